@@ -1,7 +1,7 @@
 """Map each error to a condition reason and a problem type of the HTTP API. This table is the only such mapping.
 
-An error class without a row uses the row of its nearest ancestor. Some errors never occur in a pass, others never in a
-request; the unused column of their row repeats the ancestor's value.
+An error class without a row uses the row of its nearest ancestor. Some errors never occur in a pass over an object,
+others never in a request: the unused column of their row has no effect.
 """
 
 from collections.abc import Mapping
@@ -44,7 +44,7 @@ ERROR_REASONS: Mapping[type[e.AgentMemoryError], tuple[Reason, str]] = {
     e.ModelUnavailable: (Reason.MODEL_UNAVAILABLE, "unavailable"),
     e.OutcomeUnknown: (Reason.QDRANT_UNAVAILABLE, "outcome-unknown"),
 }
-"""Condition reason and problem name of each error. The own `reason` of SpecInvalid and NotOwned takes precedence."""
+"""Condition reason and problem type of each error. The own `reason` of SpecInvalid and NotOwned takes precedence."""
 
 _RETRIED = (e.TransientError, e.RestoreInProgress, e.NotFound)
 
@@ -57,5 +57,5 @@ def reason_of(exc: e.AgentMemoryError) -> tuple[str, bool]:
 
 
 def row_of(exc: e.AgentMemoryError) -> tuple[Reason, str]:
-    """Return the table row of an error: condition reason and problem name."""
+    """Return the table row of an error: condition reason and problem type."""
     return next(ERROR_REASONS[cls] for cls in type(exc).__mro__ if cls in ERROR_REASONS)

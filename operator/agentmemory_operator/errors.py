@@ -24,7 +24,7 @@ AgentMemoryError
 ├── ModelOutputInvalid         the output of a language model is unusable; a retry may fail in the same way
 ├── ChecksumMismatch           size or checksum differs from the recorded one; the bytes were not used
 └── TransientError             a retry after `retry_after_s` may succeed
-    ├── StoreUnavailable       Qdrant is unavailable; nothing was written
+    ├── StoreUnavailable       Qdrant is unavailable; nothing was written, unless a subclass states otherwise
     │   ├── TlsVerificationFailed TLS failed, for example an untrusted certificate; nothing was sent
     │   ├── ResponseTimeout    response timeout: the server may still execute the call
     │   ├── RecoveryOutcomeUnknown response timeout of a snapshot recovery: the server may still complete it
@@ -116,7 +116,8 @@ class NotOwned(AgentMemoryError):
     Args:
         reason: One of the condition reasons.
         message: The remedy. Names the owner only if it is in the same namespace.
-        owner: Known fields of clusterId, namespace, name, uid and connection. Not shown to the object that is refused.
+        owner: Known fields of clusterId, namespace, name, uid and connection. The status of the refused object gets
+            them only if `is_same_tenant`.
         is_same_tenant: True if the owner is in the same namespace of the same cluster.
     """
 
@@ -133,7 +134,11 @@ class RequestInvalid(AgentMemoryError):
     """A request has invalid fields. The message lists the first `MAX_ERRORS`, and the number of the others.
 
     Args:
-        more_errors: Number of further errors that are not in `errors`.
+        errors: The invalid fields.
+        more: Number of further errors that are not in `errors`.
+
+    Attributes:
+        more_errors: Number of errors that the message does not list.
     """
 
     MAX_ERRORS = 50
@@ -170,7 +175,7 @@ class Forbidden(AgentMemoryError):
 
 
 class Conflict(AgentMemoryError):
-    """The request contradicts what is stored."""
+    """The request contradicts stored data, for example by superseding a superseded memory. HTTP 409."""
 
 
 class RestoreInProgress(AgentMemoryError):
@@ -193,7 +198,7 @@ class StoreRejected(AgentMemoryError):
     """Qdrant rejected a call permanently.
 
     Args:
-        status: HTTP status, 400..499 or 501.
+        status: HTTP status: 501 or below 500, for example of a redirect that is not followed.
         message: Error message of Qdrant.
     """
 
@@ -203,11 +208,11 @@ class StoreRejected(AgentMemoryError):
 
 
 class StorageRejected(StoreRejected):
-    """The object storage rejected a call permanently.
+    """The object storage, or the HTTPS server that a restore reads from, rejected a call permanently.
 
     Args:
         status: HTTP status.
-        code: Error code of the storage; empty if it sent none.
+        code: Error code of the storage; empty if there is none.
         message: What has to be corrected. Contains no secret.
     """
 
@@ -229,7 +234,7 @@ class NamespaceTerminating(AgentMemoryError):
 
 
 class ChecksumMismatch(AgentMemoryError):
-    """Size or SHA-256 of a snapshot differ from the recorded ones."""
+    """Size or SHA-256 of a snapshot differs from the recorded value, or a new copy of it has disappeared."""
 
 
 class DecryptionFailed(AgentMemoryError):
@@ -270,7 +275,7 @@ class ServerFullRetryable(TransientError):
 
 
 class StoreUnavailable(TransientError):
-    """Qdrant is unreachable or responded with 5xx or 429. The call had no effect."""
+    """Qdrant is unreachable or responded with 5xx or 429. The call had no effect, unless a subclass differs."""
 
 
 class TlsVerificationFailed(StoreUnavailable):
@@ -294,7 +299,7 @@ class CollectionDeleted(CollectionUnavailable):
 
 
 class AgentClosed(StoreUnavailable):
-    """A snapshot is being restored into the agent's collection, which is neither read nor written until then.
+    """A snapshot is being restored into the agent's collection. Until the restore ends, no memory is read or written.
 
     Attributes:
         reopening_epoch: Epoch number with which the collection reopens; 0 if unknown.
@@ -359,10 +364,11 @@ class OutcomeUnknown(TransientError):
     Raised if Qdrant did not respond to a write, or accepted it without waiting for it (`adapters/qdrant/points.py`); if
     the collection was replaced, or could not be read, after the write, or the write took too long
     (`agents/fenced_store.py`); if a sequence of writes failed after its first one (`memories/chains.py:
-    outcome_unknown_on_failure`); if a key was written concurrently too often (`memories/item_store.py`); and if the
-    keys of a zone could not be checked after the write (`zones/sealed_store.py`).
+    outcome_unknown_on_failure`); if a key was written concurrently too often (`memories/item_store.py`); if the keys of
+    a zone could not be checked after the write (`zones/sealed_store.py`); and if it is unknown whether an alias was
+    moved (`collections/announce.py`).
     """
 
 
 class LeadershipLost(TransientError):
-    """This process may no longer write, because another operator may lead. The leader completes its work."""
+    """This process may no longer write, because another operator may lead. The leader completes the work."""

@@ -19,7 +19,7 @@ IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
 DEFAULT_API_URL = "http://127.0.0.1:8080"
-# The first matches Kubernetes uids and names that users choose.
+# A cluster id is the uid of kube-system, or a name that an administrator chooses.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Limits for one connection. A snapshot keeps a disk busy while it is created, and again while it is verified.
@@ -37,7 +37,10 @@ class Settings:
     """Values of the environment variables, with defaults.
 
     Attributes:
-        qdrant_url: Server for all connections in development. None uses the URLs of the QdrantConnection objects.
+        qdrant_url: Server that `dev`, `api --source files` and commands that read no cluster use for all connections.
+            None leaves each of them its default.
+        auth: Callers that the API accepts: ServiceAccounts, the owner of `token`, or everyone.
+        accepts_auth_none: True allows `auth` "none" on an address other than loopback.
         max_requests: Maximum number of requests that the retrieval API processes at a time.
         max_body_mib: Maximum size of all request bodies in memory, in MiB.
         embedding_cache_mib: Size of the API's embedding cache in MiB.

@@ -1,1 +1,4 @@
-"""Passes over AgentMemory and QdrantConnection objects, and the code behind `plan`, `orphans` and `uninstall`."""
+"""Passes over AgentMemory and QdrantConnection objects, and code of `plan`, `orphans`, `approve` and `uninstall`.
+
+A pass reads one object, changes Qdrant to match its spec, and writes the result into its status.
+"""

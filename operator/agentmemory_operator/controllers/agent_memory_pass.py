@@ -2,7 +2,7 @@
 
 A pass over an AgentMemory:
 1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
-2. Parse the object. If it is suspended, write that and stop.
+2. Parse the object. If it is suspended, write that into the status, renew the API's Secrets, and stop.
 3. Check that it owns its slug, and record the claim.
 4. Provide the retrieval API with the Secrets that it needs.
 5. Reconcile the collection: observe, plan, apply, observe again (`collections/reconcile.py`).
@@ -96,12 +96,12 @@ class Passes:
         takeover_requests: Pending takeover requests by connection, shared with the status writer.
         hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
         handover: Copies Secrets to the retrieval API. None if the API reads them itself.
-        cleanup_schedule: Schedules cleanups; each pass notes its object there.
-        webhooks: Delivers webhooks; each pass notes its object there.
-        consolidation_schedule, snapshots: Schedules of consolidations and snapshots; each status write notes its object
-            there.
-        upkeep: Upkeep of zone keys; each status write notes its object there.
-        rebuilds: Rebuild controller; each pass notes its plan there.
+        cleanup_schedule: Schedule of cleanups. Each pass plans the next cleanup of its object.
+        webhooks: Delivers webhooks. Each pass schedules the deliveries of its object.
+        consolidation_schedule, snapshots: Schedules of consolidations and snapshots. Each status write plans the next
+            ones of its object.
+        upkeep: Checks of zone keys. Each status write schedules those of its object.
+        rebuilds: Rebuild controller. Each pass reports its result there.
     """
 
     table: ObjectTable
@@ -146,10 +146,12 @@ class Passes:
         )
 
     async def run(self, key: Key) -> float | None:
-        """Do one pass; return the seconds until the next one is due, or None if there is no object to look at again.
+        """Do one pass; return the seconds until the next one.
+
+        None means that no pass is due: the object is deleted, or is suspended and has no Secrets to renew.
 
         Raises:
-            TransientError: If the pass should be retried. The status has the reason.
+            TransientError: If the pass should be retried. The status has the reason if Qdrant caused it.
         """
         document = self.table.get(key)
         if document is None:
@@ -179,7 +181,7 @@ class Passes:
             self._end_turn(key)
             await self.writer.write_failure(document, metadata, exc)
             return self._delay_after_failure(key, exc)
-        # Qdrant may not have started a new reindex yet: keep the turn until the next pass.
+        # Qdrant may not have started a new reindex yet: keep the slot until the next pass.
         if not done.has_reindexed and not is_running(done.observed):
             self._end_turn(key)
         self.takeover_requests.forget(key)
@@ -196,7 +198,7 @@ class Passes:
             return ((memory.status.get("access") or {}).get("qdrant")), exc
 
     async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
-        """Renew the API's Secrets of a suspended agent; return the seconds until the next renewal."""
+        """Renew the API's Secrets of a suspended agent; return the seconds until the next one, or None."""
         if self.handover is None or self.table.find_owner(memory.slug) != key:
             return None
         try:
@@ -218,7 +220,8 @@ class Passes:
         """Return the seconds until the next pass after a failure.
 
         Raises:
-            TransientError: `exc` itself, if a retry may help. The queue applies the backoff.
+            TransientError: `exc` itself, if a retry may help and the connection has no known fault. The queue applies
+                the backoff.
         """
         connection = self.table.find_connection(key)
         if self.connections.has_fault(connection):
@@ -232,7 +235,7 @@ class Passes:
         return self.periods.stalled_s
 
     def _end_turn(self, key: Key) -> None:
-        """Release the turn to reindex, and request a pass over the next object that waits for it."""
+        """Release the slot for reindexing, and request a pass over the next object that waits for it."""
         if not self.reindex_slots.is_held_by(key):
             return
         self.reindex_slots.release(key)
@@ -240,10 +243,10 @@ class Passes:
             self.request(waiting)
 
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
-        """Take the turn to reindex and record it in the status; return the object that has it instead, or None."""
+        """Acquire the slot for reindexing and record it in the status. Return the object to wait for, or None."""
 
         async def observe(alias: str) -> Observation | None:
-            # Turns cover the collections of all namespaces on the server, so read them without a guard.
+            # A slot covers the collections of all namespaces on the server, so read them without a guard.
             return await self.connections.survey(connection_of(memory), lambda store: store.observe(alias, alias))
 
         holder = await self.reindex_slots.acquire(key, observe)
@@ -389,7 +392,7 @@ class Passes:
         await self.writer.write(document, memory.metadata, status)
 
     def _parse(self, document: Json) -> AgentMemory:
-        """Parse the object. An error also lists the callers that the API accepts in the meantime."""
+        """Parse the object. An error message also describes which callers the API accepts in the meantime."""
         try:
             return self.table.parse(document)
         except SpecInvalid as exc:

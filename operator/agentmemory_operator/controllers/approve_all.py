@@ -48,10 +48,11 @@ class ApprovalTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalResult:
-    """Result for one object.
+    """Result of an approval of one object.
 
     Attributes:
         agent: Namespace/name of the object.
+        is_done: True if the plan was carried out.
         message: Details; for a failure also the remedy.
     """
 
@@ -87,7 +88,7 @@ class BulkApproval:
     _has_failed: bool = field(default=False, init=False)
 
     async def find(self) -> list[ApprovalTarget]:
-        """Return the objects to process: first those in progress, then the smallest, so that a failure occurs early."""
+        """Return the objects to process: first those in progress, then by size: small ones reveal a fault early."""
         documents = await self.objects.list_in(AGENT_MEMORY, self.namespace)
         documents_of_preset = (document for document in documents if _preset_of(document) == self.preset)
         chosen = [target for target in map(_chosen, documents_of_preset) if target is not None]
@@ -96,7 +97,7 @@ class BulkApproval:
         )
 
     async def run(self, chosen: Sequence[ApprovalTarget]) -> list[ApprovalTarget]:
-        """Process objects, a bounded number at a time.
+        """Process objects, at most `concurrency` at a time.
 
         Returns:
             The objects that were not started because another one failed.
@@ -139,7 +140,7 @@ class BulkApproval:
         return None
 
     async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
-        """Wait for the result of an approved plan."""
+        """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`."""
         unseen_s = 0.0
         while True:
             await asyncio.sleep(self.poll_s)
@@ -167,7 +168,7 @@ def _preset_of(document: Mapping[str, Any]) -> str:
 
 
 def _chosen(document: Json) -> ApprovalTarget | None:
-    """Return the object if it has an approval to give or in progress, else None."""
+    """Return a target if the plan of an object waits for an approval of a newer preset revision or is being applied."""
     metadata, status = document["metadata"], document.get("status") or {}
     points = int((status.get("collection") or {}).get("points") or 0)
     place: Mapping[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "points": points}

@@ -23,7 +23,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason, find_condition, i
 _MAX_NAME_PREFIX_CHARS = 230
 
 MAX_LISTED_MEMORIES = 20_000
-"""Memories that a pass lists in order to count them: ten calls."""
+"""Points up to which a pass lists memories to count them: ten calls of 2,000 points."""
 
 
 async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, cluster: Cluster) -> None:
@@ -34,7 +34,8 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
     Raises:
         RestoreInProgress: If a restore creates the collection.
         SpecInvalid: If the snapshot to start from could not be restored.
-        TransientError: If the object was deleted and the watch has not delivered that yet.
+        NamespaceTerminating: If the MemoryRestore cannot be created, because its namespace is being deleted.
+        TransientError: If Kubernetes is unavailable, or the object was deleted and the watch has not delivered that.
     """
     if memory.status.get("collection"):
         await _check_exists(memory, cluster)
@@ -89,7 +90,7 @@ def build_bootstrap_restore(memory: AgentMemory, snapshot: str) -> Json:
 
 
 async def count_memories(observed: Observation, store: CollectionStore) -> int | None:
-    """Count the memories of a collection; None if the server refuses.
+    """Count the memories of a collection; None if the collection is missing or the server rejects the request.
 
     If the strict mode forbids exact counts, up to `MAX_LISTED_MEMORIES` points are listed to count them; more are
     estimated.
@@ -108,8 +109,11 @@ async def count_memories(observed: Observation, store: CollectionStore) -> int |
 async def count_unlisted(memory: AgentMemory, observed: Observation, store: CollectionStore) -> Mapping[str, int]:
     """Count the memories of each type that the object does not list.
 
-    New memories of such types are rejected, so only a change of the object creates any. Therefore it counts only after
-    a change or a failure, and as long as there are some.
+    New memories of such types are rejected, so only a change of the object can make stored memories unlisted. Therefore
+    the server is only called after a change or a failure, and while the last status reports unlisted memories.
+
+    Returns:
+        Number by type, for the most frequent types; empty if there are none or they were not counted.
     """
     types = effective_types(memory)
     is_countable = observed.points > 0 and "type" in dict(observed.collection.indexes)
@@ -121,7 +125,7 @@ async def count_unlisted(memory: AgentMemory, observed: Observation, store: Coll
 async def count_to_reseal(
     memory: AgentMemory, observed: Observation, store: CollectionStore, now_ms: int
 ) -> int | None:
-    """Count the memories encrypted with data keys that are due for replacement; None if no keys are."""
+    """Count the memories encrypted with data keys that are due for replacement; None if no data key is due."""
     zones = effective_zones(memory)
     if zones is None or not 0 < zones.rotate_before_ms <= now_ms:
         return None

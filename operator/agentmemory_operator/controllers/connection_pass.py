@@ -63,7 +63,7 @@ class ConnectionPasses:
         return jittered(self.probe_s)
 
     def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
-        """Request passes over the connection's objects, spread so that about `per_s` of them start each second."""
+        """Request passes over the connection's objects, spread over time to about `per_s` a second."""
         users = self.table.find_users(connection)
         for key in users:
             self.request(key, after_s=random.uniform(0.0, len(users) / per_s))

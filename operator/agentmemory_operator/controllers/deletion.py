@@ -7,7 +7,7 @@
 4. Post events, and remove the finalizer.
 
 Only objects with one of these policies have the finalizer. A deletion cannot block a namespace forever: after
-`release_s` the operator keeps the remaining data, posts an event, and removes the finalizer.
+`Periods.release_s` the operator keeps the remaining data, posts an event, and removes the finalizer.
 """
 
 import logging
@@ -53,12 +53,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Deletion:
-    """Carries out deletions.
+    """Carries out the deletion of AgentMemory objects.
 
     Attributes:
         request: Requests a pass over another object.
         servers: Access to whole servers, to find replaced collections and to keep snapshot files reachable.
-        key_shards: Store of the data keys of privacy zones. None if there is none.
+        key_shards: Store of the data keys of privacy zones. None if zones are not supported.
     """
 
     table: ObjectTable
@@ -69,15 +69,17 @@ class Deletion:
     key_shards: KeyShards | None
 
     async def run(self, document: Json, metadata: Metadata, *, is_overdue: bool) -> None:
-        """Delete the collection if policy and guard allow it, then remove the finalizer.
+        """Delete the collection if its deletion policy permits that, then remove the finalizer.
 
         Args:
             is_overdue: True if the deletion has waited for Qdrant long enough. Then data that cannot be deleted is
                 kept.
 
         Raises:
-            DeletionPending: If the final snapshot is in progress, or the key store is unavailable.
+            DeletionPending: If the final snapshot is in progress, or the key store is unavailable and the deletion is
+                not overdue.
             TransientError: If Qdrant is unavailable and the deletion is not overdue.
+            LeadershipLost: If this process may no longer write.
         """
         if FINALIZER not in metadata.finalizers:
             return
@@ -116,7 +118,7 @@ class Deletion:
         return [posted for posted in (event, keys) if posted]
 
     async def _destroy_keys(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
-        """Destroy the data keys of an agent without a collection; return an event, or None without any keys.
+        """Destroy the agent's data keys if `deletionPolicy` is Delete; return an event, or None if nothing was due.
 
         Without keys, zone memories in snapshots and exports become unreadable. So this needs a confirmation even if
         there was no collection to delete.
@@ -194,7 +196,7 @@ class Deletion:
         return _kept(f"{kept}; `agentmemory orphans` lists it") if kept else None
 
     async def _ensure_final_snapshot(self, memory: AgentMemory, *, is_overdue: bool) -> str | None:
-        """Return why there is no usable final snapshot, or None once there is one.
+        """Return the reason why there is no usable final snapshot, or None once there is one.
 
         Creates the MemorySnapshot if needed.
 

@@ -53,7 +53,7 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
 
 
 def capacity_event(old: Json, new: Json) -> Event | None:
-    """Return the event of a server that has come nearer to its capacity, or None."""
+    """Return the event of a connection whose server has reached a higher level of usage, or None."""
     was, now = (find_condition(status, CONDITION) for status in (old, new))
     if now.get("status") != "True" or now["reason"] == was.get("reason") or was.get("reason") == Reason.SERVER_FULL:
         return None
@@ -61,7 +61,7 @@ def capacity_event(old: Json, new: Json) -> Event | None:
 
 
 def _plan_identity(status: Json) -> Json | None:
-    """Return the identity of a plan and its hold. The costs are left out: they change with the number of points."""
+    """Return the parts of a plan that cause a new event if they change. Costs do not: they vary with the points."""
     plan = status.get("plan")
     if plan is None:
         return None
@@ -80,7 +80,7 @@ _UNSETTLED = (Reason.REPLICATING, Reason.REPLICAS_INACTIVE, Reason.TOO_FEW_PEERS
 
 
 def _replicas(done: PassOutcome, old: Json, new: Json) -> Iterator[Event]:
-    """Yield events about the collection's replicas: each move, each new fault, and the end of the last one."""
+    """Yield events about the collection's replicas: each move, each new fault, and the return to active replicas."""
     replication = done.replication
     if replication and replication.started:
         yield Event("Normal", replication.reason, replication.message)

@@ -56,7 +56,7 @@ class PassPreview:
 
     @property
     def outcome(self) -> PreviewOutcome:
-        """Result that the pass would have."""
+        """Result that the pass would have. Changes that already run in the background do not count as HELD."""
         if self.refusal:
             return PreviewOutcome.REFUSED
         if self.draft is None:
@@ -83,8 +83,8 @@ async def preview_passes(
         memories: Objects in order of their creation: of two with one slug, the first owns it.
         store: Server with the collections. None for an empty one.
         connections: Known connections of the objects. Their owners may allow takeovers.
-        find_target: Returns store and connection of an object instead; raises SpecInvalid if the object would be
-            refused.
+        find_target: Returns the store and connection of an object, in place of `store` and `connections`. It raises
+            SpecInvalid if the object would be refused.
 
     Raises:
         TransientError: If the server does not respond.
@@ -128,7 +128,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     plan_draft = make_draft(terms=terms)
     if store is None or not has_rebuild(plan_draft.plan):
         return plan_draft
-    # The capacity limit is an option of the operator, so use the default.
+    # The disk limit of a rebuild is a setting of the operator, which is unknown here: assume that there is none.
     room = server_resources(await store.server())
     return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, room=room))
 

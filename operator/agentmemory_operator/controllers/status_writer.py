@@ -45,7 +45,7 @@ class StatusWriter:
     Attributes:
         request: Requests a pass over another object.
         takeover_requests: Pending takeover requests by connection.
-        snapshots, upkeep, consolidation_schedule: Each notes the object and adds its fields to the status.
+        snapshots, upkeep, consolidation_schedule: Each plans its work for the object and adds its fields to the status.
     """
 
     table: ObjectTable
@@ -61,7 +61,8 @@ class StatusWriter:
         """Write an error into the status, and post an event if its reason is new. Return whether the status changed.
 
         Raises:
-            TransientError: `exc` itself if it is not a StoreUnavailable: errors of Kubernetes are not about the object.
+            TransientError: `exc` itself if it is transient and not a StoreUnavailable, because it is not about the
+                object. Then nothing is written.
         """
         if isinstance(exc, TransientError) and not isinstance(exc, StoreUnavailable):
             raise exc
@@ -94,10 +95,10 @@ class StatusWriter:
         return {}
 
     async def write(self, document: Json, metadata: Metadata, status: Json, *, is_ended: bool = True) -> bool:
-        """Complete the status and write it if it differs; return whether it did.
+        """Add further fields to the status, and write it if it differs from the stored one; return whether it differed.
 
         Args:
-            is_ended: True if the pass is complete, so that the requested reconcile counts as handled.
+            is_ended: True if the pass is complete. Then the requested reconcile counts as handled.
         """
         if document["kind"] == AGENT_MEMORY:
             if is_ended:
@@ -121,10 +122,7 @@ def _reasons(status: Json) -> list[Any]:
 
 
 def with_agent_and_preset(status: Json, document: Json) -> Json:
-    """Return the status with the agent's name, and with its preset.
-
-    That is the preset in force, or the requested one before any is in force.
-    """
+    """Return the status with the agent's name and its preset: the preset in force, or before that the requested one."""
     spec, effective = document.get("spec"), status.get("effective") or {}
     preset = (spec.get("preset") if isinstance(spec, dict) else None) or DEFAULT_PRESET
     if effective.keys() <= {"preset"} and isinstance(preset, str) and preset in PRESETS:
@@ -133,7 +131,7 @@ def with_agent_and_preset(status: Json, document: Json) -> Json:
 
 
 def find_closing_restore(memory: Key, table: ObjectTable) -> Json | None:
-    """Return the restore that has closed an AgentMemory and since when, or None."""
+    """Return the name of the restore that has closed an AgentMemory, and the time since when; None if none has."""
     for key in table.list_job_keys(memory, MEMORY_RESTORE):
         status = (table.get(key) or {}).get("status") or {}
         if status.get("closedSince"):

@@ -1,8 +1,8 @@
 """Uninstall: delete every object, with or without a running operator, then the custom resource definitions.
 
 1. Save the catalogue of all objects.
-2. For each kind in `DELETION_ORDER`: delete the objects, wait until they are deleted, and save the catalogue again. If
-   no operator is running, `is_released` permits this code to remove the operator's finalizers.
+2. For each kind in `DELETION_ORDER`: delete the objects, wait until they are deleted, and save the catalogue again.
+   With `removes_finalizers`, which requires that no operator is running, also remove the operator's finalizers.
 3. Delete the definitions, and wait for that.
 
 Every step may be repeated, and a missing object counts as deleted. So an interrupted uninstall continues when it is run
@@ -64,13 +64,13 @@ class InstallationApi(Protocol):
         ...
 
     async def read_lease_renewals(self) -> dict[str, str]:
-        """Return the last renewal of the operator's lease by namespace."""
+        """Return the last renewal time of each operator's lease by namespace, as text to compare."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """Observed installation.
+    """Installation as read from the cluster.
 
     Attributes:
         definitions: Defined kinds.
@@ -89,7 +89,7 @@ class Installation:
 
 
 async def read_installation(installed: InstallationApi) -> Installation:
-    """Observe the installation. Takes 6 s if no operator is running."""
+    """Read the definitions, the objects and the running operators. Takes 6 s if no operator is running."""
     operators = await _operators(installed)
     definitions = tuple([kind for kind in DELETION_ORDER if await installed.has_definition(kind)])
     objects = [document for kind in definitions for document in await _objects(installed, kind)]
@@ -119,7 +119,7 @@ async def _objects(installed: InstallationApi, kind: str) -> list[Json]:
 
 @dataclass(slots=True)
 class Uninstall:
-    """Carries out an uninstall.
+    """Carries out the steps of an uninstall (see the module).
 
     Attributes:
         removes_finalizers: True to remove the operator's finalizers, because no operator is running.
@@ -137,7 +137,8 @@ class Uninstall:
         """Delete every object and definition. An interrupted run may be repeated.
 
         Raises:
-            AgentMemoryError: If the objects cannot be deleted this way, or nothing was deleted for too long.
+            AgentMemoryError: If `check_uninstallable` fails, nothing was deleted for 330 s, or every request failed for
+                30 s.
         """
         check_uninstallable(found, is_released=self.removes_finalizers)
         self._note(found.objects)
@@ -180,7 +181,7 @@ class Uninstall:
         return [kind for kind in DELETION_ORDER if await self.installed.has_definition(kind)]
 
     async def _until(self, left: Callable[[], Awaitable[list[str]]], what: str) -> None:
-        """Wait until nothing is left.
+        """Poll `left` until it returns no names.
 
         Raises:
             AgentMemoryError: If nothing was deleted for 330 s, or every request failed for 30 s.
@@ -215,6 +216,9 @@ def _stuck(names: Sequence[str], what: str) -> AgentMemoryError:
 
 def check_uninstallable(found: Installation, *, is_released: bool) -> None:
     """Raise unless the objects can be deleted in the requested way.
+
+    Args:
+        is_released: True to remove the operator's finalizers, because no operator is running.
 
     Raises:
         AgentMemoryError: If objects would wait forever for an operator, or a running operator would act on their

@@ -55,7 +55,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def name_object(record: logging.LogRecord) -> bool:
-    """Add the reference of the object that the current pass works on as `object`. Never drops a record."""
+    """Add the key of the object that the current pass works on to a record, as its field `object`; return True."""
     key = CURRENT.get()
     if isinstance(key, Key):
         record.object = asdict(key)

@@ -81,7 +81,7 @@ def _ending_at_a_setting() -> Iterator[None]:
 
 
 def _prepare(settings: Settings) -> None:
-    """Check the egress settings and configure logging; every command that does more than print calls this first."""
+    """Check the egress settings and configure logging; all commands but `completion` and `version` do this first."""
     with _ending_at_a_setting():
         _room("egress").build_policy(settings)
     logs = import_module("agentmemory_operator.entrypoints.logs")
@@ -136,7 +136,7 @@ def _verbs(settings: Settings) -> CommandDependencies:
 
 @asynccontextmanager
 async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient]":
-    """Open a client of the retrieval API; its errors are raised as AgentMemoryError."""
+    """Open a client of the retrieval API. Its errors, also in the block, are raised as AgentMemoryError."""
     client = import_module("agentmemory_client")
     try:
         created = client.AsyncClient(url, token=token, retries=1)

@@ -66,7 +66,7 @@ SECRET_RULES = (*library_rules(), *OWN_RULES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiEnvironment:
-    """Environment of an API process.
+    """Outside services of an API process that depend on its environment: a cluster or a folder of manifests.
 
     Attributes:
         signing_keys: Stores the signing key of user tokens.
@@ -79,7 +79,7 @@ class ApiEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEnvironment(ApiEnvironment):
-    """Environment of an API process in a cluster.
+    """Outside services of an API process in a cluster.
 
     Attributes:
         reviews: Validates tokens of ServiceAccounts.
@@ -95,10 +95,10 @@ class Api:
 
     Args:
         cluster: Reads Secrets, namespace labels and the cluster id.
-        open_store: Opens the points of an endpoint.
+        open_store: Opens the point store of an endpoint, that is of a Qdrant server with a key.
         meter: Measures requests and calls to the stores.
-        environment: Environment of the process. Only `ClusterEnvironment` reads the copied Secrets instead of the
-            original ones.
+        environment: With a `ClusterEnvironment`, the API authenticates ServiceAccounts, and reads the Secrets that the
+            operator has copied instead of the original ones.
         namespaces: Namespaces whose objects are served; empty serves all.
     """
 
@@ -168,7 +168,12 @@ class Api:
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:
-        """Serve while the context is open; yield the URL."""
+        """Serve while the context is open; yield the URL.
+
+        Raises:
+            SettingInvalid: If `auth` is "none" and `host` is not loopback, unless the settings accept that.
+            OSError: If the port is in use.
+        """
         guard = build_guard(self._settings, host, callers=self._callers)
         settings = self._settings
         limits = Limits(

@@ -24,7 +24,8 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
     """Run the retrieval API on a folder of manifests. It creates no collections: another process must have done so.
 
     Args:
-        data: Data folder of that process. It contains the cluster id in the collections' markers.
+        data: Data folder of that process. It contains the cluster id in the collections' markers, the data keys of
+            privacy zones and the key of user tokens.
     """
     async with AsyncExitStack() as stack:
         identify = partial(read_cluster_id, data)

@@ -52,7 +52,8 @@ class ConsolidationParts:
     async def open_store(self, memory: AgentMemory) -> AsyncIterator[OpenAgent]:
         """Open the agent's points; yield a function that opens the agent, to be called inside the block.
 
-        Each call reads the collection's metadata again. The settings stay those of `memory`.
+        Each call reads the collection's metadata again. The settings stay those of `memory`. A call raises SpecInvalid
+        if the agent's embedding or its Secret must be corrected first.
         """
         async with self.points.open_store(memory) as store:
 
@@ -62,7 +63,7 @@ class ConsolidationParts:
             yield open_now
 
     async def open_model(self, memory: AgentMemory, settings: ConsolidationSettings) -> LanguageModel:
-        """Open the language model that the settings name."""
+        """Open the language model that the settings name. Raises: As `LanguageModels.open`."""
         return await self.language_model(settings.model, (memory.metadata.namespace, memory.slug), self.secrets)
 
     async def _open(self, memory: AgentMemory, store: PointStore) -> Agent:

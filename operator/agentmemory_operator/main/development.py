@@ -55,7 +55,7 @@ class ServerOverride:
 
     Attributes:
         name: Description for output.
-        is_dev_server: True for the dev Qdrant, which should only contain collections of this data folder.
+        is_dev_server: True for the dev Qdrant, which should contain only collections of the data folder's cluster id.
     """
 
     name: str
@@ -68,7 +68,8 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
     """Run the dev Qdrant, the operator on a folder and the API in one process, until SIGTERM or SIGINT.
 
     Raises:
-        AgentMemoryError: If the folders cannot be created or another stack uses them, or the port is in use.
+        AgentMemoryError: If the folders cannot be created or another stack uses them, the port is in use, or the dev
+            Qdrant is needed and not installed.
     """
     folders, running = open_folders(settings, options), RunningStacks(settings.user_data)
     check_free(folders, running.find())
@@ -148,7 +149,7 @@ async def _serving(api: Api, port: int, running: RunningStacks) -> AsyncIterator
 
 
 def _announce(folders: DevFolders, qdrant: str, api: str, running: RunningStacks, stack: AsyncExitStack) -> None:
-    """Register the stack for other commands. If that fails, log that they need --url or --manifests."""
+    """Register the stack for other commands until `stack` is closed. If that fails, log that they need options."""
     found = RunningStack(api=api, qdrant=qdrant, manifests=folders.manifests, data=folders.data, pid=os.getpid())
     try:
         stack.enter_context(running.register(found))
@@ -189,7 +190,7 @@ async def run_devserver(data: Path, port: int, version: str) -> None:
     """Run only the dev Qdrant server, until SIGTERM or SIGINT.
 
     Raises:
-        AgentMemoryError: If it cannot emulate the version, or is not installed.
+        AgentMemoryError: If the server cannot emulate the version, or is not installed.
     """
     devserver = import_devserver()
     server = asyncio.create_task(devserver.serve(data, port=port, qdrant_version=version))
@@ -223,7 +224,7 @@ EXAMPLE_USER, EXAMPLE_MEMORY, EXAMPLE_QUERY = "ada", "Ada drinks tea, never coff
 
 
 def print_locations(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str) -> None:
-    """Print folders and URLs."""
+    """Print the folders of a stack and the URLs of its Qdrant and API, one per line."""
     print_line(f"Manifests {printable(str(folders.manifests))}, watched; the status of each object in .status there")
     print_line(f"Data {printable(str(folders.data))}")
     print_line(f"{stand_in} is used for every QdrantConnection, whatever its URL")

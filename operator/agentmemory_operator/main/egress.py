@@ -10,7 +10,7 @@ from agentmemory_operator.settings import SettingInvalid, Settings
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.http.egress import Egress
 
-# DNS name of the API server inside the cluster. Pods reach it in addition to the address in their environment.
+# DNS name of the API server inside the cluster. Pods can connect to this name and to the address in their environment.
 API_NAME, API_PORT = "kubernetes.default.svc", 443
 
 
@@ -28,7 +28,7 @@ def build_policy(settings: Settings) -> EgressPolicy:
 
 
 def build_egress(settings: Settings) -> "Egress":
-    """Build the check that clients apply to each host before they connect."""
+    """Build the check that clients apply to each host before they connect. Raises: As `build_policy`."""
     api_servers = [settings.api_server] if settings.api_server else []
     api_servers += [(API_NAME, API_PORT)] if settings.is_in_cluster else []
     # Imported here, so that commands without connections do not load the HTTP client.
@@ -43,6 +43,9 @@ def with_api_server(settings: Settings, url: str) -> Settings:
 
     Args:
         url: URL of the API server from the kubeconfig or the pod.
+
+    Raises:
+        SpecInvalid: If the URL has no host, or its scheme is neither http nor https.
     """
     host_and_port = import_module("agentmemory_operator.adapters.http.egress").host_and_port
     return replace(settings, api_server=host_and_port("the API server's URL", url))

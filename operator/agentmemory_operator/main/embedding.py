@@ -25,10 +25,10 @@ class ClosableEmbedder(Protocol):
 
 
 class Embedders:
-    """Opens embedders.
+    """Opens embedders; `close` closes the connections of all of them.
 
     Args:
-        meter: Measures their calls.
+        meter: Measures calls and tokens of the opened embedders.
     """
 
     def __init__(self, settings: Settings, meter: EmbeddingMeter) -> None:
@@ -48,7 +48,7 @@ class Embedders:
     async def open(
         self, source: EmbeddingSource, settings: EmbeddingSettings, *, namespace: str, secrets: Secrets
     ) -> Embedder:
-        """Open the embedder of a source. It reads its key again when the service rejects the key.
+        """Open the embedder of a source. The embedder reads its key again when the service rejects the key.
 
         Args:
             namespace: Namespace of the Secret that the source may name.
@@ -56,6 +56,7 @@ class Embedders:
         Raises:
             SpecInvalid: If the key does not exist, its Secret does not list the host, or the provider lacks the model
                 or size.
+            TransientError: If the key cannot be read now.
         """
 
         def make(api_key: str | None) -> Embedder:

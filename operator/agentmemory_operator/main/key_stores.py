@@ -18,16 +18,16 @@ from agentmemory_operator.zones.wrapping_keys import WrappingKeys, read_wrapping
 
 
 def open_key_shards(transport: KubernetesTransport, settings: Settings) -> KeyShards | None:
-    """Open the key shards of a cluster; None if the settings name no namespace for them."""
+    """Open the store of the data keys of a cluster; None if the settings name no namespace for it."""
     namespace = settings.zone_keys_namespace
     return KubernetesKeyShards(transport, namespace) if namespace else None
 
 
 def build_zone_keys(shards: KeyShards | None, clock: Clock, secrets_of: Callable[[str], Secrets]) -> ZoneKeysFactory:
-    """Return a function that builds the zone keys of an agent.
+    """Return a function that builds the object through which an agent uses the keys of its privacy zones.
 
     Args:
-        shards: Store of the data keys. None means that no agent has zone keys.
+        shards: Store of the data keys. If None, the function returns None for every agent.
         secrets_of: Returns the Secrets of the agent with a slug, which contain its wrapping key.
     """
     if shards is None:

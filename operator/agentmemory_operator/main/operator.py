@@ -89,7 +89,7 @@ class Operator:
         settings: Limits on concurrency and sizes.
         periods: Intervals between passes and probes.
         tracer: Traces the passes.
-        publish: Called with all claims after each change of them.
+        publish: Called with all claims (the namespace of each slug) after each change.
     """
 
     def __init__(
@@ -207,7 +207,7 @@ class Operator:
         agent = await open_collection(
             store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, min_epoch=least_epoch
         )
-        # The change log is complete only up to the start of the longest write; writers of the API set this limit.
+        # A write of the API may take this long, so the change log is complete only up to that time ago.
         return replace(agent, write_s=self._stores.timeout_of(settings) + DEFAULT_TIMING.max_wait_s)
 
     def _make_cleaning(self, reports: RebuildReports) -> CleanupSchedule:
@@ -220,7 +220,7 @@ class Operator:
         )
 
     def _make_consolidation(self, reports: RebuildReports) -> ConsolidationSchedule:
-        """Build consolidations, which merge memories with a language model; none starts during a rebuild."""
+        """Build consolidations, which merge memories with a language model; none starts while its object is rebuilt."""
         ports, clock = self._ports, self._clock
         parts = ConsolidationParts(
             points=ScopedPointStores(self.connections, ports.points, QdrantTokens(), clock),
@@ -300,7 +300,7 @@ class Operator:
 
     @property
     def metrics(self) -> list[Collector]:
-        """All collectors of the operator."""
+        """All Prometheus collectors of the operator."""
         return [
             *self.meter.metrics(self.queue),
             *self.cleaning.meter.metrics,
@@ -331,7 +331,7 @@ class Operator:
 
 
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT, or until it loses the lease."""
+    """Run the operator until SIGTERM or SIGINT. Raises: As `operate`, for example LeadershipLost."""
     configuration = await load_configuration(OPERATOR)
     settings = with_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:

@@ -35,8 +35,8 @@ class OperatorPorts:
     """Outside services of an operator.
 
     Attributes:
-        cluster: Writes statuses, finalizers and events.
-        secrets: Reads API keys.
+        cluster: Reads and creates objects; writes their statuses, finalizers and events.
+        secrets: Reads keys and certificates from Secrets, if these list the host that the value is sent to.
         claim_store: Stores which namespace each slug belongs to.
         handover_store: Stores the Secrets that the retrieval API needs; None if the API reads the original Secrets.
         signing_key: Creates the signing key of user tokens; None if the API creates it.
@@ -83,7 +83,7 @@ def open_leader_cluster(
     options: OperatorOptions,
     stack: AsyncExitStack,
 ) -> KubernetesCluster:
-    """Open the cluster; each write requires the lease."""
+    """Open the client of the cluster's API, which is closed with the stack. Each write requires the leader lease."""
     cluster = KubernetesCluster(
         configuration,
         before_write=leadership.check,
@@ -98,14 +98,14 @@ def open_leader_cluster(
 def open_leader_transport(
     configuration: Configuration, leadership: Leadership, stack: AsyncExitStack
 ) -> KubernetesTransport:
-    """Open the transport that writes Secrets and claims; each write requires the lease."""
+    """Open the transport that writes Secrets and claims. Each write requires the leader lease."""
     transport = KubernetesTransport(configuration, before_write=leadership.check, writing=leadership.limit_write)
     stack.push_async_callback(transport.close)
     return transport
 
 
 def guarded_calls(leadership: Leadership, calls: Counter, tracer: Tracer) -> CallHooks:
-    """Return the hooks around control calls to Qdrant: lease checks, a call counter and traces."""
+    """Return the hooks around calls that manage collections and snapshots: lease checks, a call counter and traces."""
     return CallHooks(
         before_write=leadership.check,
         count_call=lambda method, outcome: calls.labels(method, outcome).inc(),

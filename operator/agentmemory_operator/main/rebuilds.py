@@ -1,4 +1,4 @@
-"""Wire rebuilds: the steps, and the embedders of their targets."""
+"""Compose rebuilds: the operation of each step, and the embedders of the target collections."""
 
 from collections.abc import Callable
 
@@ -45,6 +45,7 @@ class RebuildEmbedders:
 
         Raises:
             RebuildPaused: If the object or its Secret must be corrected first.
+            TransientError: If the key cannot be read now.
         """
         settings, namespace = effective_embedding(memory), memory.metadata.namespace
         opened = self._opened.get((namespace, source, settings))
@@ -66,7 +67,7 @@ class RebuildEmbedders:
 
 
 def rebuild_steps(locks: AliasLocks, *is_changed: Callable[[Key], bool]) -> dict[RebuildStep, StepWork]:
-    """Return the operation of each step except the first.
+    """Return the operation of each step except Create, which the controller runs, and Done.
 
     Args:
         is_changed: Functions that return whether an object's memories are being removed or merged. Until that ends, the

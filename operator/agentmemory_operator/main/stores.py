@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 
 
 class Stores:
-    """Opens stores, and closes them all with the stack.
+    """Opens stores. Those of Qdrant are closed with the stack, those of buckets by the caller.
 
     Args:
         url: Server that replaces those of all connections, for development.
         api_key: API key of that server.
-        watch: Hooks around control calls. Its checks before a write apply to point calls too.
-        meter: Measures calls to points.
+        watch: Hooks around calls that manage collections and snapshots. Its checks before a write apply to the stores
+            of points and buckets too.
+        meter: Measures the calls of point stores.
         egress: Policy for the hosts of connections and buckets. It does not apply to `url`, which no object names.
     """
 
@@ -65,7 +66,7 @@ class Stores:
         self._egress, self._qdrant_egress = egress, UNCHECKED_EGRESS if url else egress
 
     def collections(self, endpoint: Endpoint) -> "QdrantCollections":
-        """Open the control store of an endpoint."""
+        """Open the store that manages the collections of an endpoint."""
         # Import here: Qdrant's client takes 90 MiB and a second, and the API never calls this (docs/adr/0004).
         from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 
@@ -77,7 +78,7 @@ class Stores:
         return store
 
     def points(self, endpoint: Endpoint) -> PointStore:
-        """Open the point store of an endpoint."""
+        """Open the store that reads and writes the points of an endpoint."""
         place = self._place(endpoint)
         before_write = self._watch.before_write if self._watch else lambda: None
         store = QdrantPoints(
@@ -145,27 +146,27 @@ def _options(place: Endpoint, egress: Egress) -> "ControlOptions":
 
 
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:
-    """Create the stores of a command. Egress is not checked for the server that the environment names."""
+    """Create the stores of a command. Egress is not checked if the endpoint is the server in QDRANT_URL."""
     return Stores(stack, egress=UNCHECKED_EGRESS if endpoint.url == settings.qdrant_url else build_egress(settings))
 
 
 @contextlib.asynccontextmanager
 async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator["QdrantCollections"]:
-    """Open the collections of one server."""
+    """Open the collections of one server until the end of a block."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).collections(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_points(settings: Settings, endpoint: Endpoint) -> AsyncIterator[PointStore]:
-    """Open the points of one server."""
+    """Open the points of one server until the end of a block."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).points(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
-    """Open the snapshots of one server."""
+    """Open the snapshots of one server until the end of a block."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).server(endpoint).snapshots
 
@@ -189,7 +190,11 @@ def open_objects(
 async def open_cluster(
     context: str | None, cluster_id: str | None = None
 ) -> AsyncIterator[tuple[KubernetesCluster, str]]:
-    """Open the cluster of a context; yield it and the context's namespace. `cluster_id` replaces kube-system's uid."""
+    """Open the cluster of a context (None: the current one); yield the cluster and the context's namespace.
+
+    Args:
+        cluster_id: Id that replaces the uid of kube-system.
+    """
     configuration, namespace = await load_context(context)
     cluster = KubernetesCluster(configuration, cluster_id=cluster_id)
     try:
@@ -200,7 +205,7 @@ async def open_cluster(
 
 @contextlib.asynccontextmanager
 async def open_installed(context: str | None) -> "AsyncIterator[InstallationApi]":
-    """Open what is installed in the cluster of a context."""
+    """Open the installation in the cluster of a context, for `uninstall`. None is the current context."""
     configuration, _ = await load_context(context)
     installed = KubernetesInstallation(configuration)
     try:
@@ -213,9 +218,9 @@ async def open_installed(context: str | None) -> "AsyncIterator[InstallationApi]
 async def open_jobs(
     context: str | None, manifests: Path | None, cluster_id: str | None = None
 ) -> AsyncIterator[tuple[JobObjects, str]]:
-    """Open the objects of a folder or a context; yield them and the default namespace."""
+    """Open the objects of a folder, else of a kubeconfig context; yield them and the default namespace."""
     if manifests is not None:
-        # What serves in a cluster reads no folder.
+        # Import here: processes that serve in a cluster read no folder.
         from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
 
         files = ManifestFiles(manifests)

@@ -1,1 +1,1 @@
-"""Outgoing webhooks report events of an agent's memories. Incoming hooks authenticate signed requests."""
+"""Outgoing webhooks, which report events of an agent's memories, and authentication of requests to incoming hooks."""

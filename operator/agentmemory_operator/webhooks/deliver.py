@@ -1,7 +1,7 @@
 """Deliver events from each agent's change log, and its cleanups, to the webhooks that its object declares.
 
 Only the leading operator delivers. For each webhook it repeats:
-1. Post an event for the last cleanup in the status, unless it was reported before.
+1. Post an event for the last cleanup in the status, unless it was reported before or is withheld.
 2. Read the next page of the agent's change log after the webhook's cursor.
 3. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
 4. Request a pass over the object, which writes the cursor into its status.
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT_AGENTS = 8
 POLL_S, START_DELAY_S = 10.0, 1.0
 PAGE = 100
-# Time after which no further event of a webhook is sent in this turn; the agent's other webhooks wait for it.
+# Time after which no further event of a webhook is sent in this turn, because the agent's other webhooks wait.
 MAX_WEBHOOK_MS = 20_000
 # Delay before a cursor is written to the status, so that one write covers several events.
 STATUS_DELAY_S = 5.0
@@ -87,7 +87,7 @@ class _Progress:
 
 
 class WebhookMeter:
-    """Counts deliveries and dropped events."""
+    """Prometheus counters of delivery attempts, by result, and of dropped events."""
 
     def __init__(self) -> None:
         self.deliveries = Counter(
@@ -99,7 +99,7 @@ class WebhookMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """All collectors of the meter."""
+        """All Prometheus collectors of the meter."""
         return [self.deliveries, self.dropped]
 
 
@@ -125,7 +125,7 @@ class WebhookDelivery:
         self.queue = WorkQueue(self._deliver, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
 
     def schedule(self, key: Key, memory: AgentMemory) -> Json:
-        """Schedule delivery for an object that a pass has read; return the `webhooks` field of its status."""
+        """Schedule delivery for an object that a pass has read; return its status field `webhooks`, if any."""
         hooks = memory.spec.webhooks or ()
         if not hooks:
             self._forget(key)
@@ -147,7 +147,7 @@ class WebhookDelivery:
         return known[hook.name]
 
     async def _deliver(self, key: Key) -> float | None:
-        """Deliver an object's pending events; return the seconds until the next read."""
+        """Deliver an object's pending events; return the seconds until the next read, or None if none is needed."""
         memory = owned_memory(self.table, key)
         if memory is None:
             self._forget(key)
@@ -208,7 +208,7 @@ class WebhookDelivery:
         return None
 
     async def _send(self, memory: AgentMemory, hook: Webhook, progress: _Progress, event: WebhookEvent) -> str | None:
-        """Post an event if the webhook subscribes to it and it is recent enough; return the message of a failure."""
+        """Post an event if the webhook subscribes to it and it is recent; return a failure message or None."""
         if event.name not in hook.events:
             return None
         if event.at_ms < self.clock.now_ms() - MAX_EVENT_AGE_MS:
@@ -229,7 +229,7 @@ class WebhookDelivery:
 
 
 async def _read(agent: Agent, progress: _Progress) -> Sequence[Change]:
-    """Read the next page. If the cursor is invalid, move it to the current end of the log and return nothing."""
+    """Read the next page. If the cursor is invalid, move it to the current end of the log and return no changes."""
     try:
         page = await read_changes(agent, ChangesRequest(limit=PAGE, cursor=progress.cursor))
     except RequestInvalid:

@@ -26,13 +26,13 @@ class HookVerifier:
     """Finds hooks and verifies signatures of their requests.
 
     Attributes:
-        secrets_of: Returns the Secrets of the agent with a slug.
+        secrets_of: Returns the reader of Secrets for the agent with a slug.
     """
 
     directory: AgentDirectory
     secrets_of: Callable[[str], Secrets]
     clock: Clock
-    # Read time in Unix milliseconds, and the key; None if the Secret has no usable key.
+    # By slug, uid and hook: read time in Unix milliseconds, and the key or None if no usable one could be read.
     _keys: dict[tuple[str, str, Hook], tuple[int, bytes | None]] = field(default_factory=dict, init=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
@@ -55,8 +55,8 @@ class HookVerifier:
         """Raise unless a request has a valid signature of the hook's key and a recent timestamp.
 
         Raises:
-            Unauthenticated: If the signature is invalid, the time is more than five minutes from now, or the hook has
-                no usable key.
+            Unauthenticated: If the signature is invalid, the time is more than five minutes from now, or no usable key
+                could be read from the hook's Secret.
         """
         key = await self._key(settings, hook)
         if key is None or not verify_signature(key, headers, body, self.clock.now_ms() // 1000):

@@ -1,4 +1,4 @@
-"""Predict an object after a manifest is applied to it. Pure."""
+"""Predict the annotations of an object after a manifest is applied to it. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ _FIELD = "f:"
 
 
 def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
-    """Return the manifest with the live object's annotations that applying it keeps, such as an approval by a command.
+    """Return the manifest plus the annotations of the live object that an apply keeps, such as a command's approval.
 
     Annotations that were applied earlier and are no longer in the manifest are removed.
     """

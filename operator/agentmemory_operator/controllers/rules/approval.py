@@ -42,7 +42,7 @@ class PendingApproval:
 
 
 class ApprovalProgress(StrEnum):
-    """Progress of an approved plan."""
+    """Progress of an approved plan. WAITS: no operator has acted on the approval yet."""
 
     WAITS = "waits"
     IN_PROGRESS = "goes on"
@@ -68,7 +68,7 @@ def find_pending_approval(document: Json) -> PendingApproval | None:
 
 
 def approval_annotations(value: str) -> dict[str, str | None]:
-    """Return the annotations that approve a plan. They also remove a cancellation or rollback."""
+    """Return the annotations that approve a plan. They also remove (None) those that cancel or roll back a rebuild."""
     return {APPROVE_PLAN: value, CANCEL_REBUILD: None, ROLLBACK_REBUILD: None}
 
 
@@ -82,7 +82,8 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
     """Return the progress of an approved plan and a message about it.
 
     Args:
-        approval_value: Value of the approval.
+        document: AgentMemory as read.
+        approval_value: Value of the annotation that approved the plan.
     """
     status = document.get("status") or {}
     ready, in_sync = find_condition(status, "Ready"), find_condition(status, "InSync")
@@ -104,6 +105,6 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
 
 
 def describe_pending(waiting: PendingApproval) -> str:
-    """Return a short text about the changes that an approval permits."""
+    """Return the approval value and the withheld changes of a plan as text; without changes, the reason for waiting."""
     changes = ", ".join(str(change.get("change")) for change in waiting.changes if change.get("held"))
     return f"{waiting.value}: {changes or waiting.message}"

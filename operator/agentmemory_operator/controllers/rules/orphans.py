@@ -10,7 +10,11 @@ from agentmemory_operator.spec.naming import ALIAS_PREFIX, alias_of, find_slug
 
 
 class OrphanKind(StrEnum):
-    """Reason why a collection has no owner."""
+    """Reason why a collection has no owner.
+
+    ObjectGone: The object in its ownership marker does not exist. Unmarked: It has no marker, and no object claims it.
+    Unreferenced: Its object exists, but neither an alias nor a status refers to the collection.
+    """
 
     OBJECT_GONE = "ObjectGone"
     UNMARKED = "Unmarked"
@@ -69,7 +73,7 @@ class OwnershipClaims:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """Collection without an owner."""
+    """Collection without an owner, and the reason why it has none."""
 
     kind: OrphanKind
     holding: CollectionSummary

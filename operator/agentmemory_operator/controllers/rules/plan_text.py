@@ -48,7 +48,7 @@ FIXED_TEXTS = {WakeOptimizers: "wake the optimizers", WriteMarker: "write the ow
 
 
 def describe_change(change: Change) -> str:
-    """Return a short text about a change."""
+    """Describe a change for users in one line, for example `index type, userId`."""
     if isinstance(change, Tuned):
         return _describe_tuning(change)
     match change:

@@ -1,4 +1,4 @@
-"""Expand a preset into the spec of an object that lists every figure of the preset in manifest fields."""
+"""Expand a preset into the spec of an object that lists the figures of the preset in manifest fields."""
 
 from dataclasses import asdict
 from typing import Any
@@ -35,7 +35,7 @@ CONNECTION_NAME = "main"
 
 
 def expand_preset(preset: str) -> Json:
-    """Build a spec with every figure of the preset. It has the same effect as `preset` alone."""
+    """Build a spec with every figure of the preset that a field can set. It has the same effect as `preset` alone."""
     memory = AgentMemory(
         metadata=Metadata(name=preset),
         spec=AgentMemorySpec.model_validate({"connectionRef": {"name": CONNECTION_NAME}, "preset": preset}),

@@ -1,4 +1,4 @@
-"""Commented manifests for a start, written by `agentmemory init` and by the first `agentmemory dev`."""
+"""Commented manifests of a first agent, written by `agentmemory init` and by the first `agentmemory dev`."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from agentmemory_operator.spec.presets import PRESETS
 WIDTH = 110
 _PLAIN = re.compile(r"[a-z][-a-z0-9]*")
 _TRUTHS = frozenset(("y", "n", "yes", "no", "on", "off", "true", "false", "null"))
-# Fields that the template above already explains.
+# Fields that the template `_MEMORY` already explains.
 _EXPLAINED_FIELDS = ("connectionRef", "preset", "embedding")
 _ABOUT = {
     "index": "The collection: what of it is only read at its start is changed by a rebuild, which `plan` announces.",

@@ -51,7 +51,7 @@ from agentmemory_operator.spec.times import render_time
 
 
 def unlisted_states(unlisted: Mapping[str, int]) -> Iterator[ConditionState]:
-    """Yield a condition if there are memories of types that the object does not list.
+    """Yield the condition TypesListed (False) if there are memories of types that the object does not list.
 
     Args:
         unlisted: Number of these memories by type.
@@ -70,7 +70,7 @@ Json = dict[str, Any]
 
 _HANDLED, MAX_HANDLED_CHARS = "lastHandledReconcileAt", 128
 
-# True if the server of an error with this reason was reached. For a reason not listed, it was not called.
+# True if the server responded, by the reason of the error. For other reasons it was not called: `Reachable` is Unknown.
 _REACHABLE: dict[str, bool] = {
     Reason.QDRANT_UNAVAILABLE: False,
     Reason.TLS_FAILED: False,
@@ -143,7 +143,7 @@ def _counts(subjects: Sequence[Subject]) -> dict[str, int]:
 def failed_status(
     reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
 ) -> Json:
-    """Build the status of an object that is not Ready. The last observed facts about its collection stay.
+    """Build the status of an object that is not Ready. Other fields of the old status stay, except `foreignOwner`.
 
     Args:
         reason: Condition reason.

@@ -24,8 +24,8 @@ class CommandEntry:
     Attributes:
         panel: Group of the command in `--help`.
         help: Help text. A test compares it with that of the command itself.
-        adder: Module and function that add the command to a command line.
-        needs: Fields of `CommandDependencies` that the function takes.
+        adder: Function that adds the command to a command line, as a dotted name in this package.
+        needs: Fields of `CommandDependencies` that the function takes after the command line.
     """
 
     panel: str
@@ -163,11 +163,11 @@ class UnbrokenHelpFormatter(_Formatter):  # type: ignore[misc] # as above
         self.width: int = max(self.width, MIN_HELP_WIDTH)
 
     def write_dl(self, rows: Any, *args: Any, **options: Any) -> None:
-        """Write names with their descriptions."""
+        """Write names with their descriptions, which are not broken at hyphens."""
         super().write_dl([(name, _unbroken(text)) for name, text in rows], *args, **options)
 
     def write_text(self, text: str) -> None:
-        """Write a paragraph."""
+        """Write a paragraph, which is not broken at hyphens."""
         super().write_text(_unbroken(text))
 
     def getvalue(self) -> str:
@@ -226,18 +226,18 @@ class LazyGroup(TyperGroup):
         return list(COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands by group."""
+        """Write name and help of all commands, in a section for each group."""
         for panel in dict.fromkeys(verb.panel for verb in COMMANDS.values()):
             with formatter.section(panel):
                 formatter.write_dl([(name, verb.help) for name, verb in COMMANDS.items() if verb.panel == panel])
 
     def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
-        """Return a stub with name and help of a command, without importing it."""
+        """Return a stub with name and help of a command, without importing it; None if it is unknown."""
         verb = COMMANDS.get(cmd_name)
         return TyperCommand(cmd_name, help=verb.help, rich_help_panel=verb.panel) if verb else None
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command. If an option's value is invalid, suggest the nearest valid one."""
+        """Run a command. If the value of an option is not one of its choices, suggest the nearest choice."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -249,13 +249,13 @@ class LazyGroup(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the real command, which is imported now."""
+        """Return name, command and remaining arguments of a call. This imports the command."""
         name, listed, rest = super().resolve_command(ctx, args)
         return name, self.commands[name] if name else listed, rest
 
 
 def build_cli(verbs: CommandDependencies) -> typer.Typer:
-    """Build the command `agentmemory`."""
+    """Build the command `agentmemory`. While a shell asks for completions, its commands cannot be run."""
     commands = CompletionCommands() if COMPLETE in os.environ else LazyCommands(verbs)
 
     class Group(LazyGroup):

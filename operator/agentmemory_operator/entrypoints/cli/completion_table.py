@@ -17,7 +17,7 @@ TABLE = Path(__file__).with_name("completions.json")
 
 
 class CompletionCommands(Mapping[str, Any]):
-    """The commands as needed for completion. They cannot be run."""
+    """The commands by name, with the options and values that completion needs. They cannot be run."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
@@ -33,7 +33,7 @@ class CompletionCommands(Mapping[str, Any]):
 
 
 def render_table(verbs: Mapping[str, Any]) -> str:
-    """Render the table of commands as the content of its file."""
+    """Render the content of `completions.json` from the commands by name."""
     return json.dumps({name: _row(verb) for name, verb in verbs.items()}, indent=1) + "\n"
 
 

@@ -25,8 +25,12 @@ if TYPE_CHECKING:
 
 
 OpenJobs = Callable[[str | None, Path | None], "AbstractAsyncContextManager[tuple[JobObjects, str]]"]
-"""Opens a kubeconfig context (None: the current one) or a folder of manifests; yields its namespace too."""
+"""Opens the objects of a manifest folder, else of a kubeconfig context; yields them and the default namespace.
+
+Without a folder, None as the context is the current one.
+"""
 OpenInstalled = Callable[[str | None], "AbstractAsyncContextManager[InstallationApi]"]
+"""Opens the installation in the cluster of a kubeconfig context; None is the current one."""
 
 
 class AgentSource(StrEnum):
@@ -42,8 +46,8 @@ class OperatorOptions:
 
     Attributes:
         namespaces: Namespaces to watch; empty watches all.
-        lease_namespace: Namespace of the lease and the claims; None uses the pod's.
-        api_namespace: Namespace of the retrieval API; None uses the pod's.
+        lease_namespace: Namespace of the lease and the claims. None uses the pod's, outside a cluster `default`.
+        api_namespace: Namespace of the retrieval API. None uses the pod's, outside a cluster `default`.
         health_port: Port of probes and metrics. None uses 8081 in a cluster, and serves none outside.
     """
 
@@ -61,8 +65,8 @@ class ApiOptions:
         host: Listen address. None uses all interfaces in a cluster, else loopback.
         port: Listen port; 0 picks a free one.
         namespaces: Namespaces to watch; empty watches all.
-        lease_namespace: Namespace of the operator's lease and claims; None uses the pod's.
-        api_namespace: Namespace of the Secrets that the operator copies for the API; None uses the pod's.
+        lease_namespace: Namespace of the operator's lease and claims. None uses the pod's, outside a cluster `default`.
+        api_namespace: Namespace of the Secrets that the operator copies for the API. None as for `lease_namespace`.
     """
 
     host: str | None
@@ -91,7 +95,13 @@ class DevOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServerCommands:
-    """Functions that run the servers, each until it is stopped."""
+    """Functions that run the servers, each until it is stopped.
+
+    Attributes:
+        api_files: Receives options, folder of manifests and data folder.
+        devserver: Receives data folder, port and Qdrant version.
+        default_source: Default of `api --source`: KUBERNETES in a pod or if a kubeconfig exists, else FILES.
+    """
 
     operator: Callable[[OperatorOptions], Awaitable[None]]
     api_kubernetes: Callable[[ApiOptions], Awaitable[None]]
@@ -109,8 +119,8 @@ class QdrantAccess:
         open_store: Opens the collections of a server.
         open_points: Opens the points of a server.
         open_objects: Opens the objects of a cluster or a folder.
-        qdrant_url: URL of the server that the environment names.
-        qdrant_api_key: API key of the server that the environment names.
+        qdrant_url: Value of QDRANT_URL.
+        qdrant_api_key: Value of QDRANT_API_KEY. Not sent to servers that connections name.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
     """
 
@@ -129,8 +139,8 @@ class SnapshotAccess:
     Attributes:
         open_snapshots: Opens the snapshots of a server.
         open_objects: Opens a bucket.
-        qdrant_url: URL of the server that the environment names.
-        qdrant_api_key: API key of the server that the environment names.
+        qdrant_url: Value of QDRANT_URL.
+        qdrant_api_key: Value of QDRANT_API_KEY. Not sent to servers that connections name.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
     """
 
@@ -147,8 +157,8 @@ class ApiAccess:
 
     Attributes:
         open_client: Opens a client for a URL and an optional token.
-        url: URL that the environment names.
-        token: Token that the environment names.
+        url: Value of AGENTMEMORY_URL.
+        token: Value of AGENTMEMORY_TOKEN.
     """
 
     open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncClient]]"
@@ -161,7 +171,7 @@ class CommandDependencies:
     """Dependencies of all commands.
 
     Attributes:
-        prepare: Checks settings and configures logging; called before a command runs.
+        prepare: Checks settings and configures logging. Called before each command except `completion` and `version`.
         stacks: Development stacks that a command may refer to.
     """
 

@@ -9,7 +9,7 @@ from agentmemory_operator.spec.kinds.connection import QdrantConnection
 
 
 def endpoint_at(inspection: QdrantAccess, url: str) -> Endpoint:
-    """Return the endpoint for a URL, with the API key of the environment."""
+    """Return the endpoint for a URL, with the API key from QDRANT_API_KEY."""
     return Endpoint(url.rstrip("/"), inspection.qdrant_api_key, DEFAULT_TIMEOUT_S)
 
 
@@ -17,7 +17,7 @@ def dev_endpoint(inspection: QdrantAccess, qdrant: str | None) -> Endpoint:
     """Return the endpoint of the development stack's server, which replaces those of all connections.
 
     Raises:
-        AgentMemoryError: If neither the option nor the environment names it.
+        AgentMemoryError: If neither the option --qdrant nor QDRANT_URL names it.
     """
     url = qdrant or inspection.qdrant_url
     if url is None:
@@ -28,9 +28,12 @@ def dev_endpoint(inspection: QdrantAccess, qdrant: str | None) -> Endpoint:
 async def connection_endpoint(
     inspection: QdrantAccess, objects: SecretSource, connection: QdrantConnection, *, at: str | None
 ) -> Endpoint:
-    """Return the endpoint of a connection with its API key, optionally at another URL.
+    """Return the endpoint of a connection, with the values of its Secrets.
+
+    Args:
+        at: URL that replaces the connection's, or None.
 
     Raises:
-        SpecInvalid: If its Secret is missing, or does not list the host.
+        SpecInvalid: If a Secret is missing, or does not list the host that its value would be sent to.
     """
     return await read_endpoint(connection, GuardedSecrets(objects, inspection.secret_hosts), url=at, has_nodes=False)

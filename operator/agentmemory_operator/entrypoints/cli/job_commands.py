@@ -41,6 +41,8 @@ class JobsPlace:
     """Where the objects are: in a cluster or in a folder.
 
     Attributes:
+        namespace: Namespace of the command line. None is the default of the cluster's context or of the folder.
+        context: kubeconfig context; None is the current one.
         manifests: Folder that replaces a cluster.
         qdrant: URL of the server that the stack on that folder uses for all connections; None if no stack runs on it.
         is_found: True if the folder is that of a running stack, and no option names it.
@@ -58,14 +60,19 @@ class JobsPlace:
 
     @property
     def options(self) -> str:
-        """Options that make another command refer to the same place."""
+        """Text to append to another command, so it refers to the same place: options, each after a space."""
         folder = None if self.is_found else self.manifests
         named = (("-n", self.namespace), ("--context", self.context), ("--manifests", folder))
         return "".join(f" {option} {value}" for option, value in named if value)
 
 
 def find_place(stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None) -> JobsPlace:
-    """Determine where the objects are from the options and the running stacks (see `stacks`)."""
+    """Determine where the objects are from the options and the running stacks (see `stacks`).
+
+    Raises:
+        typer.BadParameter: If both --manifests and --context are given.
+        typer.Exit: If several stacks run and no option names one.
+    """
     if manifests is not None:
         place, stack = JobsPlace(namespace, context, manifests), stacks.find_on(manifests)
         return replace(place, qdrant=stack.qdrant) if stack else place
@@ -93,7 +100,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         **chosen: Any,
     ) -> None:
         place = find_place(read_stacks(ctx), namespace, context, manifests)
-        # Use the Qdrant URL of the running stack.
+        # A command with an option --qdrant uses the URL of the running stack unless the option is given.
         found = {"qdrant": place.qdrant} if place.qdrant and chosen.get("qdrant", "") is None else {}
         run(options(**chosen | found), place)
 
@@ -112,6 +119,9 @@ def run_in_place(
 
     Args:
         interrupt_message: Message for Ctrl-C if only the wait ends, and the job continues.
+
+    Raises:
+        typer.Exit: With status 1 after an error that the user can fix, 130 after Ctrl-C. The message was printed.
     """
 
     async def opened() -> T:
@@ -126,12 +136,12 @@ def run_in_place(
 
 
 def new_object(kind: str, namespace: str, name: str, *, spec: Json) -> Json:
-    """Build the manifest of an object."""
+    """Build the manifest of an object of this operator's API version."""
     return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
 
 
 def timestamped_name(name: str) -> str:
-    """Append the current time to a name, to the second."""
+    """Append the current UTC time to a name, to the second."""
     return f"{name}-{datetime.now(UTC).strftime('%Y%m%dt%H%M%Sz')}"
 
 

@@ -37,8 +37,9 @@ class Stage:
     """Progress of a job.
 
     Attributes:
-        done: Completed steps, bytes or points.
-        total: Their total number; 0 if unknown.
+        text: Description for users; empty if there is none.
+        done: Number of completed steps, bytes or points.
+        total: Total number of them; 0 if unknown.
     """
 
     text: str
@@ -65,7 +66,7 @@ def _holds(conditions: Json, kind: str) -> bool:
 
 
 def read_stage(document: Json) -> Stage:
-    """Read the progress of a job from its status."""
+    """Read the progress of a job from `status.progress`, with numbers if the text contains `N of M`."""
     status = document.get("status") or {}
     text = str(status.get("progress") or "")
     if match := _SHARE.search(text):
@@ -105,14 +106,14 @@ class JobProgress:
         self._bars.stop()
 
     def show(self, document: Json) -> None:
-        """Show the progress of a job."""
+        """Show the progress of a job, or a hint if it has had no status for 15 s."""
         stage = read_stage(document)
         is_unseen = not document.get("status") and time.monotonic() - self._begun > RECONCILE_WARNING_S
         text = NOT_RECONCILED if is_unseen else stage.text
         self.advance(text, stage.done, stage.total)
 
     def advance(self, text: str, done: int = 0, total: int = 0) -> None:
-        """Show a text, and a bar if the total is known."""
+        """Show a text, with a bar if the total is known. Without a terminal, print the text if it has changed."""
         if not self._bars.disable:
             assert self._task is not None
             description = f"{self._title}: {text}" if text else self._title

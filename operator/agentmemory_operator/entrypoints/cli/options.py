@@ -16,14 +16,14 @@ DATA = Path(".agentmemory")
 
 
 class TableOrJson(StrEnum):
-    """Output format."""
+    """Output formats of commands that report findings."""
 
     TABLE = "table"
     JSON = "json"
 
 
 class TableJsonOrYaml(StrEnum):
-    """Output format."""
+    """Output formats of commands that show an object or a response of the API."""
 
     TABLE = "table"
     JSON = "json"
@@ -47,11 +47,11 @@ QdrantUrl = Annotated[str | None, typer.Option("--qdrant", help="URL of Qdrant, 
 
 
 def take_options(command: Callable[..., None], source: Callable[..., Any], *, after: int = 0) -> None:
-    """Add the parameters of another callable to those of a command, which receives them as keywords.
+    """Add the parameters of another callable to those of a command, in place of its last one, `**keywords`.
 
     Args:
         source: A function, or a dataclass with the options as fields.
-        after: Number of the command's own parameters that precede them.
+        after: Number of the command's own parameters that precede the added ones.
     """
     *own, _ = signature(command).parameters.values()
     taken = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(source).parameters.values()]

@@ -30,7 +30,7 @@ def run_command(verb: Awaitable[T]) -> T:
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Convert errors that the user can fix to one line and exit status 1."""
+    """Convert AgentMemoryError, SettingInvalid and OSError to one line on standard error and exit status 1."""
     try:
         yield
     except (AgentMemoryError, SettingInvalid, OSError) as exc:
@@ -60,6 +60,9 @@ def confirm(question: str, *, yes: bool, err: bool = False) -> None:
 
     Args:
         err: True to ask on standard error, because programs read the standard output.
+
+    Raises:
+        typer.Exit: As `check_answerable`.
     """
     check_answerable(question, yes=yes)
     if not yes:

@@ -30,7 +30,7 @@ Port = Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0
 
 
 def add_servers(cli: typer.Typer, servers: ServerCommands) -> None:
-    """Add the commands to the command line."""
+    """Add `operator`, `api`, `dev` and `devserver` to a command line."""
     _add_operator(cli, servers)
     _add_api(cli, servers)
     _add_development(cli, servers)

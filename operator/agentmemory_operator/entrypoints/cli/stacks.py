@@ -42,6 +42,11 @@ class Stacks:
     def find_default(self, way_out: str) -> "RunningStack | None":
         """Return the stack to use if no option names one; None if none runs or the command means a cluster.
 
+        If there is also a cluster, a note on standard error names the stack.
+
+        Args:
+            way_out: Remedy for the error message.
+
         Raises:
             AgentMemoryError: If several run. The message has their names and the remedy.
         """

@@ -19,7 +19,7 @@ MOODS = {"good": "green", "busy": "yellow", "bad": "bold red", "quiet": "dim", "
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with a table and notes. Empty parts are omitted.
+    """A heading with a table, notes and commands. Empty parts are omitted.
 
     Attributes:
         mood: Key of `MOODS`; colours the heading on a terminal.
@@ -61,7 +61,7 @@ def _plain_lines(section: Section) -> list[str]:
 
 
 def show(sections: Sequence[Section], console: Console) -> None:
-    """Print sections as the console supports."""
+    """Print sections: with colours and wrapped columns on a terminal, else as `plain` renders them."""
     if not console.is_terminal:
         console.file.write(plain(sections))
         return

@@ -1,6 +1,6 @@
 """The kopf side of the operator: passes watch events to the feed, and decides nothing.
 
-Only `on.event` handlers are registered. They are level-triggered, write no annotations, need no finalizer, and leave
+Objects have only `on.event` handlers. These are level-triggered, write no annotations, need no finalizer, and leave
 retries to the work queue (docs/adr/0003).
 """
 
@@ -18,13 +18,14 @@ from agentmemory_operator.runtime.feed import OperatorFeed
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, VERSION
 from agentmemory_operator.spec.kinds.crds import KINDS
 
-# A watch connection that a load balancer silently dropped ends within this time, in seconds.
+# Seconds after which the API server ends a watch request. kopf ends one 10 s later itself, if a load balancer has
+# silently dropped its connection.
 WATCH_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
 class NamedConnection(kopf.ConnectionInfo):
-    """Credentials with a User-Agent; without it, kopf sends its own.
+    """Credentials with a User-Agent that replaces kopf's own.
 
     Attributes:
         user_agent: Value that the other clients of this process send.
@@ -45,10 +46,10 @@ class NoDiffBaseStorage(kopf.DiffBaseStorage):
         return kopf.BodyEssence()
 
     def fetch(self, **_: Any) -> None:
-        """Return nothing."""
+        """Return None: no last-handled configuration is stored."""
 
     def store(self, **_: Any) -> None:
-        """Store nothing."""
+        """Do nothing."""
 
 
 def build_registry(
@@ -57,8 +58,8 @@ def build_registry(
     """Register handlers that pass every event of every kind to the feed.
 
     Args:
-        on_stop: Stops the other tasks. It is called when the watches have ended, because kopf then waits 5 s for every
-            task that did not exist when it started.
+        on_stop: Stops the other tasks when kopf ends. Otherwise kopf would wait up to 5 s for all tasks that were
+            created after its own start.
     """
     registry = kopf.OperatorRegistry()
 
@@ -88,7 +89,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = PAGE_SIZE
     settings.watching.server_timeout = WATCH_TIMEOUT_S
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
-    # A worker keeps its slot this long after its object is processed. For the same reason there is no worker_limit.
+    # An idle worker ends after this time (by default 5 s). With a worker_limit, idle workers would block other objects.
     settings.queueing.idle_timeout = 0.5
     settings.persistence.diffbase_storage = NoDiffBaseStorage()
     # No progress is stored either; this storage costs the least per event.

@@ -34,10 +34,11 @@ STARTUP_TIMEOUT_S = 120.0
 
 
 class Startup:
-    """Startup state for the readiness probe. Fails a start that makes no progress.
+    """Startup state for the readiness probe, with a time limit for missing prerequisites.
 
     Args:
-        patience_s: Maximum wait for missing prerequisites, because an installation applies its parts in any order.
+        patience_s: Seconds for which the API server or CRDs may be missing. An installation applies its parts in any
+            order.
 
     Attributes:
         ready: Set when all objects are listed and the watches start.
@@ -70,7 +71,12 @@ class Startup:
 
 
 class ReconcilingOperator(Protocol):
-    """The operator as composed by `main`."""
+    """The operator as composed by `main`.
+
+    Attributes:
+        handover: Copies Secrets to the retrieval API. None if the API reads them itself.
+        signing_key: Creates the signing key of user tokens. None if the API creates it.
+    """
 
     feed: OperatorFeed
     periods: Periods
@@ -124,7 +130,7 @@ async def operate(
 def start_background(
     operator: ReconcilingOperator, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
 ) -> tuple[asyncio.Task[None], ...]:
-    """Start the background tasks: the work, which runs only while this process leads, and the resync."""
+    """Start the background tasks: the work, which runs only while this process leads, and `resync`."""
     period_s = operator.periods.resync_s
     runs = [operator.run()]
     if operator.handover is not None:
@@ -138,10 +144,10 @@ def start_background(
 async def wait_for_first_end(
     tasks: Sequence[asyncio.Task[None]], watching: asyncio.Task[None], stop: Callable[[], Awaitable[None]]
 ) -> None:
-    """Wait until the watches or a task end, stop the others in order, and raise the error of any of them.
+    """Wait until the watches or a task end. Then call `stop`, stop the watches, and raise the error of any of them.
 
     Args:
-        stop: Stops the tasks.
+        stop: Stops `tasks`, then releases the lease.
     """
     for task in tasks:
         task.add_done_callback(lambda ended: None if ended.cancelled() else watching.cancel())
@@ -200,7 +206,7 @@ async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
 
 
 async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:
-    """Periodically find objects deleted in a gap of the watch: kopf then lists again, but reports no deletions."""
+    """Periodically drop objects that were deleted while no watch was open: kopf does not report these deletions."""
     while True:
         await asyncio.sleep(period_s)
         for kind in KINDS:
@@ -219,7 +225,7 @@ async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, start
     Objects with an unfinished one-off operation are fed first.
 
     Raises:
-        AgentMemoryError: If they cannot be listed within the startup's patience. The message has the reason.
+        AgentMemoryError: If they cannot be listed within `patience_s` of `startup`. The message has the reason.
     """
     for kind in KINDS:
         while True:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Kinds that the API reads.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
 CLAIMS = ("claims", "")
-"""Key of the claims (the namespace of each slug) as a source, in addition to the kinds."""
+"""Key of a further source for readiness, in the form of `sources`: the claims, which map slugs to namespaces."""
 
 
 class ApiProcess(Protocol):

@@ -33,7 +33,7 @@ _EVENTS: Mapping[Kind, str] = {"superseded": "memory_superseded", "forgotten": "
 
 @dataclass(frozen=True, slots=True)
 class WebhookEvent:
-    """One event; every attempt sends the same content.
+    """One event; every attempt sends the same id and body.
 
     Attributes:
         id: Unique id of the event, the same in every attempt and from every operator.
@@ -52,7 +52,7 @@ class WebhookEvent:
         return json.dumps(document, separators=(",", ":")).encode()
 
     def headers(self, key: bytes, now_s: int) -> dict[str, str]:
-        """Return the headers of the request, with its signature."""
+        """Return the headers of an attempt at `now_s` (Unix seconds), with the signature of its id, time and body."""
         return {
             "Content-Type": "application/json",
             "webhook-id": self.id,
@@ -96,7 +96,7 @@ def decode_key(secret: str) -> bytes | None:
 
 
 def sign(key: bytes, id_: str, time_s: str, body: bytes) -> str:
-    """Return the signature of a message in the form of its header."""
+    """Return the signature of a message, as the value of the header `webhook-signature`."""
     signed = b".".join((id_.encode(), time_s.encode(), body))
     return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
 

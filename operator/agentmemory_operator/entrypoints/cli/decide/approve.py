@@ -73,7 +73,7 @@ class Approve:
 
 
 def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the command to the command line."""
+    """Add `approve` to a command line."""
     add_verb(cli, "approve", Approve, partial(_run, open_jobs))
 
 
@@ -109,7 +109,8 @@ def _find_pending(document: Json, digest: str | None) -> PendingApproval:
     """Return the pending approval of an object.
 
     Raises:
-        AgentMemoryError: If the last edit is not reconciled yet, nothing waits, or `digest` is not the pending plan.
+        AgentMemoryError: If the last edit is not reconciled yet, no plan waits for approval, or the plan that waits
+            does not have this `digest`.
     """
     name, waiting = title_of(document), find_pending_approval(document)
     if not is_status_current(document):

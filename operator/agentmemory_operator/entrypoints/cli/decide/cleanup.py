@@ -62,7 +62,7 @@ class CleanupDraft:
 
     @property
     def is_held(self) -> bool:
-        """True if the run would exceed the limit and wait for approval."""
+        """True if the removals exceed the limit for one run, which then waits for approval."""
         return count_limited(self.counts) > self.allowed
 
 
@@ -80,7 +80,7 @@ class CleanupOptions:
 
 
 def add_cleanup(cli: typer.Typer, inspection: QdrantAccess) -> None:
-    """Add the command to the command line."""
+    """Add `cleanup` to a command line."""
     add_verb(cli, "cleanup", CleanupOptions, partial(_run, inspection))
 
 
@@ -122,7 +122,12 @@ async def _draft(
 
 
 async def preview_cleanup(memory: AgentMemory, store: PointStore, cluster_id: str) -> CleanupDraft:
-    """Compute the preview of a cleanup that runs now."""
+    """Return the memories that a cleanup would remove now. Only reads.
+
+    Args:
+        store: Points of the server that has the agent's collection.
+        cluster_id: Id in the ownership marker of the collection.
+    """
 
     async def known() -> str:
         return cluster_id
@@ -142,7 +147,7 @@ async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory
 
 
 def draft_document(draft: CleanupDraft) -> dict[str, Any]:
-    """Render a draft as JSON."""
+    """Render a preview as JSON, with all removals."""
     return {
         "memories": draft.memories,
         "would_remove": len(draft.removals),
@@ -155,7 +160,7 @@ def draft_document(draft: CleanupDraft) -> dict[str, Any]:
 
 
 def draft_sections(draft: CleanupDraft) -> Sequence[Section]:
-    """Render a draft as a table of at most 100 removals."""
+    """Render a preview as a table of at most 100 removals."""
     rows = tuple(_rows(draft))
     heading = f"{len(rows)} of {draft.memories} memories would be removed" + (
         f": {render_counts(draft.counts)}" if rows else ""

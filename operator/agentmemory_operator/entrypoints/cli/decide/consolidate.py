@@ -67,7 +67,11 @@ class ConsolidationOptions:
 
     @property
     def requested_action(self) -> tuple[Action, str | None]:
-        """The requested action, and the id of the run that it concerns, if any."""
+        """The requested action, and the id of the run that it concerns, if any. RUN if no option selects an action.
+
+        Raises:
+            typer.BadParameter: If options exclude each other, or the id is malformed.
+        """
         chosen = [
             (action, run)
             for action, run in (
@@ -87,7 +91,7 @@ class ConsolidationOptions:
 
 
 def add_consolidate(cli: typer.Typer, inspection: QdrantAccess) -> None:
-    """Add the command to the command line."""
+    """Add `consolidate` to a command line."""
     add_verb(cli, "consolidate", ConsolidationOptions, partial(_run, inspection))
 
 

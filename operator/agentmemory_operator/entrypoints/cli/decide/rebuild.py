@@ -79,7 +79,7 @@ class RebuildOptions:
 
 
 def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the command to the command line."""
+    """Add `rebuild` to a command line."""
     add_verb(cli, "rebuild", RebuildOptions, partial(_run, open_jobs))
 
 
@@ -217,7 +217,8 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
     """Poll the object until its rebuild ends, showing the progress; return the final object.
 
     Raises:
-        AgentMemoryError: If the rebuild failed or was abandoned, or did not start.
+        AgentMemoryError: If the rebuild failed, was cancelled by another command or did not start, or the object was
+            deleted.
     """
     started_s, document, then = time.monotonic(), before, read_rebuild(before)
     with JobProgress(title_of(before)) as progress:
@@ -236,7 +237,7 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
 
 
 def _has_ended(now: ReportedRebuild, then: ReportedRebuild) -> bool:
-    """Return whether the followed rebuild has ended. One that had ended before is not the followed one."""
+    """Return whether the followed rebuild has ended. A rebuild that had already ended in `then` does not count."""
     is_new = now.status.get("startTime") != then.status.get("startTime")
     return bool(now.status) and not now.is_under_way and (is_new or then.is_under_way)
 

@@ -14,7 +14,7 @@ from agentmemory_operator.spec.times import parse_time, render_time
 
 Json = Mapping[str, Any]
 
-# Only plain collections have the step Keep.
+# Only a rebuild of a collection that has the name of its alias has the step Keep.
 STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
 _MOODS = {
     RebuildState.DONE: "good",
@@ -48,7 +48,7 @@ class ReportedRebuild:
 
     @property
     def is_under_way(self) -> bool:
-        """True if it was started and has not ended."""
+        """True if the rebuild has not ended: it runs, waits, is paused or is withheld."""
         return is_active(self.status)
 
     @property
@@ -69,13 +69,13 @@ class ReportedRebuild:
 
     @property
     def kept_until_ms(self) -> int | None:
-        """End of the time for which the previous collection is kept, in Unix milliseconds."""
+        """End of the time for which `previous` is kept, in Unix milliseconds; None if there is none, or no end time."""
         ended = self.status.get("endTime")
         return parse_time(ended) + self.keep_hours * HOUR_MS if self.previous and ended else None
 
     @property
     def share(self) -> float:
-        """Completed share of the copy, 0..1."""
+        """Completed share of the copy, 0..1; 0 if the total is unknown."""
         total = self.status.get("total") or 0
         return min(1.0, (self.status.get("copied") or 0) / total) if total else 0.0
 
@@ -136,7 +136,7 @@ def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[
 
 
 def headline(status: Json) -> str:
-    """Describe the state of a rebuild in a few words."""
+    """Describe the state of a rebuild in a few words: its step while it is active, else how it ended."""
     if not is_active(status):
         return str(status.get("state", "")).lower()
     step = status.get("step")
@@ -207,7 +207,7 @@ def _recall(recall: Json) -> str:
 
 
 def render_duration(seconds: float) -> str:
-    """Render a duration in at most two units."""
+    """Render a duration as seconds (below 90 s), minutes (below 90 min), or hours and minutes."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:
@@ -216,7 +216,7 @@ def render_duration(seconds: float) -> str:
 
 
 def _commands(rebuild: ReportedRebuild, name: str, options: str) -> Iterator[str]:
-    """Yield the commands that are possible in the current state."""
+    """Yield the commands that are possible in the current state, each after a word for its purpose."""
     verb = f"{called_as()} rebuild {name}{options}"
     if rebuild.is_under_way:
         yield f"watch: {verb} --watch"

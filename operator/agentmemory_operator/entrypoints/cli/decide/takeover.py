@@ -44,7 +44,7 @@ class TakeoverOptions:
 
 
 def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the command to the command line."""
+    """Add `takeover` to a command line."""
     add_verb(cli, "takeover", TakeoverOptions, partial(_run, open_jobs))
 
 
@@ -66,7 +66,7 @@ async def _take_over(
         named: Namespace of the command line. With --all, None selects all namespaces.
 
     Raises:
-        NotFound: If the named object is not blocked by such a collection.
+        NotFound: If the named object is not blocked by a collection of another owner.
     """
     memories, _ = await objects.list_objects("AgentMemory")
     refused = list(find_refused(memories, await _connections(objects)))

@@ -18,7 +18,7 @@ HEADER = "# Written by `make crds` from the models in spec/kinds; not by hand.\n
 
 
 def add_crds(cli: typer.Typer) -> None:
-    """Add the commands to the command line."""
+    """Add `crds` and `schema` to a command line."""
 
     @cli.command("crds")
     def print_crds(

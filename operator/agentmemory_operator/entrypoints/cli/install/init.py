@@ -24,7 +24,7 @@ NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def add_init(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
+    """Add `init` to a command line."""
 
     @cli.command("init")
     def init(
@@ -52,7 +52,7 @@ def check_names(name: str, namespace: str | None) -> None:
     """Raise unless the names are valid for an object.
 
     Raises:
-        AgentMemoryError: If a name is invalid. The message has the rule and the nearest valid name.
+        AgentMemoryError: If a name is invalid. The message has the rule, and for the agent a valid name close to it.
     """
     if len(name) > MAX_SLUG_CHARS or find_slug(alias_of(name)) != name:
         near = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:MAX_SLUG_CHARS].strip("-")
@@ -67,12 +67,12 @@ def check_names(name: str, namespace: str | None) -> None:
 
 
 def write_manifests(folder: Path, name: str, preset: str, namespace: str | None) -> list[Path]:
-    """Write the manifest of an AgentMemory, in a new folder also that of its connection; return the new files.
+    """Write the manifest of an AgentMemory; return the new files. A folder without manifests also gets a connection.
 
     A folder with other manifests gets no connection, because it would end the connections that `dev` implies for them.
 
     Raises:
-        AgentMemoryError: If the AgentMemory's file exists.
+        AgentMemoryError: If the AgentMemory's file exists, or has the name of the connection's file.
         OSError: If a file cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)

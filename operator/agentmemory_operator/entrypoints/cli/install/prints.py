@@ -20,7 +20,7 @@ class Shell(StrEnum):
 
 
 def add_printers(cli: typer.Typer) -> None:
-    """Add the commands to the command line."""
+    """Add `completion` and `version` to a command line."""
 
     @cli.command()
     def completion(

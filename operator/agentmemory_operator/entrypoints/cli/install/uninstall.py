@@ -23,7 +23,7 @@ COLUMNS = ("KIND", "OBJECTS", "EFFECT")
 
 
 def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
-    """Add the command to the command line."""
+    """Add `uninstall` to a command line."""
 
     @cli.command()
     def uninstall(
@@ -51,7 +51,11 @@ def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
 
 
 class CatalogueFile:
-    """The catalogue file of one run. It is replaced atomically, and never overwrites that of another run."""
+    """The catalogue file of one run. It is replaced atomically.
+
+    Raises:
+        typer.BadParameter: If the file exists already: it may be the catalogue of another run.
+    """
 
     def __init__(self, path: Path) -> None:
         if path.exists():
@@ -61,7 +65,7 @@ class CatalogueFile:
         self.path = path
 
     def keep(self, objects: Sequence[Json]) -> None:
-        """Replace the catalogue."""
+        """Replace the catalogue by these objects: atomically, flushed to disk, readable by this user only."""
         document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
         part = self.path.with_name(f"{self.path.name}.part")
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:

@@ -30,13 +30,13 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """A queried server and the result.
+    """Result of the search for orphans on one server.
 
     Attributes:
         connection: Namespace and name of the QdrantConnection; None if only a URL was given.
         has_key: True if an API key was used.
-        findings: None if the server could not be queried.
-        error: Message if the server could not be queried.
+        findings: Result, or None if the server could not be queried.
+        error: Error message if the server could not be queried, else empty.
     """
 
     url: str
@@ -58,7 +58,7 @@ class Orphans:
 
 
 def add_orphans(cli: typer.Typer, inspection: QdrantAccess) -> None:
-    """Add the command to the command line."""
+    """Add `orphans` to a command line."""
     add_verb(cli, "orphans", Orphans, partial(_run, inspection))
 
 

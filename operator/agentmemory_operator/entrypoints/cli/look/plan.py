@@ -54,7 +54,7 @@ NAMESPACE_HELP = "Namespace of manifests without one. Default: the context's, el
 
 
 def add_plan(cli: typer.Typer, inspection: QdrantAccess) -> None:
-    """Add the command to the command line."""
+    """Add `plan` to a command line."""
 
     @cli.command()
     def plan(  # each is an option
@@ -110,7 +110,7 @@ async def _through(
 
 
 async def _applied(objects: JobObjects, manifest: Json) -> Json:
-    """Return the manifest as the applied object will be, with the approvals that the live object has."""
+    """Return the manifest with the annotations that it will have when applied, such as approvals of the live object."""
     if manifest["kind"] != AGENT_MEMORY:
         return manifest
     metadata = manifest["metadata"]
@@ -146,7 +146,8 @@ class _Connections:
         """Return the store of an object's connection, and the connection.
 
         Raises:
-            SpecInvalid: If it does not exist, may not be used from the object's namespace, or its Secret is unusable.
+            SpecInvalid: If the connection does not exist, may not be used from the object's namespace, or its Secret is
+                unusable.
         """
         named = connection_name(memory)
         connection = self._known.get(named) or await self._read(named)
@@ -166,7 +167,7 @@ class _Connections:
 
 
 def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, Any]]:
-    """Return the documents of our kinds in the files. Print errors as `validate` does, and exit if there are any."""
+    """Return the documents of this operator's kinds. Print errors as `validate` does, and exit if there are any."""
     with exit_on_error():
         found = check_manifests(paths, is_recursive=is_recursive)
     for finding in found.findings:
@@ -261,10 +262,10 @@ def _document(preview: PassPreview) -> dict[str, Any]:
 
 
 def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
-    """Describe costs and RAM savings of the requested layout at the expected number of memories.
+    """Describe the requested layout: the RAM of compressed vectors at the expected number of memories, and of payloads.
 
     Args:
-        is_new: True if the plan creates the collection, whose fixed settings are then described too.
+        is_new: True if the plan creates the collection. Then the first text has the figures of its configuration.
     """
     desired = desired_collection(memory, cluster_id="")
     layout = layout_of(desired)
@@ -305,7 +306,7 @@ def _section(preview: PassPreview) -> Section:
 
 
 def _sizes(preview: PassPreview) -> list[dict[str, Any]]:
-    """Estimate the size of one copy of the collection for each profile."""
+    """Estimate the size of one copy of the collection, as configured and for each profile; empty without a draft."""
     wish = preview.draft.goal if preview.draft else None
     if wish is None:
         return []
@@ -318,7 +319,7 @@ def _size(memories: int, size: Estimate) -> dict[str, int]:
 
 
 def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
-    """Yield a table for each distinct estimate, with the agents that share it."""
+    """Yield a table for each distinct estimate, with the names of up to `MAX_LISTED_NAMES` agents that have it."""
     named: dict[str, list[str]] = {}
     for preview in previews:
         memory = preview.memory.metadata

@@ -27,7 +27,7 @@ class SpecFormat(StrEnum):
 
 
 def add_presets(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
+    """Add the group `preset`, with `list` and `show`, to a command line."""
     preset = typer.Typer(help="List the presets, or print one.", no_args_is_help=True)
 
     @preset.command("list")

@@ -28,7 +28,7 @@ class StatusOptions:
 
 
 def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the command to the command line."""
+    """Add `status` to a command line."""
     add_verb(cli, "status", StatusOptions, partial(_run, open_jobs))
 
 

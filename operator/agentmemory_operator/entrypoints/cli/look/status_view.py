@@ -44,7 +44,7 @@ def status_document(document: Json) -> dict[str, Any]:
 def status_sections(
     document: Json, *, options: str = "", kubectl: str | None = "kubectl", is_full: bool = False
 ) -> list[Section]:
-    """Render the status.
+    """Render the status of an AgentMemory. Sections that may need a decision are first.
 
     Args:
         options: Options that make other commands refer to the object.
@@ -52,7 +52,6 @@ def status_sections(
         is_full: True to include the settings in effect.
     """
     status = document.get("status") or {}
-    # Sections that need a decision are first.
     sections = [_conditions(document, status), _plan(document, status, options, kubectl)]
     sections += [_collection(document, status)]
     sections += [_rebuild(document, status), _snapshots(status), *_others(status)]

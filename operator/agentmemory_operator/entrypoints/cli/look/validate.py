@@ -42,7 +42,7 @@ STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_thre
 
 @dataclass(frozen=True, slots=True)
 class ManifestFinding:
-    """An error in a file; lines count from 1."""
+    """An error or a warning at a line of a file; lines count from 1."""
 
     path: Path
     line: int
@@ -58,8 +58,9 @@ class CheckedManifests:
     """Results for the manifests that a command line names.
 
     Attributes:
-        valid: Valid objects of our kinds.
-        ignored: Number of objects of other groups.
+        valid: File and manifest of each valid object of this operator's kinds.
+        findings: Errors, by file and line.
+        ignored: Number of objects of other API groups.
         wrong: Number of invalid objects and unreadable files.
     """
 
@@ -79,12 +80,12 @@ class CheckedManifests:
 
     @property
     def is_empty(self) -> bool:
-        """True if the files contain no objects."""
+        """True if the files contain neither objects nor errors."""
         return not (self.valid or self.findings or self.ignored)
 
 
 def add_checks(cli: typer.Typer) -> None:
-    """Add the command to the command line."""
+    """Add `validate` to a command line."""
 
     @cli.command()
     def validate(paths: Files, is_recursive: Recursive = False) -> None:
@@ -148,7 +149,7 @@ def find_figure_errors(document: dict[str, Any]) -> list[FieldError]:
 
 
 def warnings_in(found: CheckedManifests) -> Iterator[ManifestFinding]:
-    """Yield warnings about valid objects."""
+    """Yield warnings about valid AgentMemories whose scoring hides or outranks good matches."""
     for path, manifest in found.valid:
         for warning in _forgetting(manifest.document) if manifest.document["kind"] == "AgentMemory" else ():
             yield ManifestFinding(path, find_line(manifest.node, warning.field), warning)

@@ -60,7 +60,7 @@ class ServerOptions:
     Attributes:
         stacks: Running development stacks.
         namespace: Namespace of the AgentMemory that has the agent's name.
-        context: kubeconfig context of that AgentMemory. If both are None, no object is read.
+        context: kubeconfig context of that AgentMemory. If namespace and context are None, no object is read.
     """
 
     stacks: Stacks
@@ -72,17 +72,21 @@ class ServerOptions:
 
 @dataclass(frozen=True, slots=True)
 class ApiTarget:
-    """The retrieval API, and the objects that contain the agents' names in it."""
+    """Access to the retrieval API, and to the AgentMemory objects from which agent names are read."""
 
     asking: ApiAccess
     inspection: QdrantAccess
 
     @asynccontextmanager
     async def open_agent(self, name: str, options: "ServerOptions") -> "AsyncIterator[AsyncAgent]":
-        """Yield a client of the agent. Its name is the argument, or read from the object if the options select one.
+        """Yield a client of an agent.
+
+        Args:
+            name: Name of the agent. With a namespace or context, name of its AgentMemory, which has the agent's name.
 
         Raises:
-            AgentMemoryError: If the options do not determine the API.
+            AgentMemoryError: If the options do not determine the API, the object cannot be read, or a request to the
+                API fails inside the block.
         """
         url, stack = options.stacks.find_api(options.url or self.asking.url, options.context)
         agent = name
@@ -98,7 +102,7 @@ class ApiTarget:
 
 
 def add_asking(cli: typer.Typer, asking: ApiAccess, inspection: QdrantAccess) -> None:
-    """Add the commands to the command line."""
+    """Add `search`, `remember`, `forget` and `receipts` to a command line."""
     api = ApiTarget(asking, inspection)
     _add_verb(cli, search, _ApiCommand(api, found_section))
     _add_verb(cli, remember, _ApiCommand(api, _stored_section))
@@ -189,7 +193,7 @@ def forget(  # noqa: PLR0913 # each is an option
 
 
 def _check_selection(conditions: Mapping[str, Any], user: str | None, *, everything: bool) -> None:
-    """Raise unless there is either a condition or --everything."""
+    """Raise typer.BadParameter unless there are either non-empty conditions, or --everything and a user."""
     for name, condition in conditions.items():
         if not condition:
             raise typer.BadParameter(f"--{name.replace('_', '-')} is empty: give a condition, or --everything")
@@ -210,7 +214,7 @@ def receipts(
     options = _given({"user_id": user})
 
     async def read(agent: "AsyncAgent") -> "ReceiptsPage":
-        from agentmemory_client import ReceiptsPage  # see above
+        from agentmemory_client import ReceiptsPage  # slow: see the imports of this module
 
         return ReceiptsPage(results=tuple([receipt async for receipt in agent.receipts(**options)]))
 
@@ -219,14 +223,14 @@ def receipts(
 
 @dataclass(frozen=True, slots=True)
 class _ApiCommand:
-    """Connects the request of a command with the rendering of its response."""
+    """The API that a command calls, and the function that renders its response."""
 
     api: ApiTarget
     section: Callable[[Any], Section]
 
 
 def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _ApiCommand) -> None:
-    """Add a command with the options of `choose`, which builds the request, and those that select the API."""
+    """Add a command with the options of `choose`, which builds the request, and the options that select the API."""
 
     def command(  # noqa: PLR0913 # each is an option
         *,
@@ -266,7 +270,7 @@ def _filters_of(text: str | None) -> dict[str, Any] | None:
 
 
 def _importance_of(text: str | None) -> float | str | None:
-    """Convert to a number, or return other texts, for example `high`, for the API to check."""
+    """Convert a number. Return other texts unchanged, for example `high`: the API checks them."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -298,7 +302,7 @@ def _receipt_section(answer: "Receipt") -> Section:
 
 
 def _forgotten_section(answer: "Receipt | Preview") -> Section:
-    from agentmemory_client import Receipt  # see above
+    from agentmemory_client import Receipt  # slow: see the imports of this module
 
     if isinstance(answer, Receipt):
         return _receipt_section(answer)
@@ -323,7 +327,7 @@ def _receipts_section(answer: "ReceiptsPage") -> Section:
 
 
 def _plain(value: Any) -> Any:
-    """Convert to JSON types; further fields of a newer API are kept."""
+    """Convert a response to JSON types. Unknown fields, which a newer API may send, are kept."""
     if is_dataclass(value):
         parts = {part.name: getattr(value, part.name) for part in fields(value)}
         return _plain(parts.pop("extra", {}) | parts)

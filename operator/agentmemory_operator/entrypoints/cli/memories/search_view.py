@@ -47,7 +47,7 @@ def _figure(value: object) -> str:
 
 
 def _gates(answer: "SearchResult") -> str:
-    """Describe the thresholds in effect, which older APIs do not report."""
+    """Describe the thresholds in effect. Older APIs do not report them: then `a threshold`."""
     score, similarity = answer.threshold, answer.min_similarity
     parts = [] if score is None else [f"the threshold {score:g}"]
     parts += [] if similarity is None else [f"the similarity {similarity:g}"]

@@ -35,7 +35,7 @@ CHUNK_BYTES = 256 << 10
 
 
 def add_transferring(cli: typer.Typer, asking: ApiAccess, inspection: QdrantAccess) -> None:
-    """Add the commands to the command line."""
+    """Add `export` and `import` to a command line."""
     api = ApiTarget(asking, inspection)
     _add_export(cli, api)
     _add_import(cli, api)
@@ -123,7 +123,7 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
 
 
 def _read_chunks(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
-    """Yield the content of a file and show the progress. The API reads on when it has imported the last batch."""
+    """Yield the content of a file and show the progress. The API reads more only after it has imported a batch."""
     total, sent, told_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
     while chunk := content.read(CHUNK_BYTES):
         yield chunk

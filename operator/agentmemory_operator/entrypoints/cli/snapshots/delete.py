@@ -33,7 +33,7 @@ class DeleteOptions:
 
 
 def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the command to the command line."""
+    """Add `delete` to the group `snapshot`."""
     add_verb(snapshots, "delete", DeleteOptions, partial(_run, open_jobs))
 
 

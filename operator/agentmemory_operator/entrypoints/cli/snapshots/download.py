@@ -47,7 +47,7 @@ class SnapshotDownload:
 
 
 def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAccess) -> None:
-    """Add the command to the command line."""
+    """Add `download` to the group `snapshot`."""
     add_verb(snapshots, "download", SnapshotDownload, partial(_download, open_jobs, downloads))
 
 
@@ -70,7 +70,7 @@ class _Source:
     """A snapshot to download.
 
     Attributes:
-        url: URL of the Qdrant server that replaces the connection's.
+        url: URL of a Qdrant server that replaces the connection's, or None.
         is_folder: True if the objects are manifests, whose connections have no reachable URLs.
     """
 
@@ -100,7 +100,11 @@ class _Source:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content; reading it fails if it differs from the recorded size or checksum."""
+        """Open the content.
+
+        Reading it raises ChecksumMismatch if it differs from its recorded checksum. If none is recorded, content from
+        Qdrant is not checked here.
+        """
         place, namespace = self.place(), self.document["metadata"]["namespace"]
         if place["type"] == S3:
             copies = Copies(Storages(self._secrets, self.downloads.open_objects))
@@ -119,12 +123,12 @@ class _Source:
 
     @asynccontextmanager
     async def _download(self, store: SnapshotStore, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a file of the server, unless it belongs to another namespace.
+        """Open a snapshot file of a collection, unless the collection belongs to another namespace.
 
         The name comes from a status, which tenants can forge, so it may be any file.
 
         Raises:
-            AgentMemoryError: If it belongs to another namespace, or is not a snapshot of an agent.
+            AgentMemoryError: If the file belongs to another namespace, or is not a snapshot of an agent.
         """
         namespace = self.document["metadata"]["namespace"]
         is_named_so = is_collection_name(physical) and is_snapshot_file_of(physical, name)
@@ -155,7 +159,8 @@ async def save(source: _Source, path: Path, progress: JobProgress) -> str:
     """Write the content to a file that is replaced when complete and verified; return a summary for the user.
 
     Raises:
-        ChecksumMismatch: If the content differs from the record. The existing file is unchanged.
+        ChecksumMismatch: If size or checksum of the content differs from the recorded one. The file is unchanged.
+        AgentMemoryError: If the content cannot be read. The file is unchanged.
     """
     total = source.status.get("sizeBytes") or 0
     with open_replacement(path) as draft:

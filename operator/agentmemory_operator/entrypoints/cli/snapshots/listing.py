@@ -22,14 +22,15 @@ class SnapshotList:
     """The snapshots of an agent.
 
     Attributes:
-        verdicts: Retention verdict by snapshot name; empty if no rule applies.
+        documents: MemorySnapshots of the agent, in any order.
+        verdicts: Retention verdict by snapshot name; empty if the agent is deleted or has no valid rules.
     """
 
     documents: Sequence[Json]
     verdicts: Mapping[str, RetentionVerdict]
 
     def kept(self, document: Json) -> str:
-        """Return why a snapshot is kept or will be removed."""
+        """Return the reason why a snapshot is kept or will be removed, or `NO_RULES` if it has no verdict."""
         verdict = self.verdicts.get(document["metadata"]["name"])
         if verdict is None:
             return NO_RULES
@@ -54,7 +55,7 @@ def _newest_first(documents: Sequence[Json]) -> list[Json]:
 
 
 def start_time(document: Json) -> str:
-    """Return the start time of a snapshot, or its creation time before that."""
+    """Return the time at which a snapshot was started, or before that the creation time of its object."""
     started = (document.get("status") or {}).get("startTime")
     return str(started or document["metadata"].get("creationTimestamp") or "")
 
@@ -95,7 +96,7 @@ def _row(document: Json) -> tuple[str, ...]:
 
 
 def describe_state(document: Json) -> str:
-    """Describe in a few words whether a snapshot is verified, and why not."""
+    """Describe in a few words whether a snapshot is verified, else the reason: unfinished, failed or not verified."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
     succeeded, verified = conditions.get("Succeeded"), conditions.get("Verified")
     if succeeded is None or succeeded["status"] == "Unknown":
@@ -108,7 +109,7 @@ def describe_state(document: Json) -> str:
 
 
 def describe_locations(status: Json) -> str:
-    """Describe where a snapshot's files are. `SAME_DISK` means only on the disk of the agent's own server."""
+    """Describe where a snapshot's files are. `SAME_DISK` stands for the disk of the agent's own server alone."""
     places = status.get("locations") or []
     buckets = [f"s3://{place['bucket']}" for place in places if place.get("type") == "S3"]
     on_server = ["Qdrant's S3" if "keptIn" in place else "Qdrant" for place in places if place.get("type") == "Qdrant"]

@@ -45,7 +45,10 @@ UNCHANGED_RESULT_S = 10.0
 
 
 class Mode(StrEnum):
-    """Modes of replacing the memories."""
+    """Modes of a restore, as in `spec.mode` of a MemoryRestore.
+
+    Swap restores into a new collection and then moves the alias. InPlace overwrites the existing collection.
+    """
 
     SWAP = "Swap"
     IN_PLACE = "InPlace"
@@ -90,7 +93,7 @@ class RestoreOptions:
 
 
 def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
-    """Add the command to the command line."""
+    """Add `restore` to a command line."""
     add_verb(cli, "restore", RestoreOptions, partial(_run, open_jobs))
 
 
@@ -198,6 +201,6 @@ def _can_roll_back(document: Json) -> bool:
 
 
 def rollback_condition(document: Json) -> Json | None:
-    """Return the condition with the result of a rollback, or None before."""
+    """Return the condition RolledBack, which has the result of a rollback, or None if there is none yet."""
     conditions = (document.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == "RolledBack"), None)

@@ -46,7 +46,7 @@ Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
 
 
 class Verify(StrEnum):
-    """Verification levels of a snapshot."""
+    """Verification levels: `Full` restores and compares, `Checksum` reads the bytes, `None` trusts the server."""
 
     FULL = "Full"
     CHECKSUM = "Checksum"
@@ -88,7 +88,7 @@ class VerifyOptions:
 
 
 def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAccess) -> None:
-    """Add the commands to the command line."""
+    """Add the group `snapshot` with its commands to a command line."""
     snapshots = typer.Typer(no_args_is_help=True, help="Create, list, verify, download and delete snapshots.")
     add_verb(snapshots, "create", CreateOptions, partial(_create, open_jobs))
     add_verb(snapshots, "list", ListOptions, partial(_list, open_jobs))
@@ -139,7 +139,7 @@ async def _listed(options: ListOptions, objects: JobObjects, namespace: str) -> 
 
 
 async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
-    """Return the Qdrant version of the agent's server; None if not reported, or the connection is not readable."""
+    """Return the Qdrant version in the status of the agent's connection; None without one, or if it is not readable."""
     connection = connection_of(memory)
     try:
         document = await objects.read_object(connection.kind, connection.namespace, connection.name)
