@@ -57,7 +57,10 @@ def fold(name: str) -> str:
 
 
 def normalize_spelling(name: str) -> str:
-    """Return the stored spelling of a name: NFC, with single spaces. Empty if it has invisible characters."""
+    """Return the stored spelling of a name: NFC, with single spaces.
+
+    Empty if the name has no visible characters, or invisible ones other than zero-width joiners.
+    """
     kept = " ".join(unicodedata.normalize("NFC", name).split())
     shown = kept.translate(_JOINERS)
     return kept if shown and shown.isprintable() else ""

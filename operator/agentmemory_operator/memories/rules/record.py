@@ -280,8 +280,8 @@ STATED_END_KEY = "statedValidTo"
 """Original `validTo` that a supersession shortened; restored if the memory becomes a head again."""
 
 DISTIL_DUE_KEY, DISTIL_TRIES_KEY = "distilDue", "distilTries"
-"""Whether a model still has to process the conversation of a turn with `undistilled`, or the versions of a memory; and
-the number of model outputs that could not be used."""
+"""`distilDue`: True until a model has processed the conversation of a turn with `undistilled`, or the versions of a
+memory. `distilTries`: Number of model outputs for it that could not be used."""
 
 DISTIL_BY_KEY, DISTIL_UNTIL_KEY = "distilBy", "distilUntil"
 """Lease of a distillation run: its id, and its end in Unix milliseconds; see `distillation/runs.py`."""
@@ -302,7 +302,8 @@ def hash_content(content: str, secret: str = "") -> str:
     """Return the first 16 hex digits of the content's SHA-256, or of its HMAC-SHA256 if there is a secret.
 
     Args:
-        secret: Secret of the memory's zone. Without it, no one can test whether a guessed content has this hash.
+        secret: Secret of the memory's zone; '' for none. Only its holders can test whether a guessed content has this
+            hash.
     """
     if secret:
         return hmac.new(secret.encode(), content.encode(), hashlib.sha256).hexdigest()[:16]
@@ -375,7 +376,7 @@ def payload_of(record: MemoryRecord) -> Payload:
 
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
-    """Return the memory of a point's payload."""
+    """Return the memory stored in a payload. It is `locked` if the payload was not decrypted."""
     # Iterate over the keys present, which are fewer than all keys: every search result passes through here.
     values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
     for name in values.keys() & LIST_ATTRIBUTES:

@@ -107,7 +107,8 @@ def _is_within_word(text: str, at: int) -> bool:
 def engine_text(text: str) -> str:
     """Return the text in a form in which Qdrant's word tokenizer finds words in every script.
 
-    A run of characters without spaces becomes its single characters and its pairs of neighbours. The rest is unchanged.
+    A run of characters of a script without spaces becomes its single characters and its pairs of neighbours. The rest
+    of such a text is converted to NFKC. A text without such runs is returned unchanged.
     """
     composed = unicodedata.normalize("NFKC", text)
     if not _RUN.search(composed):

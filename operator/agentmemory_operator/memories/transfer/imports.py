@@ -78,7 +78,7 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back
         brings_back_erased: True to write memories that `forget` erased.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+        EmbedderUnavailable, KeysUnavailable, StoreUnavailable: If nothing was written. Retry.
         OutcomeUnknown: If some lines may have been written. The same call again writes the rest.
     """
     batch = ImportBatch(lines)
@@ -96,8 +96,8 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back
 
 async def _draft(agent: Agent, batch: ImportBatch) -> None:
     """Check the lines and embed their contents. A vector from the same vector space is kept."""
-    # Skip rules that may have changed since a memory was stored. Without `valid_to`: versions of the same moment have
-    # an empty validity.
+    # Predecessors are checked later, against the batch. Parents and `valid_to` are not checked: a version that was
+    # superseded at the moment of its creation has an empty validity. `is_new=False` skips rules that may have changed.
     batch.decrypt_lines(await decrypt_lines(agent, batch.lines))
     bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
     cleaned = await scrub_memories(agent, bare)
