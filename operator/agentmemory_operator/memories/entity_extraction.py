@@ -104,7 +104,7 @@ async def _name(agent: Agent, ids: Sequence[str]) -> int:
 
 
 def _is_ours(row: Payload) -> bool:
-    """Return whether a row has our format and is not a tombstone."""
+    """Return whether a row is a memory, with a revision and a user: other tools may have written points without."""
     return TOMBSTONE_KEY not in row and isinstance(row.get("rev"), int) and isinstance(row.get("userId"), str)
 
 

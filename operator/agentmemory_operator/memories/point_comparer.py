@@ -58,7 +58,7 @@ class PointComparer:
         return walk_pair(self.points, self.live, self.copy, self.page, keys=keys)
 
     async def read_versions(self, collection: str, ids: Iterable[PointId]) -> Rows:
-        """Read the versions of the points that exist, by id."""
+        """Read revision and time of points (`VERSION_KEYS`) by id; the result lacks ids that do not exist."""
         return await read_rows_by_id(self.points, collection, ids, self.page, keys=VERSION_KEYS)
 
     async def compare_sample(self, ids: Sequence[PointId]) -> Sample:

@@ -50,7 +50,7 @@ async def walk(
 async def read_rows_by_id(
     points: PointStore, collection: str, ids: Iterable[PointId], page: int, *, keys: Sequence[str]
 ) -> Rows:
-    """Read the payloads of the points that exist, by id.
+    """Read the payloads of points by id; the result lacks ids that do not exist.
 
     Args:
         page: Number of points per call.

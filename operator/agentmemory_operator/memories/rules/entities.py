@@ -52,7 +52,7 @@ class Entity:
 
 
 def fold(name: str) -> str:
-    """Return the comparison form of a name: spellings that differ in case or spaces only have the same."""
+    """Return the comparison form of a name: equal for spellings that differ only in case, width or spaces."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 

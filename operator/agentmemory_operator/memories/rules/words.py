@@ -133,7 +133,7 @@ def _folded(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    r"""Runs of letters, digits and marks: `\w` has no marks, which belong to letters in Hindi, Thai and others."""
+    r"""Return the pattern of a word: letters, digits, and the marks of Hindi, Thai and so on, which `\w` lacks."""
     marks = [chr(code) for code in range(_LAST_MARK) if unicodedata.category(chr(code)).startswith("M")]
     return re.compile(f"(?:[^\\W_]|[{''.join(_ranges(marks))}])+")
 

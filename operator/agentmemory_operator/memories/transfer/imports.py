@@ -65,7 +65,7 @@ _Row = Mapping[str, Any]
 
 
 def embedding_name(source: EmbeddingSource) -> str:
-    """Return the name of a vector space in an export."""
+    """Return the name of a vector space in an export: provider, model, dimensions and prefixes, separated by '/'."""
     *parts, prefixes = source.identity
     return "/".join(str(part) for part in (*parts, prefixes and prefixes.name) if part is not None)
 
@@ -227,7 +227,7 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
 
 
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
-    """Return a draft with its links to stored memories and to others in the batch."""
+    """Return a draft with its links to stored versions and to versions in the batch."""
     line, record = batch.lines[draft.place], draft.record
     before = batch.predecessor_ids.get(record.id, ())
     several = before if len(before) > 1 else ()
