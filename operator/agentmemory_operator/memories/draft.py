@@ -323,9 +323,9 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
 
 
 def _hash_request(memory: IncomingMemory, secret: str) -> str:
-    """Return the hash by which a repeated idempotency key is compared.
+    """Return the hash of a request's body, which must be equal if its idempotency key is repeated.
 
-    With a secret, only its holder can compute it.
+    With a secret, only its holders can compute the hash.
     """
     values = ((name, getattr(memory, name)) for name in (*_STATEMENT_FIELDS, "supersedes") if name != "vector")
     given = {name: value for name, value in values if value not in (None, (), {}) and value is not False}

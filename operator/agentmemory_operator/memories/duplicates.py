@@ -2,7 +2,7 @@
 
 Equal content means an equal hash, within user and type, among visible memories. The first memory of a content has an id
 derived from it, so concurrent first writers store one memory. The ids of a content are numbered by `place`. If the
-memory at one place is no longer visible, the next place is tried.
+memory at one place was superseded, has expired or was moved to another zone, the next place is tried.
 """
 
 from collections.abc import Sequence

@@ -173,7 +173,7 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Add keyword vectors to memories stored before the agent had keywords; return their number."""
     filled = 0
-    # Memories in a zone are excluded: they get a vector, if any, when they are written.
+    # Memories in a zone are excluded: `zone_vectors.sweep` adds the vectors that their zone allows.
     lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     unordered = {
         "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],

@@ -40,10 +40,10 @@ async def read_writing_keys(
 ) -> dict[ZoneUser, DataKey | KeysUnavailable]:
     """Return the data keys that encrypt new memories, by zone and user, creating missing ones.
 
-    An unavailable key is a KeysUnavailable. Memories without a zone have no key.
+    The value of an unavailable key is the KeysUnavailable error. Owners without a zone are skipped.
 
     Args:
-        owners: Zone and user of each memory.
+        owners: Zone and user of each memory; duplicates are allowed.
     """
     found: dict[ZoneUser, DataKey | KeysUnavailable] = {}
     for zone, user_id in dict.fromkeys(owners):

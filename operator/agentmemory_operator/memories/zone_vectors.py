@@ -31,7 +31,7 @@ PAGES_A_SWEEP = 10
 
 
 async def sweep(agent: Agent) -> int:
-    """Delete disallowed vectors and add missing ones, both for a limited number of memories; return that number."""
+    """Delete disallowed vectors and add missing ones; return the number of vectors deleted and memories completed."""
     return await _delete(agent) + await _add(agent)
 
 

@@ -332,7 +332,11 @@ def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
 
 
 def root_tombstone(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
-    """Return a tombstone for the root of an identity whose point no longer exists."""
+    """Return the tombstone to write as the root of an identity, if there is no point with the root's id any more.
+
+    Args:
+        payload: Payload of another version of the identity.
+    """
     kept = {key: payload[key] for key in ("agentId", "userId", "type")}
     return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
 
