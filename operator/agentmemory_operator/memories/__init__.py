@@ -1,7 +1,7 @@
 """Store, read, link, compare, export and import memories: one Qdrant point per memory.
 
 A write, `remember.py: Remember.store`:
-1. `draft.py: build_drafts` checks the items and embeds new texts in one call. Equal items of a batch are stored
+1. `draft.py: build_drafts` checks the memories and embeds their texts in one call. Equal memories of a batch are stored
    once.
 2. Plain memories are written in one upsert. A memory with an idempotency key gets an id derived from the key; it is
    only inserted, and read back.
@@ -10,12 +10,12 @@ A write, `remember.py: Remember.store`:
 4. `session_keywords.py` updates the keyword texts of later memories of the session.
 
 An item (a memory under a key) is one point with a derived id, written by compare-and-set (`item_store.py: Items`).
-Waiting writes to the same key are merged. `tombstone_writes.py` is the only module that makes tombstones: it deletes
-the vectors in the same request and confirms that. `repair.py` completes what a crash left.
+Waiting writes to the same key are merged. `tombstone_writes.py` is the only module that replaces points by tombstones:
+it deletes the vectors in the same request and confirms that. `repair.py` completes writes that a crash interrupted.
 
-Invariants: each write raises `rev`, and a write to an existing point is a compare-and-set on it. `FencedStore` gives
-each write its `updatedAt`. A tombstone has no content and no vector. Numbers keep their exact text
-(`rules/exact_numbers.py`).
+Invariants: each write raises `rev`, except writes of `UNREVISED_KEYS` alone (`rules/comparison.py`). A write to an
+existing point is a compare-and-set on `rev`. `FencedStore` gives each write its `updatedAt`. A tombstone has no content
+and no vector. Numbers keep their exact text (`rules/exact_numbers.py`).
 
 Tests: `tests/unit/memories`, `tests/contract/memories`, `tests/property`.
 """

@@ -44,16 +44,16 @@ OpenAgent = Callable[[str], Awaitable[Agent]]
 FLUSH_PERIOD_S = 30.0
 # Maximum duration of the last flush before the process stops.
 LAST_FLUSH_TIMEOUT_S = 10.0
-# Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, the oldest increments are dropped.
+# Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, an agent's new increments replace its oldest.
 MAX_WAITING = 100_000
 PAGE = 1_000
-# Memories per write. 50 % of the cost of a write is independent of their number, but searches wait for all of it.
+# Memories per write. Half of the cost of a write is independent of their number, but searches wait until it ends.
 MEMORIES_PER_WRITE = 200
 MAX_REST_FACTOR = 9.0
 # An attempt fails only if another writer changed the same memory. The rest waits for the next flush.
 MAX_ATTEMPTS = 10
 MAX_ACCESS_MARKS = 16
-# Times of one flush in the same interval of this length are written as the latest of them.
+# A flush writes access times within one interval of this length as the latest of them, so more payloads are equal.
 SAME_TIME_MS = 30_000
 
 _READ_KEYS = (
@@ -112,8 +112,8 @@ class AccessCounts:
         writer: Unique name of this process, never used by another, earlier or later one.
 
     Attributes:
-        drops: Counter of accesses that were dropped, because too many were waiting or the engine rejected them
-            permanently.
+        drops: Counter of accesses that were dropped, because too many were waiting or their flush failed with an error
+            that is not temporary.
     """
 
     def __init__(self, open_agent: OpenAgent, clock: Clock, *, writer: str) -> None:
@@ -172,7 +172,7 @@ class AccessCounts:
             self._noted_count -= 1
 
     def forget(self, slug: str, ids: Sequence[str]) -> None:
-        """Drop the noted accesses of deleted memories. Accesses already sent no longer match a point."""
+        """Drop the noted accesses of deleted memories. Writes of a flush in progress no longer match their points."""
         noted = self._noted.get(slug)
         if noted is None:
             return

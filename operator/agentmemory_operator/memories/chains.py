@@ -93,10 +93,10 @@ def was_ever_visible(row: _Row) -> bool:
 
 
 async def find_head(agent: Agent, identity_id: str) -> Payload | None:
-    """Find the newest version of an identity. If all of them are pending, first publish those that are linked.
+    """Find the head of an identity. If every head is pending, first publish those that their predecessors link to.
 
     Returns:
-        The head. None if there is none, or a change in progress hides it: then the root of the identity decides.
+        The head. None if there is none, or if a change in progress hides it. The caller then starts at the root.
     """
     rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
     # The engine matches before it reads payloads: a row may have been deleted or superseded in between.
@@ -109,7 +109,7 @@ async def find_head(agent: Agent, identity_id: str) -> Payload | None:
 
 
 async def repair_root(agent: Agent, identity_id: str) -> Payload | None:
-    """Repair the chain from an identity's root on; return the root as it was before, or None if there is none."""
+    """Repair each link of an identity, starting at its root; return the root as it was before, or None without one."""
     first = row = await read_row(agent, identity_id)
     while row and (successor := row.get("supersededById")):
         following = await read_row(agent, successor)
@@ -122,7 +122,7 @@ async def repair_root(agent: Agent, identity_id: str) -> Payload | None:
 
 
 async def tombstone_head(agent: Agent, row: _Row) -> Payload | None:
-    """Replace a head by a tombstone, unless it was changed or superseded; return the row as it is stored now."""
+    """Replace a head by a tombstone, unless it was changed or superseded; return the row stored now, or None."""
     await write_tombstones(agent, [tombstone_write(row, tombstone_of(row, agent.clock.now_ms()), NOT_SUPERSEDED)])
     with outcome_unknown_on_failure():
         return (await read_confirmed(agent, [row["id"]])).get(row["id"])
@@ -178,7 +178,7 @@ async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
 
 
 async def link(agent: Agent, old: _Row, row: _Row) -> None:
-    """Link `old` to the pending `row`, if that is unchanged after `old` was read; see the module's invariant."""
+    """Make `row` the successor of `old`, unless `row` has changed since it was read; see the module's invariant."""
     current = await read_row(agent, row["id"])
     if current is None or current["rev"] != row["rev"]:
         return
@@ -285,7 +285,7 @@ async def _links_of(agent: Agent, tombstone: _Row, older: _Row | None, newer: _R
     """Return the ids that `newer` must follow after the splice, and whether all remaining predecessors link to it."""
     before = [older["id"]] if older else []
     if "identityId" in newer:
-        # It has one predecessor; `supersedesId` may still be that of its writer's first attempt.
+        # A version with an identity has one predecessor; `supersedesId` may still be from its writer's first attempt.
         return before, True
     rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)])
     kept = [id_ for id_, row in rows.items() if _follows(newer, row)]
@@ -300,7 +300,7 @@ def _follows(newer: _Row, before: _Row) -> bool:
 
 
 async def relink(agent: Agent, older: _Row, newer: _Row | None) -> bool:
-    """Link a version to its next live version, or make it a head; return whether it was linked so already."""
+    """Link a version to `newer`, or make it a head if `newer` is None; return True if it needed no change."""
     if older.get("supersededById") == (newer and newer["id"]):
         return True
     if newer is None:
@@ -362,7 +362,7 @@ async def _live_predecessors(agent: Agent, row: _Row, root_id: str | None) -> li
 
 
 async def read_rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
-    """Read the rows that exist, by id."""
+    """Read rows by id; the result lacks ids that do not exist."""
     points = await agent.store.retrieve(agent.alias, ids) if ids else []
     return {point["id"]: point["payload"] for point in points}
 

@@ -162,7 +162,7 @@ def _of_user(agent: Agent, user_id: str | None) -> Condition | None:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, one below the engine's limit, because `_read_time` reads one more."""
+    """Return the page size, at most one below the engine's limit, because `_read_time` reads one more."""
     max_limit = agent.settings.ranking.max_query_limit
     return limit if max_limit is None else max(1, min(limit, max_limit - 1))
 

@@ -1,7 +1,7 @@
 """Turn received memories into drafts: checked, embedded, and with their keyword texts.
 
-Drafting only reads. The order is: check the memory, hash its text, embed it, build its keyword text. So every change to
-the text, such as scrubbing, must come before it.
+Drafting writes no point, but may create the data key of a zone. The order is: check the memory, hash its text, embed
+it, build its keyword text. So every change to the text, such as scrubbing, must come before drafting.
 """
 
 import json
@@ -38,7 +38,7 @@ from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import DataKey
 
-# Fields that are not part of a statement: two items of a batch differ at least in their idempotency keys.
+# Fields that are not part of a statement: two memories of a batch differ at least in their idempotency keys.
 _UNCOMPARED_FIELDS = ("idempotency_key", "stored_by", "supersedes", "conversation_id", "undistilled")
 _STATEMENT_FIELDS = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _UNCOMPARED_FIELDS)
 _read_statement = attrgetter(*_STATEMENT_FIELDS)
@@ -52,7 +52,8 @@ class MemoryDraft:
     Attributes:
         vector: None if its zone has no vectors.
         place: Position in its request.
-        scope: Scope that its ids are derived from.
+        scope: String that its ids are derived from: the agent's `id_slug`, in a zone combined with a secret.
+        words: None if the memory has no keyword text, or before `add_words`.
     """
 
     record: MemoryRecord
@@ -64,10 +65,10 @@ class MemoryDraft:
 
     @property
     def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
-        """Rule for writing it.
+        """Rule for writing the draft, first match: it has an identity, supersedes, is deduplicated, has a key, or none.
 
-        Plain drafts are written in one request, keyed drafts in another. The rest are compared with stored memories
-        first.
+        Plain drafts are written in one request, keyed drafts (with an idempotency key) in another. The rest are
+        compared with stored memories first.
         """
         record = self.record
         if record.identity_id is not None:
@@ -149,7 +150,7 @@ async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new
 async def add_words(
     agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]
 ) -> list[MemoryDraft | AgentMemoryError]:
-    """Add keyword texts to drafts."""
+    """Return the drafts with keyword texts, if their agent has keyword vectors. Errors are returned unchanged."""
     records = [draft.record for draft in drafts if isinstance(draft, MemoryDraft)]
     words = await session_keywords.build_words(agent, records)
     if not words:
@@ -161,10 +162,10 @@ async def add_words(
 
 
 async def find_first_places(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
-    """Return for each memory the place of the first memory with the same statement; usually its own.
+    """Return for each memory the index of the first memory with the same statement; usually its own.
 
-    Memories that supersede another are never merged: a second one is a conflict or, within an identity, the newer
-    version.
+    A memory that supersedes another, or has an identity, always gets its own index: a second one is a conflict or the
+    newer version.
     """
     first: dict[tuple[Any, ...], int] = {}
 
@@ -322,9 +323,9 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
 
 
 def _hash_request(memory: IncomingMemory, secret: str) -> str:
-    """Return the hash by which a repeated idempotency key is compared.
+    """Return the hash of a request's body, which must be equal if its idempotency key is repeated.
 
-    With a secret, only its holder can compute it.
+    With a secret, only its holders can compute the hash.
     """
     values = ((name, getattr(memory, name)) for name in (*_STATEMENT_FIELDS, "supersedes") if name != "vector")
     given = {name: value for name, value in values if value not in (None, (), {}) and value is not False}

@@ -1,8 +1,8 @@
 """Store each content once: a repetition by the same author adds nothing, one by another author corroborates the memory.
 
 Equal content means an equal hash, within user and type, among visible memories. The first memory of a content has an id
-derived from it, so concurrent first writers store one memory. If that memory was superseded since, the content's next
-place is taken: each place gives another derived id.
+derived from it, so concurrent first writers store one memory. The ids of a content are numbered by `place`. If the
+memory at one place was superseded, has expired or was moved to another zone, the next place is tried.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ PAGE = 100
 
 
 async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Store each draft, or find a memory with the same content; return the outcomes by the draft's place.
+    """Store each draft, or find a memory with the same content; return the outcomes by `MemoryDraft.place`.
 
     Raises:
         StoreUnavailable: If nothing was written. Retry.
@@ -49,9 +49,13 @@ async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, O
 
 
 async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredMemory | None:
-    """Add an author to a memory with the same content; return None if the memory is no longer visible.
+    """Add an author to a memory with the same content. At most 20 authors are recorded.
 
-    At most 20 authors are recorded. Raises StoreUnavailable if other writers changed the memory in every attempt.
+    Returns:
+        NONE if `author` is None or recorded already, else CORROBORATE. None if the memory is no longer visible.
+
+    Raises:
+        StoreUnavailable: If other writers changed the memory in every attempt.
     """
     current: Payload | None = row
     for _ in range(MAX_IDENTITY_ATTEMPTS):
@@ -139,7 +143,7 @@ async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
         row = await claim_id(agent, with_id(draft, memory_id))
         if is_written_by(draft, row):
             return memory_id
-        # A memory that moved to another zone keeps its place, but has other content there.
+        # A memory that was moved to another zone keeps its id, but its lookup ids are those of the other zone.
         if is_visible(agent, row) and _content_of(draft) in row.get("lookupIds", ()):
             return None
     return None

@@ -1,4 +1,4 @@
-"""Extract the names in memories, also in those stored before their agent had entities.
+"""Extract the names of entities from memories, also from those stored before the agent's object enabled entities.
 
 Each process walks once through each agent's memories, and again if the entity settings or the collection changed.
 Several processes may do so at once, and a killed one starts over: a memory is written only if it is unchanged since it
@@ -22,7 +22,7 @@ from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, is_locked
 
 PAGE = 100
-# Maximum number of pages per sweep; then the next agent is swept.
+# Maximum number of pages that one sweep of an agent reads.
 PAGES_A_SWEEP = 20
 MAX_WALKS = 10_000
 
@@ -31,7 +31,7 @@ _READ = ("userId", "author", "content", "rev", ZONE_KEY, SEALED_KEY, TOMBSTONE_K
 
 @dataclass(slots=True)
 class _NamingWalk:
-    """Progress of this process with an agent.
+    """Progress of this process in an agent's memories.
 
     Attributes:
         detection: See `EntitySettings`; another value restarts the walk.
@@ -45,7 +45,7 @@ class _NamingWalk:
 
 
 class EntityBackfill:
-    """Walks of one process. An agent that is walked through costs no further reads."""
+    """Walks of one process through the memories of agents, to extract names. A completed walk costs no more reads."""
 
     def __init__(self) -> None:
         self._walks: FIFOCache[str, _NamingWalk] = FIFOCache(MAX_WALKS)
@@ -54,8 +54,7 @@ class EntityBackfill:
         """Extract names from the next pages of memories; return the number of memories that got names.
 
         Raises:
-            StoreUnavailable, OutcomeUnknown: If Qdrant failed. The next call continues; it skips a page whose write
-                failed.
+            StoreUnavailable, OutcomeUnknown: If Qdrant failed. The next call continues, with the page that failed.
         """
         settings = agent.settings.entities
         if settings is None or agent.entity_lists is None:
@@ -105,7 +104,7 @@ async def _name(agent: Agent, ids: Sequence[str]) -> int:
 
 
 def _is_ours(row: Payload) -> bool:
-    """Return whether a row has our format and is not a tombstone."""
+    """Return whether a row is a memory, with a revision and a user: other tools may have written points without."""
     return TOMBSTONE_KEY not in row and isinstance(row.get("rev"), int) and isinstance(row.get("userId"), str)
 
 
@@ -118,7 +117,7 @@ def _write(agent: Agent, row: Payload, named: list[dict[str, str]]) -> Json:
 def extract_memory_entities(
     agent: Agent, content: str, *, user_id: str, author: str | None, zone: str | None
 ) -> tuple[Entity, ...]:
-    """Return the names that a text mentions; empty if its agent has no entities, or it has a zone."""
+    """Return the names that a memory's text mentions; empty if the agent has no entities, or the memory has a zone."""
     if agent.entity_lists is None or zone is not None:
         return ()
     return extract_entities(content, agent.entity_lists, user_id=user_id, author=author)

@@ -1,8 +1,8 @@
 """Hierarchies of memories: the children of a memory, and the tree below it.
 
 A child stores the id of one version of its parent. It stays a child when that version is superseded: the children of a
-memory are those of all its versions. Only the head of a child counts, and each version of a child stores its parent
-itself.
+memory are those of all its versions. Each version of a child stores its own parent; only the parent that the head
+stores is used.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +45,7 @@ class MemoryTree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeRequest:
-    """Size of the tree to read.
+    """Owner and maximum size of the tree to read.
 
     Attributes:
         depth: Maximum number of levels below the memory, 1..32.
@@ -123,10 +123,10 @@ _KEYS = ("userId", "pending", TOMBSTONE_KEY, *EXPIRY_KEYS)
 async def find_missing_parents(
     agent: Agent, children: Mapping[int, tuple[str, str]], now_ms: int
 ) -> dict[int, AgentMemoryError]:
-    """Return a NotFound error for each child whose parent is not a visible memory of its user, by place.
+    """Return a NotFound error for each child whose parent is missing, deleted, pending, expired, or of another user.
 
     Args:
-        children: User and parent id by place.
+        children: User and parent id, by the child's position in its request; the errors have the same keys.
     """
     parent_ids = sorted({parent for _, parent in children.values()})
     points = await agent.store.retrieve(agent.alias, parent_ids, keys=_KEYS) if parent_ids else []
@@ -142,7 +142,7 @@ async def check_hierarchy(agent: Agent, record: MemoryRecord) -> None:
     """Raise if the parent of a memory is the memory that it supersedes, or is below that one.
 
     Raises:
-        RequestInvalid: If it is; the message states which.
+        RequestInvalid: If it is; the message states which. Also if the parent is more than 1,000 levels deep.
     """
     own, parent = record.supersedes_id, record.parent_id
     if own is None or parent is None:
@@ -156,8 +156,8 @@ async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: st
     """Raise unless an item may have this parent.
 
     Raises:
-        NotFound: If the parent is not a visible memory of the user.
-        RequestInvalid: If the parent is the item itself, or is below it.
+        NotFound: If the parent is missing, deleted, pending, expired, or of another user.
+        RequestInvalid: If the parent is the item itself, is below it, or is more than 1,000 levels deep.
     """
     if own_id == parent_id:
         raise RequestInvalid(

@@ -30,7 +30,7 @@ class History:
     """Versions, oldest first.
 
     Attributes:
-        is_truncated: True if the chain is longer than 2,000 versions, in either direction.
+        is_truncated: True if the chain has more than 2,000 versions.
     """
 
     records: tuple[MemoryRecord, ...]
@@ -67,7 +67,10 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
 
 
 async def read_version_ids(agent: Agent, row: _Row) -> list[str]:
-    """Return the ids of all versions of a memory, oldest first, expired ones included; at most 2,000."""
+    """Return the ids of a memory's versions, oldest first, expired ones included; at most 2,000.
+
+    Unlike in `read_history`, a concurrent change of the chain is not detected: versions behind it are missing.
+    """
     before = await _walk(agent, row, predecessors, successors, room=MAX_VERSIONS - 1)
     after = await _walk(agent, row, successors, predecessors, room=MAX_VERSIONS - 1 - len(before.rows))
     return [version["id"] for version in (*reversed(before.rows), row, *after.rows)]

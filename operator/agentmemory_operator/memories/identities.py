@@ -48,7 +48,7 @@ class Identities:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def store(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-        """Store the drafts, those of one identity in order; return the outcomes by the draft's place."""
+        """Store the drafts, those of one identity in order; return the outcome of each by its position (`place`)."""
         by_identity: dict[str, list[MemoryDraft]] = {}
         for draft in drafts:
             by_identity.setdefault(_identity(draft), []).append(draft)

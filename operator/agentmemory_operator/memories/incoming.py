@@ -32,10 +32,10 @@ class IncomingMemory(StatedMemory):
         confidence, knowledge_category: None uses the default of the type, or of the agent.
         author: Author named in the request.
         stored_by: Authenticated caller, the author if the request names none; not part of the request.
-        created_at: Unix milliseconds; None is the time of storage.
+        created_at: Unix milliseconds; None is the time of storage less `offset_ms`.
         valid_from: Unix milliseconds from which the statement is true; None is created_at.
         vector: Required with provider `none`, and not allowed otherwise.
-        offset_ms: Time before the end of its request at which it was said; used if created_at is None.
+        offset_ms: Milliseconds by which it is older than its storage; None is 0. Ignored if created_at is given.
         is_turn: True for a turn of a conversation, which is stored even if another has the same content.
         idempotency_key: The same key with the same body is the same memory; with another body it is a Conflict.
     """

@@ -27,10 +27,11 @@ class StoredMemory:
     """A memory that is durably stored.
 
     Attributes:
-        event: NONE: it was already stored, or another item of the request has the same content. CORROBORATE: it was
-            already stored, by another author.
+        event: ADD: it is new. SUPERSEDE: it is new and has a predecessor. NONE: it was already stored, or an earlier
+            memory of the request is equal. CORROBORATE: it was already stored, by another author.
+        supersedes: Id of the predecessor.
         is_recorded: False if the request wrote nothing for it.
-        update_count: Number of earlier versions.
+        update_count: Number of earlier versions since a model last read the chain; 0 if no version was added.
     """
 
     id: str
@@ -51,12 +52,15 @@ def stored_outcome(memory_id: str, supersedes: str | None = None, *, update_coun
 
 
 def duplicate_outcome(outcome: Outcome) -> Outcome:
-    """Return the outcome of an item with the same content as an earlier item of the request."""
+    """Return the outcome of a memory that equals an earlier one of the request, from the outcome of that one."""
     return replace(outcome, event="NONE", is_recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
 def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict | None:
-    """Return the conflict if another request used the idempotency key, or its memory was deleted; None if neither."""
+    """Return the conflict with the row under the request's idempotency key: it has another body, or was deleted.
+
+    None if there is no row, no key, or no conflict.
+    """
     if row is None or record.request_hash is None:
         return None
     if TOMBSTONE_KEY in row:
@@ -71,7 +75,15 @@ def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict
 async def write_drafts(
     agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool = False
 ) -> dict[str, StoreRejected]:
-    """Write drafts in one request. If the engine rejects it, halve it to isolate bad drafts; return those by id."""
+    """Write drafts in one request. If the engine rejects it, halve it until the bad drafts are isolated.
+
+    Returns:
+        Error of each rejected draft, by memory id.
+
+    Raises:
+        StoreRejected: If the engine rejects the request for another reason than its points.
+        OutcomeUnknown: If Qdrant became unavailable after a part may have been written.
+    """
     if not drafts:
         return {}
     points = [draft.point(agent) for draft in drafts]

@@ -94,7 +94,7 @@ PlacedItem = tuple[Address, ItemContent]
 
 @dataclass(frozen=True, slots=True)
 class KeyPage:
-    """One page of keys, each page sorted by name. `next_cursor` is None on the last page."""
+    """One page of keys, sorted within the page only. `next_cursor` is None on the last page."""
 
     keys: tuple[str, ...]
     next_cursor: str | None
@@ -131,7 +131,8 @@ class Items:
         """Write an item, replacing the one under its key.
 
         Raises:
-            RequestInvalid: If the content is too long, the vector does not fit, or the agent does not have the zone.
+            RequestInvalid: If the content is too long, the vector does not fit, the type allows no `expires_at`, the
+                parent is below the item, or the agent does not have the zone.
             KeysUnavailable: If the key of the zone is unavailable.
             NotFound: If the user has no such parent.
             Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
@@ -188,6 +189,7 @@ class Items:
 
         Raises:
             NotFound: If it does not exist or has expired.
+            RequestInvalid, KeysUnavailable: As in `find_id_scope`.
         """
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
@@ -199,6 +201,7 @@ class Items:
 
         Raises:
             NotFound: If the item does not exist or has expired.
+            RequestInvalid, KeysUnavailable: As in `find_id_scope`.
         """
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
@@ -214,6 +217,7 @@ class Items:
         Raises:
             NotFound: If it does not exist or has expired.
             Forbidden: If its type is immutable and `is_admin` is false.
+            RequestInvalid, KeysUnavailable: As in `find_id_scope`.
             StoreUnavailable: If it was not deleted. Retry.
             OutcomeUnknown: If it may have been deleted.
         """
@@ -269,7 +273,7 @@ class Items:
         async with self._lock(memory_id):
             if write.outcome is None:
                 writes = self._waiting.pop(memory_id, [])
-                # It is missing if an earlier holder took it and was cancelled.
+                # The write is missing if an earlier holder of the lock took it and was cancelled.
                 await self._execute(agent, memory_id, writes if write in writes else [*writes, write])
         if isinstance(write.outcome, AgentMemoryError):
             raise write.outcome

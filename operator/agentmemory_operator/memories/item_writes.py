@@ -72,10 +72,11 @@ class ItemContent:
     idempotency_key: str | None = None
 
     def mark(self, secret: str) -> str | None:
-        """Return the mark of the idempotency key and the body; None without a key.
+        """Return the request mark: hashes of the idempotency key and of the body, as `key:body`. None without a key.
 
         Args:
-            secret: Secret of the item's zone. Without it, no one can test whether a guessed body has this mark.
+            secret: Secret of the item's zone, '' without a zone. Only its holders can test whether a guessed body has
+                this mark.
         """
         if self.idempotency_key is None:
             return None
@@ -95,8 +96,8 @@ class ItemWrite:
     """A waiting PUT. Its content is embedded at most once, and only if it differs from the stored content.
 
     Attributes:
-        mark: Mark of the idempotency key; None without one.
-        outcome: None until it is decided.
+        mark: `ItemContent.mark`; None without an idempotency key.
+        outcome: Result of the PUT, or its error; None until it is decided.
     """
 
     def __init__(self, agent: Agent, address: Address, item: ItemContent, scope: str) -> None:
@@ -141,7 +142,7 @@ class ItemWrite:
     def find_conflict(self, row: Payload | None, now_ms: int) -> Conflict | None:
         """Return the error if the stored item is immutable or has another parent; None if it can be replaced.
 
-        The parent cannot change, so that no cycle arises.
+        The parent cannot change, which rules out cycles.
         """
         parent_id = self._item.parent_id
         if row is None or not self.is_replacement(row, now_ms):
@@ -240,7 +241,12 @@ class MergedPuts:
     outcomes: tuple[tuple[ItemWrite, Outcome | AgentMemoryError], ...]
 
     async def write(self, now_ms: int, *, mark: str, keep_versions: int) -> None:
-        """Write the last PUT if the stored point is still `row`. Read the point to learn the outcome."""
+        """Write the last PUT if the stored point is still `row`. Read the point to learn the outcome.
+
+        Args:
+            mark: Id of this write, which the point then has among its write marks.
+            keep_versions: Maximum number of earlier versions that the item keeps.
+        """
         last = self.effective_writes[-1]
         row = self.row if self.row and last.is_replacement(self.row, now_ms) else None
         versions = versions_after(
@@ -251,13 +257,13 @@ class MergedPuts:
         await last.write(self.row, now_ms, marks | versions, count=len(self.effective_writes))
 
     def set_outcomes(self) -> None:
-        """Set the outcome of each write."""
+        """Set the outcome of each write, for which its caller is waiting."""
         for write, outcome in self.outcomes:
             write.outcome = outcome
 
 
 def merge_puts(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int) -> MergedPuts:
-    """Decide the outcomes of PUTs on the stored item."""
+    """Decide the outcomes of PUTs that are executed in order on the stored item; write nothing."""
     request_marks, taking, outcomes = marks_of(row, REQUEST_MARKS_KEY), list[ItemWrite](), []
     for write in writes:
         outcome = _earlier(write, request_marks) or write.find_conflict(row, now_ms)

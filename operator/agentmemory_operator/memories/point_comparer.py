@@ -31,7 +31,7 @@ CONFIRMING_READS, CONFIRMING_READ_DELAY_S = 2, 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Compared points with payload and vectors, those of each collection in the order of the requested ids."""
+    """Points of both collections with payload and vectors, each list in the order of the requested ids."""
 
     lives: Sequence[Json]
     copies: Sequence[Json]
@@ -58,7 +58,7 @@ class PointComparer:
         return walk_pair(self.points, self.live, self.copy, self.page, keys=keys)
 
     async def read_versions(self, collection: str, ids: Iterable[PointId]) -> Rows:
-        """Read the versions of the points that exist, by id."""
+        """Read revision and time of points (`VERSION_KEYS`) by id; the result lacks ids that do not exist."""
         return await read_rows_by_id(self.points, collection, ids, self.page, keys=VERSION_KEYS)
 
     async def compare_sample(self, ids: Sequence[PointId]) -> Sample:
@@ -76,9 +76,9 @@ class PointComparer:
         return Sample(lives=first.lives, copies=first.copies, compared=compared)
 
     async def compare_searches(self, sample: Sample, searches: Sequence[Json]) -> set[PointId]:
-        """Run searches in both collections.
+        """Run searches in both collections; return the sampled points with different results in both.
 
-        Return the sampled points with different results, except those written since.
+        Points written since the sample are omitted. A difference counts only if two further searches confirm it.
 
         Raises:
             StoreRejected: If the server does not support such a search.

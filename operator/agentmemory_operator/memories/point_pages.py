@@ -17,7 +17,7 @@ MAX_ATTEMPTS = 10
 
 
 async def read_row(agent: Agent, memory_id: str) -> Payload | None:
-    """Return a point's payload, or None if it does not exist."""
+    """Return a point's payload, or None if the point does not exist."""
     points = await agent.store.retrieve(agent.alias, [memory_id])
     payload: Payload | None = points[0]["payload"] if points else None
     return payload
@@ -40,7 +40,7 @@ def conditional_upsert(point: Json, unchanged: Filter) -> Json:
     """Return the operation that replaces a point if it matches `unchanged`.
 
     The same batch must delete the vectors that the new point omits: `replacement_operations` does so for live points,
-    `tombstone_writes.emptying` for tombstones.
+    `tombstone_writes.write_tombstones` for tombstones.
     """
     return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}
 
@@ -50,12 +50,12 @@ def replacement_operations(
 ) -> list[Json]:
     """Return the operations that replace a stored point by a live one, if it matches `unchanged`.
 
-    Vectors that the new point omits are deleted by name first: Qdrant 1.18 keeps them while a snapshot is created. The
-    stored point may lose them without the upsert; this is harmless, because searches do not find it.
+    Vectors that the new point omits are deleted by name first: Qdrant 1.18 keeps them while a snapshot is created. If
+    only the deletion takes effect, searches by these vectors no longer find the stored point.
 
     Args:
-        replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point keeps its
-            id, so that restored copies erase that memory again.
+        replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point records the
+            erased id: a copy that is restored later erases that memory again.
     """
     if replaced and ERASURE_KEY in replaced:
         trace = erasure_trace(
@@ -107,8 +107,8 @@ async def read_memories(agent: Agent, body: Json) -> tuple[list[Json], Any]:
 async def read_without_tombstones(read: Callable[[], Awaitable[T]], points_of: Callable[[T], Sequence[Json]]) -> T:
     """Repeat a read until its result has no tombstones. The filter of the read must exclude them.
 
-    The engine first matches the points of a search and then reads their payloads; a deletion in between shows a
-    tombstone. Its scrolls give no stronger guarantee.
+    The engine first matches the points of a search or scroll and then reads their payloads. A memory that is deleted in
+    between is returned as a tombstone.
 
     Raises:
         StoreUnavailable: If memories were deleted during each of 10 attempts.

@@ -33,7 +33,9 @@ async def walk(
     """Yield all points in the server's order, numbers before UUIDs, page by page.
 
     Args:
-        keys: Payload keys to read; none reads no payload.
+        page: Number of points per page.
+        keys: Payload keys to read; () reads no payload.
+        filter_: Filter of the points; None yields all.
     """
     body: Json = {"limit": page, "with_payload": list(keys) or False, "with_vector": False}
     body |= {"filter": filter_} if filter_ is not None else {}
@@ -48,7 +50,7 @@ async def walk(
 async def read_rows_by_id(
     points: PointStore, collection: str, ids: Iterable[PointId], page: int, *, keys: Sequence[str]
 ) -> Rows:
-    """Read the payloads of the points that exist, by id.
+    """Read the payloads of points by id; the result lacks ids that do not exist.
 
     Args:
         page: Number of points per call.
@@ -56,7 +58,7 @@ async def read_rows_by_id(
     """
     rows = Rows()
     for part in chunks_of(sorted(ids, key=str), page):
-        # An adopted collection may have numeric ids.
+        # A collection that another tool created may have numeric ids.
         found = await points.retrieve(collection, cast("Sequence[str]", part), keys=keys)
         rows |= {point["id"]: point.get("payload") or {} for point in found}
     return rows
@@ -65,7 +67,10 @@ async def read_rows_by_id(
 async def walk_pair(
     points: PointStore, one: str, other: str, page: int, *, keys: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the rows of two collections in the same range of ids, range by range; `one` is read first."""
+    """Yield the rows of two collections by ranges of ids: each pair has all rows of both in one range.
+
+    The first page of `one` is read before that of `other`.
+    """
     left, right = (_Walk(walk(points, name, page, keys=keys)) for name in (one, other))
     while await left.fill() | await right.fill():
         # An exhausted walk sets no bound.
@@ -122,9 +127,7 @@ async def count_deleted(points: PointStore, collection: str, since_ms: int) -> i
 async def find_newest_change(points: PointStore, collection: str) -> int | None:
     """Return the time of the newest change, rounded up to a full second, in Unix milliseconds.
 
-    None if no point has one.
-
-    Binary search by counts: about thirty requests, and no index needed.
+    None if no point has `updatedAt`. A binary search by counts takes about thirty requests, and needs no index.
     """
     if not await count_changed(points, collection, 0):
         return None

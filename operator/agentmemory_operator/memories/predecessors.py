@@ -30,9 +30,9 @@ def not_a_head_conflict(memory_id: str | None) -> Conflict:
 
 
 async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | None:
-    """Check that a memory may supersede the one in its `supersedes_id`; return that row, or None without the field.
+    """Check that a memory may supersede its predecessor; return the predecessor, or None if it names none.
 
-    Completes the row first if it is pending.
+    Completes the predecessor first if it is pending.
 
     Raises:
         NotFound: If this user has no such memory, or it has expired.
@@ -95,13 +95,14 @@ async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks
         draft: Draft with an id that is the same in every attempt.
         replaced: Ids of memories of its user; empty stores the draft without predecessors. A memory with an identity
             must be the only one.
-        marks: Further payload of the point.
+        marks: Payload keys to add to the point.
 
     Returns:
         The stored payload. None if the draft was stored and deleted before. None also if one of `replaced` was
         superseded or deleted in the meantime; the others then stay heads.
 
     Raises:
+        StoreUnavailable: If nothing was stored. Retry.
         OutcomeUnknown: If the draft may have been stored.
     """
     # Sorted, so of two merges of the same memories one gets all of them.

@@ -1,6 +1,7 @@
 """Store memories: draft them, and write each by the rule that applies to it; independent ones share one request.
 
-Items of one request with the same content become one memory: the first is stored, the duplicates return its id.
+Memories of one request with equal statements (`draft.py: find_first_places`) become one memory: the first is stored,
+the duplicates return its id.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,7 @@ class Remember:
     """Stores memories.
 
     Args:
-        on_long_chain: Called for each memory that reaches 20, 40, 60 ... versions.
+        on_long_chain: Called for each memory that reaches 20, 40, 60 ... versions since a model last read its chain.
     """
 
     def __init__(self, on_long_chain: Callable[[], None] = lambda: None) -> None:
@@ -45,13 +46,13 @@ class Remember:
         self._on_long_chain = on_long_chain
 
     async def store(self, agent: Agent, memories: Sequence[IncomingMemory]) -> list[Outcome]:
-        """Store each memory; return one result per item, in order: the stored memory, or the error of this item.
+        """Store each memory; return one result per memory, in order: the stored memory, or its error.
 
-        The error of an item is RequestInvalid, NotFound (of the memory to supersede), Conflict or a TransientError.
+        The error is RequestInvalid, NotFound (of the memory to supersede), Conflict, StoreRejected or a TransientError.
 
         Raises:
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
-            OutcomeUnknown: If the batch may have been written. Items with idempotency keys can be sent again.
+            OutcomeUnknown: If the batch may have been written. Memories with idempotency keys can be sent again.
         """
         cleaned = await scrub_memories(agent, memories)
         places = await find_first_places([item.memory for item in cleaned], agent)
@@ -153,7 +154,7 @@ def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequenc
 
 
 def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int | None:
-    """Return by how many the number of memories that every search can find grew; None if uncertain."""
+    """Return the growth of the user's cached memory count by an outcome, 0 or 1; None if it is uncertain."""
     if not isinstance(outcome, StoredMemory):
         return None
     if outcome.event in ("NONE", "CORROBORATE"):

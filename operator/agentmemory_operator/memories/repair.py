@@ -13,14 +13,18 @@ from agentmemory_operator.zones.sealed_store import without_decryption
 
 log = logging.getLogger(__name__)
 
-# One short scroll per agent: 17 per second for 1,000 agents.
+# A sweep that finds nothing costs a few short scrolls. With 1,000 agents, 17 sweeps start per second.
 ROUND_S = 60.0
-# Maximum number of pages of 100 tombstones per sweep; then the next agent is swept.
+# Maximum number of pages of 100 tombstones that one sweep of an agent clears of vectors.
 PAGES_A_SWEEP = 10
 
 
 class Sweeper:
-    """Sweeps chains, keyword texts, tombstones, vectors, data keys and names of all agents in turn."""
+    """Sweeps all agents in turn.
+
+    A sweep completes chains, keyword texts and tombstones. It also updates vectors, encryption and entities of older
+    memories.
+    """
 
     def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
@@ -40,7 +44,7 @@ class Sweeper:
     async def sweep(self, slug: str) -> None:
         """Sweep one agent. On an error, log it and leave the rest to the next round."""
         try:
-            # Most sweeps find nothing, and need no further reads of the metadata.
+            # Renew no lease: most sweeps find nothing to write, and need no further reads of the metadata.
             agent = await self._directory.open(slug, renews_lease=False)
             completed = await chains.sweep(agent)
             rewritten = await session_keywords.sweep(agent)
@@ -65,7 +69,7 @@ class Sweeper:
             log.info("updated the keyword texts of %s memories of agent %s", rewritten, slug)
 
     async def _reseal(self, agent: Agent) -> int:
-        """Encrypt memories again that use replaced data keys."""
+        """Encrypt memories again that use replaced data keys; return their number."""
         if agent.settings.zones is None or agent.zone_keys is None:
             return 0
         max_page = agent.settings.ranking.max_query_limit

@@ -76,7 +76,7 @@ async def _repair_successor(agent: Agent, row: Payload, near: Mapping[str, _Row]
 
 
 def _readable(points: Sequence[Json]) -> list[Payload]:
-    """Select rows in our format: a snapshot may contain points written by other tools."""
+    """Select rows with a revision and valid links: a snapshot may contain points that other tools wrote."""
     return [point["payload"] for point in points if _is_readable(point["payload"])]
 
 

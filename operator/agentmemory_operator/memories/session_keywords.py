@@ -59,7 +59,7 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
 PAGE = 100
-# Maximum number of pages of memories without a keyword vector per sweep; then the next agent is swept.
+# Maximum number of pages of memories to which one sweep of an agent adds keyword vectors.
 PAGES_A_SWEEP = 100
 # Each further round means that another writer changed a neighbour in the meantime.
 MAX_ROUNDS = 20
@@ -77,9 +77,10 @@ log = logging.getLogger(__name__)
 
 
 async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, KeywordText]:
-    """Return the keyword texts of memories to be written, by id; empty if the agent has no keywords.
+    """Return the keyword texts of memories to be written, by id; empty if the agent has no keyword vectors.
 
-    Texts of later memories in the batch omit a memory that supersedes another: its write may still be rejected.
+    A memory in a zone without keyword vectors has none. Texts of later memories in the batch omit a memory that is
+    still pending: its write may be rejected.
     """
     source = agent.keyword
     if source is None:
@@ -112,7 +113,11 @@ async def update_stale_texts(agent: Agent, ids: Iterable[str | None]) -> None:
 
 
 async def sweep(agent: Agent) -> int:
-    """Complete the updates of marks older than 10 s, and add missing keyword vectors; return the number of memories."""
+    """Update texts around memories that were marked more than 10 s ago, and add missing keyword vectors.
+
+    Returns:
+        Number of marked memories (at most 100 per call) and of memories without a keyword vector.
+    """
     if agent.keyword is None:
         return 0
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
@@ -168,7 +173,7 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Add keyword vectors to memories stored before the agent had keywords; return their number."""
     filled = 0
-    # Memories in a zone are excluded: they get a vector, if any, when they are written.
+    # Memories in a zone are excluded: `zone_vectors.sweep` adds the vectors that their zone allows.
     lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     unordered = {
         "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],

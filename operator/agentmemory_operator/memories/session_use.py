@@ -38,10 +38,10 @@ def is_due(agent: Agent, row: _Row, at_ms: int) -> bool:
 async def note_use(
     agent: Agent, user_id: str, session_id: str, *, at_ms: int, now_ms: int, joined: Collection[str] = ()
 ) -> None:
-    """Stamp the memories of a session with a time of use, except those that have expired.
+    """Stamp a time of use on the memories of a session whose type ends with the session, except expired ones.
 
-    If memories join with an `at_ms` more than a minute ago, the latest recorded use of the session counts if it is
-    later.
+    If memories join with an `at_ms` more than a minute ago, and a later use of the session is recorded, stamp the time
+    of that use.
 
     Args:
         at_ms: Time of use, Unix milliseconds, not in the future.
@@ -69,7 +69,7 @@ async def note_use(
 
 
 async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
-    """Stamp the session of rows that were read. An error is only logged: the read itself has succeeded."""
+    """Stamp the session of rows that were read, all of one session. An error is only logged: the read has succeeded."""
     due = next((row for row in rows if is_due(agent, row, now_ms)), None)
     if due is None:
         return

@@ -125,6 +125,7 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
         Conflict: If it is superseded, because earlier versions are not changed, or its type is immutable.
+        KeysUnavailable: If a changed field is encrypted in its zone, and its key is unavailable or deleted.
         StoreUnavailable: If writers changed it in every attempt, or Qdrant is unavailable.
         OutcomeUnknown: If it may have been changed.
     """
@@ -157,6 +158,7 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
         NotFound: If the memory is unknown, expired, of another user, or already deleted.
         Forbidden: If its type is immutable and `is_admin` is false.
         Conflict: If it is superseded; delete the head first.
+        StoreUnavailable: If writers changed it in every attempt, or Qdrant is unavailable.
         OutcomeUnknown: If it may have been deleted.
     """
 
@@ -178,7 +180,7 @@ async def count_stored(agent: Agent) -> int:
 
 
 async def read_own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
-    """Read a memory of a user, after completing a pending change of its chain.
+    """Read a memory of a user, after completing its write if that is pending.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
@@ -338,6 +340,6 @@ def _facts_payload(agent: Agent, place: UserPoint, facts: Json, row: Payload | N
     # An erasure compares this time and erases the whole point. After an erasure the time starts again.
     since_ms = row[STORED_KEY] if row is not None and place.key in row else now_ms
     marks = {"id": place.id, "agentId": agent.settings.slug, "userId": place.user_id, "pending": False}
-    # Deletion time 0 is outside every range of times that is searched for deletions.
+    # Counts and the removal of tombstones search for times later than 0, so they do not include this point.
     times = {"updatedAt": now_ms, STORED_KEY: since_ms, TOMBSTONE_KEY: 0}
     return marks | times | {"rev": (row["rev"] if row else 0) + 1, place.key: facts}

@@ -25,7 +25,7 @@ ATTEMPT_S = 0.1
 
 _READ_KEYS = ("id", "rev", "pending", *LINK_KEYS, "identityId", TOMBSTONE_KEY, ERASURE_KEY)
 _EMPTY: Filter = {"must": [IS_TOMBSTONE, {"is_empty": {"key": "content"}}]}
-# An adopted collection may have its own `deletedAt`, but not our `pending`.
+# Points that another tool wrote may have a `deletedAt`, but no boolean `pending`.
 _OURS: Filter = {
     "must": [IS_TOMBSTONE, {"should": [{"key": "pending", "match": {"value": at}} for at in (False, True)]}]
 }
@@ -63,6 +63,9 @@ async def write_tombstones(agent: Agent, graves: Sequence[TombstoneWrite]) -> No
 async def read_confirmed(agent: Agent, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> dict[str, Payload]:
     """Read rows by id, after confirming that the tombstones among them have no vectors. Deletes remaining vectors.
 
+    Args:
+        keys: Payload keys to read, which must include `TOMBSTONE_KEY`; None reads all.
+
     Raises:
         StoreUnavailable: If the engine still has vectors after 5 attempts; the sweep tries again.
     """
@@ -95,10 +98,10 @@ async def tombstone_rows(agent: Agent, rows: Sequence[Row], leave: Callable[[Row
 
 
 async def delete_remaining_vectors(agent: Agent, among: Filter | None = None, *, max_pages: int | None = None) -> int:
-    """Delete the vectors of tombstones that still have some; return how many tombstones had.
+    """Delete the vectors of tombstones that still have some; return the number of these tombstones.
 
     Args:
-        among: Filter of the points to check; None checks all.
+        among: Filter of the points to check, of which only `must` is used; None checks all.
         max_pages: Maximum number of pages of 100 tombstones; None is no limit.
 
     Raises:
@@ -120,7 +123,7 @@ async def delete_remaining_vectors(agent: Agent, among: Filter | None = None, *,
 
 
 def delete_vectors_operation(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
-    """Return the operation that deletes all vectors of those points that are tombstones."""
+    """Return the operation that deletes these vectors from those of the points that are tombstones without content."""
     return {"delete_vectors": {"filter": narrow(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}
 
 

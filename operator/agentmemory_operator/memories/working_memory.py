@@ -90,7 +90,7 @@ class StoredWorkingMemory:
 
 @dataclass(frozen=True, slots=True)
 class EndedSession:
-    """Number of memories that were removed, by type."""
+    """Result of the end of a session: number of memories that were deleted or expired by it, by type."""
 
     counts: Mapping[str, int]
 
@@ -118,7 +118,7 @@ class WorkingMemory:
 
     def __init__(self, access_counts: AccessCounts) -> None:
         self._access_counts = access_counts
-        # Writers of one process wait for each other, because otherwise they would overwrite each other's slots.
+        # Without the lock, writers of one process would choose the same slot, and all but one would have to retry.
         self._locks: WeakValueDictionary[tuple[str, Session], asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
@@ -136,8 +136,8 @@ class WorkingMemory:
         """Store a working memory; if no slot is free, replace the least recently used one.
 
         Args:
-            memory: Memory with a session. If the session has the same content, that memory is marked as used and gets
-                the new importance.
+            memory: Memory with a session. If a working memory of the session has the same content, that one is marked
+                as used and gets the new importance.
 
         Raises:
             RequestInvalid: If the agent has no type `working`, or the memory is invalid.

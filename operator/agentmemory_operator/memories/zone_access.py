@@ -38,7 +38,13 @@ def find_zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[Field
 async def read_writing_keys(
     agent: Agent, owners: Iterable[tuple[str | None, str]]
 ) -> dict[ZoneUser, DataKey | KeysUnavailable]:
-    """Return the data keys that encrypt new memories, by zone and user; KeysUnavailable for an unavailable key."""
+    """Return the data keys that encrypt new memories, by zone and user, creating missing ones.
+
+    The value of an unavailable key is the KeysUnavailable error. Owners without a zone are skipped.
+
+    Args:
+        owners: Zone and user of each memory; duplicates are allowed.
+    """
     found: dict[ZoneUser, DataKey | KeysUnavailable] = {}
     for zone, user_id in dict.fromkeys(owners):
         if zone is None:
@@ -63,7 +69,7 @@ def zone_keys_of(agent: Agent) -> ZoneKeys:
     """Return the keys of an agent's zones.
 
     Raises:
-        KeysUnavailable: If this API process is configured without zone keys.
+        KeysUnavailable: If this API process may not read zone keys, or the object allows no zones.
     """
     if agent.zone_keys is None:
         raise KeysUnavailable("this API has no zone keys: set AGENTMEMORY_ZONE_KEYS_NAMESPACE")
@@ -71,7 +77,7 @@ def zone_keys_of(agent: Agent) -> ZoneKeys:
 
 
 async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
-    """Return the scope that derives the ids and content hashes of a user's memories in a zone.
+    """Return the string that the ids of a user's memories in a zone are derived from; create the zone's key if needed.
 
     Raises:
         RequestInvalid: If the agent does not have the zone, or not for this user.
@@ -83,10 +89,13 @@ async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
 
 
 async def find_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | None:
-    """Return the scope as `id_scope`, without creating a key; None if the user cannot have memories in the zone.
+    """Return the scope as `id_scope`, but without creating a key.
+
+    None if the user has no key in the zone, and so no memories, or if this process may not read zone keys.
 
     Raises:
-        RequestInvalid, KeysUnavailable: As in `id_scope`.
+        RequestInvalid: If the agent does not have the zone, or not for this user.
+        KeysUnavailable: If its key is unavailable.
     """
     if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
@@ -97,7 +106,7 @@ async def find_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | N
 
 
 def scope_of_key(agent: Agent, key: DataKey | None) -> str:
-    """Return the scope that derives ids under a data key."""
+    """Return the string that ids under a data key are derived from; for None, the agent's `id_slug`."""
     return zone_scope(agent.id_slug, key.id_secret) if key else agent.id_slug
 
 
@@ -141,5 +150,5 @@ def find_vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str |
 
 
 def is_lower_zone(before: str | None, after: str | None) -> bool:
-    """Return whether `after` is a lower zone than `before`."""
+    """Return whether zone `after` protects less than zone `before`. None is the lowest zone, SENSITIVE the highest."""
     return rank_of(after) < rank_of(before)

@@ -56,7 +56,7 @@ _REMOVED_KEYS = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDEN
 async def change_zone(
     agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
 ) -> MemoryRecord:
-    """Move a memory and its earlier versions to a zone; None removes it from its zone.
+    """Move all versions of a memory to a zone; None removes them from their zone.
 
     Args:
         is_admin: True if the zone may be lowered.
@@ -65,9 +65,11 @@ async def change_zone(
         RequestInvalid: If the agent does not have the zone, or not for this user.
         NotFound: If the memory is unknown, expired, deleted, or of another user.
         Forbidden: If the zone would be lowered and `is_admin` is false.
-        Conflict: If the memory is an item, because the zone is part of its address.
+        Conflict: If the memory is an item, because the zone is part of its address. Also if a version has no vector,
+            the zone requires one, and the agent has no embedder.
         KeysUnavailable: If a key is unavailable or deleted.
-        OutcomeUnknown: If some versions may have been moved. The same call again moves the rest.
+        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If some versions may have been moved. The same call again
+            moves the rest.
     """
     if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)

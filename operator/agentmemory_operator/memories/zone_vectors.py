@@ -26,12 +26,12 @@ from agentmemory_operator.spec.zones import Zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 PAGE = 100
-# Maximum number of pages per sweep; then the next agent is swept.
+# Maximum number of pages that one sweep of an agent reads for each vector to delete, and for the vectors to add.
 PAGES_A_SWEEP = 10
 
 
 async def sweep(agent: Agent) -> int:
-    """Delete disallowed vectors and add missing ones, for at most 10 pages of each; return the number of memories."""
+    """Delete disallowed vectors and add missing ones; return the number of vectors deleted and memories completed."""
     return await _delete(agent) + await _add(agent)
 
 
@@ -79,7 +79,7 @@ async def _add(agent: Agent) -> int:
 
 
 def _missing_vectors(agent: Agent) -> Filter | None:
-    """Return the filter for memories that lack an allowed vector; None if no zone has vectors."""
+    """Return the filter for memories that lack an allowed vector; None if no zone allows any, or callers send them."""
     zones = agent.settings.zones
     if zones is None or agent.takes_vectors:
         return None

@@ -114,7 +114,7 @@ def decode_position(cursor: str, slug: str) -> Position | None:
 def find_move(position: Position, now: Epoch) -> Change | None:
     """Return the change if the alias points to another collection than at `position`; None if it does not.
 
-    A process that has not seen the move yet returns None to a reader that came from one that has.
+    In a process that has not seen the latest move yet, `now` may be older than the epoch of `position`: then None.
     """
     if now.number <= position.epoch.number:
         return None

@@ -72,7 +72,7 @@ def find_divergence(live: Rows, copy: Rows) -> Divergence:
 
 
 def rev_of(row: Mapping[str, Any]) -> int:
-    """Return a point's revision; 0 if another tool wrote it, because our revisions start at 1."""
+    """Return a point's revision, from 1; 0 if it has none, because another tool wrote it."""
     rev: int = row.get("rev") or 0
     return rev
 

@@ -1,7 +1,7 @@
 """Decide whether a memory meets a criterion: the definition of `filters`, independent of the engine and its indexes.
 
-The engine returns candidates (`criteria.py`). This module decides if the engine's meaning differs, and always before an
-erasure.
+The engine returns candidates (`criteria.py`). If the engine gives a criterion another meaning, this module decides
+about each candidate. Before an erasure it always decides.
 """
 
 import re

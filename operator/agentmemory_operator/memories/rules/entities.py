@@ -52,12 +52,15 @@ class Entity:
 
 
 def fold(name: str) -> str:
-    """Return the comparison form of a name: spellings that differ in case or spaces only have the same."""
+    """Return the comparison form of a name: equal for spellings that differ only in case, width or spaces."""
     return " ".join(unicodedata.normalize("NFKC", name).casefold().split())
 
 
 def normalize_spelling(name: str) -> str:
-    """Return the stored spelling of a name: NFC, with single spaces. Empty if it has invisible characters."""
+    """Return the stored spelling of a name: NFC, with single spaces.
+
+    Empty if the name has no visible characters, or invisible ones other than zero-width joiners.
+    """
     kept = " ".join(unicodedata.normalize("NFC", name).split())
     shown = kept.translate(_JOINERS)
     return kept if shown and shown.isprintable() else ""

@@ -1,4 +1,6 @@
-"""Evidence that a memory answers questions, independent of similarity: computed when it is stored, from its own text.
+"""Evidence that a memory answers questions, independent of similarity.
+
+Evidence is computed when the memory is stored: from its text, speaker and role, and from the previous memory.
 
 `search/rules/query_features.py` has the counterpart for the query. Source of the numbers: `docs/adr/0029`.
 """
@@ -81,7 +83,7 @@ def neighbour_mark(memory_id: str) -> str:
 
 
 def compute_terse(text: str, language: str) -> float:
-    """Return how much a text states, 0..1: the logarithm of its content words, 1 from `MAX_TERSE_WORDS`."""
+    """Return a measure of how much a text states, 0..1: logarithmic in its content words, 1 from `MAX_TERSE_WORDS`."""
     return min(math.log1p(len(content_words(text, language))) / math.log1p(MAX_TERSE_WORDS), 1.0)
 
 

@@ -1,8 +1,8 @@
 """Keep numbers exact that Qdrant's JSON parser would change; see `docs/adr/0041-exact-numbers.md`.
 
 Qdrant stores a payload as JSON and parses it at each read. Its parser rounds a float twice, so about one double in ten
-is returned with another last digit. Such a float is stored as the nearest one that the parser returns unchanged.
-Filters and formulas use that one. The exact text is stored next to it:
+is returned with another last digit. Such a float is stored as one near it that the parser returns unchanged. Filters
+and formulas use the stored float. The exact text is stored next to it:
 
 - in an object within a payload, under `#exact`: a map from the name of an entry to the JSON of its value;
 - on the payload itself, under the entry's name with `#exact` appended, because its keys are overwritten one by one.
@@ -114,8 +114,8 @@ def find_stored_float(value: float) -> float:
 def is_compared_exactly(value: float) -> bool:
     """Return whether Qdrant compares a number with all stored numbers as they were sent.
 
-    True for numbers of up to 15 digits that are not very small. They are stored unchanged, and no other number is
-    stored as the same float or on the other side. They are also far from the integers that a float cannot represent.
+    True for numbers of up to 15 digits that are not very small. They are stored unchanged, and any smaller or larger
+    number is stored as a smaller or larger float. They are also far from the integers that a float cannot represent.
     """
     return value == 0 or (_MIN_EXACT <= abs(value) < _MAX_EXACT and float(f"{value:.15g}") == value)
 

@@ -53,7 +53,10 @@ def is_expired_by_type(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int)
 
 
 def is_expired(payload: Mapping[str, Any], types: Iterable[MemoryType], now_ms: int) -> bool:
-    """Return whether a memory is expired for every call: by its own `expiresAt`, or by a type that removes memories."""
+    """Return whether no call may return a memory any more: by its own `expiresAt`, or a type that removes memories.
+
+    A memory that its type only hides from searches and lists (mode Soft) is not expired here.
+    """
     end = payload.get("expiresAt")
     if end is not None and end <= now_ms:
         return True
@@ -67,7 +70,10 @@ def ttl_of(payload: Mapping[str, Any], types: Iterable[MemoryType]) -> Ttl | Non
 
 
 def hidden_since_ms(payload: Mapping[str, Any], ttl: Ttl) -> int:
-    """Return when a memory's type hid it, Unix milliseconds: after its days, or when stored if that was later."""
+    """Return the time at which a memory's type hid it: `ttl.days` after `createdAt`, or `storedAt` if that is later.
+
+    In Unix milliseconds. A memory may be stored with a `createdAt` in the past.
+    """
     hidden_ms: int = payload["createdAt"] + round((ttl.days or 0) * DAY_MS)
     return max(hidden_ms, payload.get("storedAt") or 0)
 

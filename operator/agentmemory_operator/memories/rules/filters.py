@@ -152,7 +152,7 @@ def point_filter(memory_id: str, *conditions: Condition) -> Filter:
 
 
 def narrow(filter_: Filter, *conditions: Condition) -> Filter:
-    """Return the filter with additional conditions."""
+    """Return a filter with the `must` conditions of `filter_` and additional ones. Drops other clauses of `filter_`."""
     return {"must": [*filter_["must"], *conditions]}
 
 

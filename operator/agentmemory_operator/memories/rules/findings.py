@@ -85,7 +85,7 @@ class VerificationVerdict:
 
     @property
     def message(self) -> str:
-        """Messages of the failed checks; if none failed, of all checks."""
+        """Messages of the failed checks, or of all checks if none failed; then `without_live` if it is set."""
         bad = [finding.message for finding in self.findings if finding.is_good is False]
         messages = bad or [finding.message for finding in self.findings]
         return "; ".join((*messages, self.without_live) if self.without_live else messages)
@@ -121,10 +121,11 @@ def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed
 
 
 def distance_outside(found: int, before: int, after: int, *, changed: int) -> int:
-    """Return the distance of a number from the range counted before and after; 0 if it is inside.
+    """Return the distance of a count from the range of possible counts at its time; 0 if it is inside.
 
     Args:
-        changed: Number c of points added or removed between the counts b and a. At any time there were b - c to a + c.
+        before, after: Counts before and after `found`.
+        changed: Number of points added or removed between the two counts. It widens the range on both sides.
     """
     lowest, highest = min(before, after) - changed, max(before, after) + changed
     return max(lowest - found, found - highest, 0)

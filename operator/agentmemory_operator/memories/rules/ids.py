@@ -31,9 +31,9 @@ def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
 
 
 def zone_scope(scope: str, secret: str) -> str:
-    """Return the scope that derives ids in a zone.
+    """Return the scope, the string that ids are derived from, for a zone; without a secret the unchanged `scope`.
 
-    Without the secret, no one can test which value an id was derived from.
+    Only holders of the secret can test which value an id was derived from.
     """
     return "\x00".join((scope, "zone", secret)) if secret else scope
 
@@ -62,7 +62,7 @@ def identity_id(agent_id: str, user_id: str, type_name: str, *, field: str, valu
 
 
 def content_id(agent_id: str, user_id: str, type_name: str, content_hash: str, *, place: int = 0) -> str:
-    """Return the UUIDv5 of a memory with this content. `place` counts the earlier ones that were superseded."""
+    """Return the UUIDv5 of a memory with this content. `place` numbers the ids of one content: see `duplicates.py`."""
     return str(uuid.uuid5(NAMESPACE, "\x00".join(("content", agent_id, user_id, type_name, content_hash, str(place)))))
 
 
@@ -80,7 +80,7 @@ def is_id(value: str) -> bool:
 
 
 def chunks_of(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """Yield consecutive parts of at most `size` items, one for each call."""
+    """Yield consecutive parts of at most `size` items, for calls that take a limited number."""
     return (items[start : start + size] for start in range(0, len(items), size))
 
 

@@ -1,4 +1,4 @@
-"""Items: memories stored under a key of a namespace. Their owner, size limit, id and write marks."""
+"""Rules of items, which are memories under a key of a namespace: their owner, size limit, id and write marks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,10 @@ If the request also has a user, the namespace belongs to that user instead.
 """
 
 PREFERRED_TYPES = ("item", "fact", "semantic")
-"""Type of an item: the first of these that the agent has, because they do not expire; else the agent's default type."""
+"""Type of an item: the first of these that the agent has, because they do not expire; else the agent's default type.
+
+An agent without types uses the first.
+"""
 
 MAX_WRITE_MARKS = 16
 """Number of write marks, and of request marks, that a point keeps."""
@@ -110,7 +113,7 @@ def _shared_owner(namespace: tuple[str, ...]) -> str:
 
 
 def find_length_errors(content: str, max_tokens: int | None) -> list[FieldError]:
-    """Return an error if the content has more tokens than the limit; None is no limit."""
+    """Return an error if the content has more tokens, estimated by its length, than the limit; None is no limit."""
     tokens = -(-len(content) // CHARS_PER_TOKEN)
     if max_tokens is None or tokens <= max_tokens:
         return []

@@ -23,7 +23,7 @@ from agentmemory_operator.memories.rules.record import (
 )
 
 MAX_VERSIONS_CHARS = 256 * 1024
-"""Maximum size of all versions of an item, as JSON: every write of the item sends them."""
+"""Maximum size of all versions of an item, in characters of their JSON: every write of the item sends them."""
 
 NUMBER_KEY = PAYLOAD_KEYS["item_version"]
 _CONTENT_KEYS = ("content", "contentHash", "metadata", "importance", "tags", "category")
@@ -69,7 +69,7 @@ class ItemVersion:
 
 
 def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, keep: int) -> Payload:
-    """Return the payload with the earlier versions of an item after a sequence of writes.
+    """Return the payload with the earlier versions of an item after a sequence of writes. Omits contents that expire.
 
     Args:
         row: Payload of the stored item; None if there is none.

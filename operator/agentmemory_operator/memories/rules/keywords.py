@@ -66,10 +66,10 @@ class KeywordText:
     evidence: Payload = field(default_factory=dict)
 
     def add_to_point(self, point: Mapping[str, Any], source: KeywordSource) -> dict[str, Any]:
-        """Return a point with its keyword vector and the payload that finds its neighbours.
+        """Return a point with its keyword vector and the payload keys that belong to its text.
 
         Args:
-            point: Point with an unnamed dense vector, or an empty one.
+            point: Point with an unnamed dense vector, or with an empty vector if it has none.
         """
         payload: Payload = {key: value for key, value in point["payload"].items() if key not in _RECOMPUTED}
         if self.order is not None:

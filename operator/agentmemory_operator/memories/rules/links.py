@@ -46,7 +46,10 @@ def links_to(ids: Sequence[str]) -> dict[str, Any]:
 
 
 def replace_predecessor(ids: Sequence[str], deleted: str, by: Iterable[str]) -> list[str]:
-    """Return the predecessors after a deletion: those in `by` take the position of `deleted`, without duplicates."""
+    """Return the predecessors after a deletion: those in `by` take the position of `deleted`, without duplicates.
+
+    If `deleted` is not among `ids`, they follow at the end.
+    """
     others = [id_ for id_ in by if id_ not in ids]
     at = ids.index(deleted) if deleted in ids else len(ids)
     return [*ids[:at], *others, *ids[at + 1 :]]

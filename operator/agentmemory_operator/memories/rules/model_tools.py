@@ -80,7 +80,7 @@ def _bounded(own: Json, taken: Json) -> Json:
 
 
 def render_openai_tools(tools: Iterable[Tool]) -> list[Json]:
-    """Render the tools for `tools` of a chat completion."""
+    """Render the tools as the value of `tools` in a request for a chat completion."""
     return [
         {
             "type": "function",
@@ -91,7 +91,7 @@ def render_openai_tools(tools: Iterable[Tool]) -> list[Json]:
 
 
 def render_mcp_tools(tools: Iterable[Tool]) -> list[Json]:
-    """Render the tools for `tools/list` of the Model Context Protocol."""
+    """Render the tools as the result of `tools/list` in the Model Context Protocol."""
     return [
         {
             "name": tool.name,

@@ -20,7 +20,7 @@ MARKER = re.compile(r"\[REDACTED:[a-z-]+\]")
 WORD_REST = re.compile(r"[\w-]*")
 
 WINDOW = 64 << 10
-# Overlap of two windows: a secret that the end of a window cuts is read again from its start, or from the overlap.
+# Minimum overlap of two windows. If the end of a window cuts a longer match, the next window starts with that match.
 OVERLAP = 16 << 10
 # Maximum number of passes. `password:password:...` needs about twenty, and gets shorter with each.
 _MAX_PASSES = 64

@@ -107,7 +107,8 @@ def _is_within_word(text: str, at: int) -> bool:
 def engine_text(text: str) -> str:
     """Return the text in a form in which Qdrant's word tokenizer finds words in every script.
 
-    A run of characters without spaces becomes its single characters and its pairs of neighbours. The rest is unchanged.
+    A run of characters of a script without spaces becomes its single characters and its pairs of neighbours. The rest
+    of such a text is converted to NFKC. A text without such runs is returned unchanged.
     """
     composed = unicodedata.normalize("NFKC", text)
     if not _RUN.search(composed):
@@ -132,7 +133,7 @@ def _folded(text: str) -> str:
 
 @lru_cache(maxsize=1)
 def _word_pattern() -> re.Pattern[str]:
-    r"""Runs of letters, digits and marks: `\w` has no marks, which belong to letters in Hindi, Thai and others."""
+    r"""Return the pattern of a word: letters, digits, and the marks of Hindi, Thai and so on, which `\w` lacks."""
     marks = [chr(code) for code in range(_LAST_MARK) if unicodedata.category(chr(code)).startswith("M")]
     return re.compile(f"(?:[^\\W_]|[{''.join(_ranges(marks))}])+")
 

@@ -57,9 +57,12 @@ class ExportedMemory:
 async def export_memories(
     agent: Agent, user_id: str, *, has_vectors: bool, opens_sealed: bool = False
 ) -> AsyncIterator[list[ExportedMemory]]:
-    """Yield the memories of a user, page by page. A memory that exists during the whole export is yielded once.
+    """Yield the memories of a user, page by page, without expired and working memories.
+
+    A memory that exists during the whole export is yielded once.
 
     Args:
+        has_vectors: True to include the dense vectors.
         opens_sealed: True to decrypt memories with a zone; False yields them encrypted, as stored.
     """
     agent = agent if opens_sealed else replace(agent, store=without_decryption(agent.store))

@@ -25,9 +25,10 @@ class ImportLine:
     """A memory as parsed from a line of an export.
 
     Attributes:
-        memory: Statement; `supersedes` and `parent_id` are ids of the export.
+        memory: Fields as a caller sends them; `supersedes` and `parent_id` are ids of the export.
         id: None derives the id from the statement, so a repeated line gets the same id.
         supersedes_ids: All predecessors of a merged memory.
+        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
         vector_of: `embedding_name` of the vector's source. A vector of another source is replaced by a new one.
         encrypted_text: Encrypted text of a memory without plain content.
         is_item: True if it is an item, under a key of its namespace.
@@ -58,7 +59,7 @@ class ImportLine:
 
     @property
     def predecessors(self) -> tuple[str, ...]:
-        """Ids of the previous versions."""
+        """Ids of the direct predecessors, as in the export."""
         only = self.memory.supersedes
         return self.supersedes_ids or ((only,) if only else ())
 
@@ -68,9 +69,10 @@ Outcome = Literal["imported", "present"] | AgentMemoryError
 
 @dataclass(slots=True)
 class ImportBatch:
-    """Lines in progress.
+    """Lines in progress. The *place* of a line is its index in `lines`.
 
     Attributes:
+        outcomes: Outcome of each line that has one, by place.
         drafts: Drafts that may still be written, by place.
         stored_rows: Stored payloads of their ids and of the ids they link to.
         immutable_ids: Ids of stored immutable memories without an imported successor.
@@ -130,7 +132,7 @@ def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemo
 
 
 def _chain_refusal(batch: ImportBatch, place: int, line: ImportLine) -> AgentMemoryError | None:
-    """Return the error if a version does not fit into its chain; otherwise record its predecessors in `follows`."""
+    """Return the error if a version does not fit into its chain; otherwise record its predecessors in the batch."""
     record = batch.drafts[place].record
     successor_id = line.superseded_by
     successor = batch.stored_rows.get(successor_id or "")

@@ -65,7 +65,7 @@ _Row = Mapping[str, Any]
 
 
 def embedding_name(source: EmbeddingSource) -> str:
-    """Return the name of a vector space in an export."""
+    """Return the name of a vector space in an export: provider, model, dimensions and prefixes, separated by '/'."""
     *parts, prefixes = source.identity
     return "/".join(str(part) for part in (*parts, prefixes and prefixes.name) if part is not None)
 
@@ -78,7 +78,7 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back
         brings_back_erased: True to write memories that `forget` erased.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+        EmbedderUnavailable, KeysUnavailable, StoreUnavailable: If nothing was written. Retry.
         OutcomeUnknown: If some lines may have been written. The same call again writes the rest.
     """
     batch = ImportBatch(lines)
@@ -96,8 +96,8 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back
 
 async def _draft(agent: Agent, batch: ImportBatch) -> None:
     """Check the lines and embed their contents. A vector from the same vector space is kept."""
-    # Skip rules that may have changed since a memory was stored. Without `valid_to`: versions of the same moment have
-    # an empty validity.
+    # Predecessors are checked later, against the batch. Parents and `valid_to` are not checked: a version that was
+    # superseded at the moment of its creation has an empty validity. `is_new=False` skips rules that may have changed.
     batch.decrypt_lines(await decrypt_lines(agent, batch.lines))
     bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
     cleaned = await scrub_memories(agent, bare)
@@ -227,7 +227,7 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
 
 
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
-    """Return a draft with its links to stored memories and to others in the batch."""
+    """Return a draft with its links to stored versions and to versions in the batch."""
     line, record = batch.lines[draft.place], draft.record
     before = batch.predecessor_ids.get(record.id, ())
     several = before if len(before) > 1 else ()
