@@ -34,16 +34,19 @@ def terms_for(memory: AgentMemory, table: ObjectTable, annotations: Mapping[str,
 
 @dataclass(slots=True)
 class TakeoverRequests:
-    """Pending requests by connection. Its owner sees them in `status.takeoverRequests`.
+    """Pending requests of all connections. `status.takeoverRequests` shows them to the owner of each connection.
 
-    A request is an object that was refused a collection or slug of another namespace or cluster.
+    A request is recorded for an object that was refused a collection or slug of another namespace or cluster.
     """
 
     table: ObjectTable
     _requests: dict[Key, tuple[Key, TakeoverRequest]] = field(default_factory=dict)
 
     def record(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
-        """Record a refusal. Return the connection whose owner may allow the takeover, or None if no owner can.
+        """Record a refusal. Return the connection whose owner may allow the takeover.
+
+        Return None, and forget the object's request, if no connection's owner decides about the takeover: the present
+        owner is unknown or in the same namespace, or its marker names a connection that the object does not use.
 
         Args:
             key: The object that was refused.

@@ -74,7 +74,7 @@ class Estimate:
 
 
 def estimate(layout: Layout, memories: int) -> Estimate:
-    """Estimate the size of a number of memories. RAM is what searches need in order not to read from disk."""
+    """Estimate the bytes of a number of memories. RAM is the amount with which searches need not read from disk."""
     vectors = memories * (layout.vector_bytes + 2)
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)
@@ -153,7 +153,7 @@ def layout_of(collection: Collection) -> Layout:
 
 
 def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
-    """Return the layout that a profile gives a number of memories with the collection's vectors."""
+    """Return the layout of a collection under the profile `name`, with its own vectors and indexes."""
     datatype = collection.datatype if collection.datatype in DATATYPE_BYTES else "Float32"
     figures = figures_of(PROFILES[name], expected_memories=memories, dimensions=collection.size, datatype=str(datatype))
     laid_out = replace(
