@@ -55,6 +55,8 @@ def attribute_reads_to(key: Key) -> Iterator[None]:
 class SecretNotices:
     """Reports to each object, once, that a Secret it uses does not list the host of its value.
 
+    The current object is that of the current pass, or of `attribute_reads_to`.
+
     Args:
         table: Latest objects from the watch.
         events: Posts the events. None logs them.
@@ -67,7 +69,7 @@ class SecretNotices:
         self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MAX_NOTICES)
 
     async def report(self, secret: str, to: Destination, message: str) -> None:
-        """Report a message about the current object, unless it was the last one for the same Secret and destination."""
+        """Post a message as an event of the current object, unless it repeats the last one for Secret and host."""
         metadata = self._metadata()
         place = (metadata.uid if metadata else "", secret, to)
         if self._last_messages.get(place) == message:
@@ -80,7 +82,7 @@ class SecretNotices:
         await self._events.post_event(key.kind, metadata, Event("Warning", Reason.SECRET_NOT_USABLE, message))
 
     def clear(self, secret: str, to: Destination) -> None:
-        """Forget the last message, so that a later fault is reported again. Called once the Secret may be used."""
+        """Forget the last message for a Secret that may be used now: a later fault is reported again."""
         if self._last_messages:
             metadata = self._metadata()
             self._last_messages.pop((metadata.uid if metadata else "", secret, to), None)
@@ -96,7 +98,7 @@ class GuardedSecrets:
 
     Args:
         source: Reads Secrets.
-        demand: Require refuses a Secret that does not list the host. None permits every host.
+        demand: `Require` refuses a Secret that does not list the host. None permits every host.
     """
 
     def __init__(self, source: SecretSource, demand: SecretHosts | None) -> None:
@@ -111,6 +113,7 @@ class GuardedSecrets:
         Raises:
             SecretMissing: If the Secret or its key does not exist.
             SecretNotUsable: If the Secret does not list the destination, or the value cannot be sent in a header.
+            TransientError: If the Secret cannot be read now.
         """
         secret = await self._source.read_secret(namespace, name) if is_valid_reference(name, key) else None
         if secret is None:

@@ -55,10 +55,10 @@ class EgressRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Entries of the setting.
+    """Entries of AGENTMEMORY_ALLOWED_HOSTS.
 
     Attributes:
-        patterns: Names and addresses, in the syntax of `hosts.matches`.
+        patterns: Names and addresses, in the syntax of `host_patterns.matches`.
         networks: Networks and single addresses, each with a port or None for all ports.
     """
 

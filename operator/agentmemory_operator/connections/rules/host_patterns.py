@@ -1,4 +1,4 @@
-"""Host patterns in settings and annotations: NAME, `*.NAME` for one label, or an address, with an optional port.
+"""Host patterns in AGENTMEMORY_ALLOWED_HOSTS: NAME, `*.NAME` for one label, or an address, with an optional port.
 
 Pure.
 """

@@ -158,6 +158,9 @@ def _location(bucket: S3Bucket, key: str) -> Json:
 def parse_location(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Object:
     """Parse a location in a status.
 
+    Args:
+        sha256: Expected SHA-256 of the object, hex, for the result. None if unknown.
+
     Raises:
         SpecInvalid: If it is invalid: users may have edited the status.
     """
