@@ -53,7 +53,7 @@ def find_ungrounded(statement: str, sources: Iterable[str], *, words: Iterable[s
     """Return the numbers, dates and names of a statement that no source contains, each once, in order.
 
     Args:
-        sources: Texts it was made from, and names of their speakers.
+        sources: Texts from which the statement was made, and names of their speakers.
         words: Additional words that the statement may contain literally, e.g. dates.
     """
     known, figures = _known(sources)

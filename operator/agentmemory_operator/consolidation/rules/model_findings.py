@@ -167,7 +167,7 @@ class ModelFindings:
 
 
 def parse_findings(answer: Mapping[str, Any], batch: AbstractSet[str]) -> ModelFindings:
-    """Parse an answer.
+    """Parse an answer, without memory ids that are not in the batch and findings that then name too few memories.
 
     Args:
         answer: Answer that matches `SCHEMA`.
