@@ -198,7 +198,7 @@ class AliasSwitch:
         except LeadershipLost:
             raise
         except TransientError as exc:
-            # Only the response may have been lost.
+            # The alias may have been moved although the call failed: the response may have been lost.
             if not await alias_certainly_points_to(self.server, self.alias, self.target):
                 raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 

@@ -125,7 +125,7 @@ class ClaimRegistry:
             await self._rest()
 
     def note_deletion(self, gone: Json) -> None:
-        """Process the deletion of an object: schedule a check of the slug that it used."""
+        """Schedule a check of the slug that a deleted AgentMemory or MemorySnapshot used. Ignore other kinds."""
         if gone["kind"] == AGENT_MEMORY:
             self._deleted_slugs.add(slug_of(gone))
         elif gone["kind"] == MEMORY_SNAPSHOT:
@@ -177,7 +177,7 @@ class ClaimRegistry:
             await self._save(slug, existing, replace(existing, min_epoch=epoch))
 
     def find_blocking(self, memory: AgentMemory) -> SlugClaim | None:
-        """Return the claim of another namespace on the object's slug, or None."""
+        """Return the claim of another namespace on the object's slug. None without one, and before the first set."""
         claim = self._claim_of(memory.slug) if self.table.claims.is_complete else None
         return claim if claim and claim.namespace != memory.metadata.namespace else None
 

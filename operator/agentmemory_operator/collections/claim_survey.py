@@ -153,5 +153,5 @@ class ClaimSurvey:
 
 
 def claim_name(key: Key) -> str:
-    """Return a connection's name as claims contain it."""
+    """Return NAMESPACE/NAME of a connection, as claims contain it."""
     return f"{key.namespace}/{key.name}"

@@ -18,8 +18,8 @@ Observe = Callable[[str], Awaitable[Observation | None]]
 """Returns the collection behind an alias, or None."""
 
 PLACE_TTL_S = 120.0
-"""Seconds after which an object that has not asked again loses its place: it was deleted, suspended or needs no
-Reindex."""
+"""Seconds after its last request for the slot after which an object loses its place: it was deleted, suspended or needs
+no Reindex."""
 
 
 def is_running(observed: Observation) -> bool:
@@ -63,7 +63,7 @@ class ReindexSlots:
             return holder
         if first != key:
             return first
-        # Before the first await, at which passes over other objects run.
+        # Set the holder before the first await, at which passes over other objects run.
         self._holders[connection] = key
         try:
             busy = await self._find_busy(key, connection, observe)

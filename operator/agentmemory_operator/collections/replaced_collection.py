@@ -74,7 +74,7 @@ async def remove_if_due(server: Server, physical: str, *, alias: str, now_ms: in
 
 
 def read_replaced_ms(metadata: Mapping[str, object]) -> int | None:
-    """Return the time at which a collection was replaced in Unix milliseconds, or None if its metadata has none."""
+    """Return the time of a collection's replacement, Unix milliseconds. None if its metadata has none."""
     return _time_of(metadata, "since")
 
 

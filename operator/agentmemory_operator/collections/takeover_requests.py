@@ -70,7 +70,7 @@ class TakeoverRequests:
         return connection
 
     def record_job(self, key: Key, refusal: NotOwned, *, now: str) -> Key | None:
-        """Record a refusal of a snapshot or restore, as `record` does."""
+        """Record a refusal of a snapshot or restore as `record` does. Ignore it if its AgentMemory does not exist."""
         memory = self.table.find_memory(key)
         document = self.table.get(memory) if memory else None
         return self.record(key, slug_of(document), refusal, now=now) if document else None
@@ -80,7 +80,7 @@ class TakeoverRequests:
         self._requests.pop(key, None)
 
     def list_for(self, connection: Key) -> list[Json]:
-        """Return the requests for a connection's status. Requests of deleted objects are removed."""
+        """Return the requests for a connection's status, as `limit_requests` does. Forget those of deleted objects."""
         for key in [key for key in self._requests if self.table.get(key) is None]:
             self.forget(key)
         requests = [request for place, request in self._requests.values() if place == connection]
@@ -120,7 +120,7 @@ class RefusedAgent:
 
     @property
     def is_same_name(self) -> bool:
-        """True if the owner has the same namespace and name, as in a rebuilt cluster."""
+        """True if the owner has the same namespace and name, as after the whole cluster was created again."""
         return (self.owner.get("namespace"), self.owner.get("name")) == (self.namespace, self.name)
 
 

@@ -94,7 +94,7 @@ class Load:
 
 
 class Level(IntEnum):
-    """Fill level of a server."""
+    """Fill level of a server, by the largest used share of its limits; see `THRESHOLDS`."""
 
     ROOM = 0
     NEAR = 1

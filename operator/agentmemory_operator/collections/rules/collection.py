@@ -209,7 +209,7 @@ def has_same_vectors(live: Collection, desired: Collection) -> bool:
 
 
 def with_owner(found: Marker, ours: Marker) -> Marker:
-    """Return a marker with the same description of the vectors and another owner."""
+    """Return the marker `found` with the owner of `ours`. Its description of the vectors stays."""
     return replace(
         found,
         cluster_id=ours.cluster_id,
@@ -284,7 +284,7 @@ def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
 
 
 def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
-    """Parse the embedding in a marker."""
+    """Parse the embedding in a marker. A missing provider becomes "none", missing dimensions become 0."""
     return EmbeddingSource(
         provider=str(document.get("provider", "none")),
         model=document.get("model"),
@@ -303,7 +303,7 @@ def _prefixes_from_json(document: Mapping[str, Any] | None) -> Prefixes | None:
 
 
 def embedding_to_json(source: EmbeddingSource) -> dict[str, Any]:
-    """Render an embedding for metadata."""
+    """Render an embedding for metadata: camelCase keys, None left out."""
     return _camel_keys(asdict(source))
 
 

@@ -31,7 +31,7 @@ from agentmemory_operator.spec.presets.table import (
 MIB = 1024**2
 ESTIMATED_SIZES = (10_000, 100_000, 1_000_000)
 AS_CONFIGURED = "AsAsked"
-"""Name of the row for the collection itself, in addition to the profiles."""
+"""Key of the estimates for the layout that the collection has, in addition to the names of the profiles."""
 
 PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
 PAYLOAD_PAGE_BYTES = 32 * MIB
@@ -67,7 +67,7 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Bytes of one replica of the collection."""
+    """Bytes of RAM and disk, for one replica unless the caller states otherwise."""
 
     ram: float
     disk: float
@@ -138,7 +138,7 @@ def shard_bytes(collection: Collection, memories: int) -> int:
 
 
 def layout_of(collection: Collection) -> Layout:
-    """Return the layout of a collection."""
+    """Return the layout of a collection. A missing `m` or number of segments becomes 0."""
     return Layout(
         dimensions=collection.size,
         vector_bytes=collection.size * _number_bytes(collection),

@@ -111,7 +111,7 @@ def rebuild_digest(plan: Plan) -> str:
 
 
 def drop_wake(plan: Plan) -> Plan:
-    """Return the plan without WakeOptimizers: Qdrant may report grey for a moment after that."""
+    """Return the plan without WakeOptimizers: Qdrant may report grey for a moment after this change is applied."""
     return replace(plan, changes=tuple(change for change in plan.changes if not isinstance(change, WakeOptimizers)))
 
 

@@ -73,11 +73,11 @@ def recall_from_json(recorded: Mapping[str, Any] | None) -> ProbeRecall | None:
 
 
 REBUILD_KEY = "agentmemoryRebuild"
-"""Metadata key of the target: the record."""
+"""Metadata key of a rebuild's target. Its value is the record."""
 
 
 class RebuildKind(StrEnum):
-    """Direction of a rebuild."""
+    """Direction of a rebuild: to a new collection, or back to the replaced one."""
 
     REBUILD = "Rebuild"
     ROLLBACK = "Rollback"

@@ -235,7 +235,7 @@ def _ends_as_approved(plan: Plan, approved: str | None) -> bool:
 
 
 def lasting_digest(plan: Plan) -> str:
-    """Return the digest of a plan without changes that are made before its Rebuild and then no longer in the plan."""
+    """Return the digest of a plan without changes that are applied before its Rebuild and that later plans lack."""
     return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 

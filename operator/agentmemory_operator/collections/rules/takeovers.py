@@ -59,7 +59,7 @@ def build_terms(
 
 
 def is_same_tenant(live: Marker, ours: Marker) -> bool:
-    """Return whether both markers name the same namespace of the same cluster, and none leaves one of them out."""
+    """Return whether both markers name the same cluster and namespace. A marker that leaves out either does not."""
     place = live.cluster_id, live.namespace
     return all(place) and place == (ours.cluster_id, ours.namespace)
 
