@@ -151,7 +151,7 @@ class CollectionAuthorizer:
             )
 
     def allow_location(self, location: str) -> None:
-        """Allow the location of a file, whose name was checked."""
+        """Allow the location of a file for the rest of this use. The caller has called `check_file` for its name."""
         self._locations.add(location)
 
     def check_location(self, location: str) -> None:

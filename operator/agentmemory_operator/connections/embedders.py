@@ -117,7 +117,7 @@ class PrefixedEmbedder(WrappedEmbedder):
         return await self._inner.embed([self._prefixes.passage + text for text in texts])
 
     async def embed_question(self, text: str) -> Vector:
-        """Return the vector of a query."""
+        """Return the vector of a query, embedded with the prefix for queries."""
         return (await self._inner.embed([self._prefixes.query + text]))[0]
 
 
@@ -127,7 +127,7 @@ def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
 
 
 async def embed_question(embedder: Embedder, text: str) -> Vector:
-    """Return the vector of a query for the memories that an embedder embeds."""
+    """Return the vector of a query. It is embedded like a memory, unless the embedder has a prefix for queries."""
     if isinstance(embedder, PrefixedEmbedder):
         return await embedder.embed_question(text)
     return (await embedder.embed([text]))[0]
@@ -137,7 +137,7 @@ class EmbeddingMeter(Protocol):
     """Measures embedding calls."""
 
     def measure_embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
-        """Measure one call."""
+        """Return the context in which one call is made and measured."""
         ...
 
     def count_tokens(self, provider: str, tokens: int) -> None:

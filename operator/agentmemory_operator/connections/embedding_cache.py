@@ -32,7 +32,7 @@ class EmbeddingCache:
     """Limits the bytes of the cached vectors of a process.
 
     An embedder may use all space that is free. If none is free, the largest partition loses its least recently used
-    vectors. So an embedder with at most an equal share loses none to other embedders.
+    vectors. So an embedder that uses at most an equal share of the limit loses no vector to other embedders.
 
     Args:
         max_bytes: Limit for all vectors together.

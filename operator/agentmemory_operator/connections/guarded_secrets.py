@@ -38,13 +38,13 @@ class EventPoster(Protocol):
     """Posts Kubernetes events."""
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Post an event about an object."""
+        """Post an event about the object with this kind and metadata."""
         ...
 
 
 @contextmanager
 def attribute_reads_to(key: Key) -> Iterator[None]:
-    """Attribute reads of Secrets to an object, in place of that of the current pass."""
+    """Attribute reads of Secrets within this context to an object, instead of the object of the current pass."""
     before = CURRENT.set(key)
     try:
         yield
@@ -94,7 +94,7 @@ class SecretNotices:
 
 
 class GuardedSecrets:
-    """Implements ports.Secrets.
+    """Implements ports.Secrets: reads a Secret for each value, and checks that it lists the value's destination.
 
     Args:
         source: Reads Secrets.

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Renewable(Generic[H]):
-    """Holds a resource that was opened with a Secret, and opens another one after it is refused.
+    """Holds a resource that was opened with a Secret. If a server refuses it, a changed Secret opens another one.
 
     Args:
         held: First resource.

@@ -25,7 +25,7 @@ class PointStores(Resolver["LinkedPoints"]):
     """Provides stores by connection, or by agent if each agent has its own Secrets.
 
     Args:
-        secrets: Reads keys and certificates: once after a change of the connection, and when the server refuses.
+        secrets: Reads keys and certificates: after a change of the connection, and when the server refuses the key.
         open_store: Opens the store of an endpoint.
         secrets_of: Returns the Secrets of an agent by slug, in place of `secrets`. None if agents have none of their
             own.

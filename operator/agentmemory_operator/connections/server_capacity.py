@@ -45,7 +45,7 @@ class CapacitySource(Protocol):
         ...
 
     async def names(self) -> list[str]:
-        """Return the names of its collections."""
+        """Return the names of all collections of the server."""
         ...
 
     async def read_owner(self, physical: str) -> Tenant | None:

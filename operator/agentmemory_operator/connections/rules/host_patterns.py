@@ -52,7 +52,7 @@ def normalise_host(host: str) -> str:
     try:
         return bare if bare.isascii() else bare.encode("idna").decode()
     except UnicodeError:
-        # It cannot be resolved either.
+        # A name that IDNA cannot encode cannot be resolved either.
         return bare
 
 
