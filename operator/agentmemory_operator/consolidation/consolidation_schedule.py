@@ -115,7 +115,7 @@ class ConsolidationMeter:
 
 @dataclass(slots=True)
 class ConsolidationSchedule:
-    """Schedules and runs consolidations of all objects, at most a few at a time.
+    """Schedules and runs consolidations of all objects, at most 4 of one namespace at a time.
 
     Attributes:
         open_store: Opens access to the points of an agent.

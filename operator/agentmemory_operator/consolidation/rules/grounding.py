@@ -18,7 +18,7 @@ _DAY = re.compile(r"\d{4}-(\d{2})-\d{2}")
 _DIGITS = re.compile(r"\d+")
 _PARTS = re.compile(r"[.,:/_-]")
 _POSSESSIVE = re.compile(r"['\u2019](?:s|S)?$")
-# Two forms of a word share a stem: lives, lived, living.
+# Forms of a word share a stem (lives, lived, living): without up to this many last characters, but at least as many.
 _STEM_CHARS = 3
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),

@@ -16,7 +16,7 @@ from agentmemory_operator.spec.times import parse_time, render_second
 Json = dict[str, Any]
 
 CONSOLIDATED = "Consolidated"
-"""Type of the condition."""
+"""Type of the condition that reports the last run."""
 LAST_FIELD, NEXT_FIELD = "lastConsolidation", "nextConsolidationTime"
 
 RETRY_MS = 900_000
