@@ -70,7 +70,7 @@ class Announcement:
         source: Collection that contains the announcement: the present target of the alias.
         target: Next target of the alias.
         token: Unique id of the announcement.
-        known_at_s: Monotonic time from which on every API process has read it or has no lease any more.
+        known_at_s: Monotonic time from which every API process has read the announcement, or has no valid lease.
         embedding: Embedding after the move. None if it does not change.
         copies_writes: True if everything written to the source before the move is copied to the target.
     """
@@ -89,7 +89,7 @@ class MoveAnnouncer:
 
     Attributes:
         announce_s: See ANNOUNCE_S.
-        late_s: Seconds that a write may take to arrive. None uses the timeout of calls to the server.
+        late_s: Seconds that a write may take to arrive at Qdrant. None uses the timeout of calls to the server.
         monotonic, sleep: Clock and sleep function of this process, in seconds.
     """
 
@@ -107,7 +107,14 @@ class MoveAnnouncer:
         embedding: EmbeddingSource | None = None,
         carries: bool = False,
     ) -> Announcement:
-        """Announce a move, replacing an earlier announcement in the same collection."""
+        """Announce a move in `source`, replacing an earlier announcement there; see `Announcement`.
+
+        Args:
+            carries: Value of `copies_writes`.
+
+        Raises:
+            TransientError: If the metadata cannot be written now.
+        """
         token = uuid.uuid4().hex
         announcement = Announcement(
             source=source, target=target, token=token, known_at_s=0, embedding=embedding, copies_writes=carries
@@ -145,16 +152,17 @@ class AliasSwitch:
     async def run(self, locks: AliasLocks, announcing: MoveAnnouncer, *, expected_target: str | None) -> None:
         """Announce the move, wait, hold the writers, and move the alias.
 
-        Does nothing if the alias already points to it.
+        Does nothing if the alias already points to `target`.
 
         Args:
-            expected_target: Expected present target of the alias; saves a list of all aliases if it is right. None if
+            expected_target: Expected present target of the alias. If it is right, not all aliases are listed. None if
                 unknown.
 
         Raises:
             StoreUnavailable: If the alias was not moved. The call can be repeated.
-            OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait for the
-                repetition.
+            OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait until the
+                call is repeated.
+            AgentMemoryError: As `check` raises. The alias was not moved.
         """
         live = await find_live(self.server, self.alias, expected_target)
         if live is not None and live.physical == self.target:
@@ -190,7 +198,7 @@ class AliasSwitch:
         except LeadershipLost:
             raise
         except TransientError as exc:
-            # Only the response may have been lost.
+            # The alias may have been moved although the call failed: the response may have been lost.
             if not await alias_certainly_points_to(self.server, self.alias, self.target):
                 raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 
@@ -210,7 +218,7 @@ async def write_phase(server: Server, announcement: Announcement, phase: Phase) 
 
 
 async def check_announced(server: Server, announcement: Announcement) -> Json:
-    """Raise unless the announcement is still in the source's metadata, which is returned.
+    """Return the source's metadata, or raise if it does not contain the announcement any more.
 
     Raises:
         StoreUnavailable: If it was removed and writers continue. Announce the move again.

@@ -1,8 +1,8 @@
-"""Records which namespace owns each slug, independent of the objects that come and go.
+"""Records which namespace owns each slug, even after the object with the slug is deleted.
 
 A claim is written before the collection of its object is created, and outlives the object. While a collection,
-placeholder or snapshot of the slug remains, another namespace cannot have it, not even on a Qdrant server of its own:
-clients that still use the slug would send it their writes.
+placeholder or snapshot of the slug remains, another namespace cannot claim the slug, not even on a Qdrant server of its
+own: clients that still use the slug would send their writes to that namespace.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
 the slug of its object (`claim`), and a background loop releases claims without remaining data.
@@ -39,11 +39,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CLAIMS_AHEAD = 64
-"""Maximum number of other objects of the same namespace that are claimed in the same write. Reading them blocks the
-loop."""
+"""Maximum number of other objects of the same namespace whose slugs are claimed in the same write. Parsing the objects
+blocks the event loop."""
 
 MAX_MISSES = 6
-"""Failed checks after which a deletion is left to the periodic check of all claims: its server may never respond."""
+"""Failed checks after which the claim of a deleted object is left to the periodic check of all claims: the server may
+never respond."""
 
 ClaimChanges = Mapping[str, SlugClaim | None]
 """New claims by slug; None removes one."""
@@ -51,15 +52,15 @@ ClaimChanges = Mapping[str, SlugClaim | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimPeriods:
-    """Durations in seconds.
+    """Durations of the background loop, in seconds.
 
     Attributes:
         first_set_timeout_s: Longest wait of the first set for unavailable connections. A connection that never responds
             must not keep claims from taking effect; its claims are added once it responds.
-        survey_timeout_s: Timeout of one connection.
+        survey_timeout_s: Timeout of reading one connection's server.
         retry_period_s: Pause before unavailable connections are surveyed again.
         check_period_s: Period of the checks of all claims without an object.
-        deletion_delay_s: Delay of the check after the deletion of an object.
+        deletion_delay_s: Delay between the deletion of an object and the check of its slug.
     """
 
     first_set_timeout_s: float = 60.0
@@ -101,7 +102,11 @@ class ClaimRegistry:
         self._publish(await self._retry(self.store.load, "cannot read claims"))
 
     async def run(self) -> None:
-        """Build the first set if needed, then release claims without remaining data, until cancelled."""
+        """Build the first set if needed, then release claims without remaining data, until cancelled.
+
+        Raises:
+            LeadershipLost: If this process may no longer write.
+        """
         while True:
             if not self.table.claims.is_complete:
                 await self._retry(self._complete, "cannot store claims")
@@ -120,7 +125,7 @@ class ClaimRegistry:
             await self._rest()
 
     def note_deletion(self, gone: Json) -> None:
-        """Process the deletion of an object: schedule a check of the slug that it used."""
+        """Schedule a check of the slug that a deleted AgentMemory or MemorySnapshot used. Ignore other kinds."""
         if gone["kind"] == AGENT_MEMORY:
             self._deleted_slugs.add(slug_of(gone))
         elif gone["kind"] == MEMORY_SNAPSHOT:
@@ -129,7 +134,10 @@ class ClaimRegistry:
             self._news.set()
 
     async def claim(self, memory: AgentMemory) -> None:
-        """Claim the slug of an object for its namespace. Returns after the claim is stored; nothing is created before.
+        """Claim the slug of an object for its namespace, and return after the claim is stored.
+
+        The caller must have checked that no other namespace has claimed the slug. It creates the collection afterwards.
+        Does nothing until the first set is built, which claims the slugs of all objects.
 
         Raises:
             TransientError: If the claim cannot be stored now.
@@ -158,7 +166,7 @@ class ClaimRegistry:
         """Store the lowest epoch number with which an agent is read and written; 0 accepts any.
 
         Raises:
-            TransientError: If it cannot be stored now.
+            TransientError: If the number cannot be stored now, or the slug has no claim yet.
         """
         existing = self._claim_of(slug)
         if existing is None and not epoch:
@@ -169,7 +177,7 @@ class ClaimRegistry:
             await self._save(slug, existing, replace(existing, min_epoch=epoch))
 
     def find_blocking(self, memory: AgentMemory) -> SlugClaim | None:
-        """Return the claim of another namespace on the object's slug, or None."""
+        """Return the claim of another namespace on the object's slug. None without one, and before the first set."""
         claim = self._claim_of(memory.slug) if self.table.claims.is_complete else None
         return claim if claim and claim.namespace != memory.metadata.namespace else None
 
@@ -178,6 +186,9 @@ class ClaimRegistry:
 
         The owner of the connection that the slug used last permits it in `spec.takeovers`. A slug is never transferred
         while any object has it.
+
+        Raises:
+            TransientError: If the new claim cannot be stored now.
         """
         claim = self.find_blocking(memory)
         if claim is None or not claim.connections or self.table.find_owner(memory.slug) is not None:
@@ -324,7 +335,7 @@ class ClaimRegistry:
 
 
 def _claimed_by(memory: AgentMemory, connections: tuple[str, ...] = ()) -> SlugClaim:
-    """Build the claim of an object's namespace. `connections`: connections that the slug has used before."""
+    """Build the claim of an object's namespace. `connections` lists the connections that the slug has used before."""
     metadata = memory.metadata
     claim = SlugClaim(namespace=metadata.namespace, uid=metadata.uid, connections=connections)
     return claim.used_by(metadata.uid, connection_name(memory))

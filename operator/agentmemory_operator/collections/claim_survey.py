@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CONCURRENT_SURVEYS = 16
-"""Maximum number of connections of one namespace that are surveyed concurrently."""
+"""Maximum number of connections of one namespace that are surveyed concurrently; twice as many of all namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ClaimSurvey:
 
     Attributes:
         cluster_id: Returns the ID of the cluster.
-        timeout_s: Timeout of one connection in seconds.
+        timeout_s: Timeout of reading one connection's server, in seconds.
     """
 
     table: ObjectTable
@@ -49,7 +49,7 @@ class ClaimSurvey:
         """Return the evidence of all connections, and the names of those that did not respond in time.
 
         Args:
-            within_s: Seconds after which unavailable connections are given up.
+            within_s: Seconds after which no unavailable connection is surveyed again.
             look_s: Seconds before unavailable connections are surveyed again.
         """
         loop, witnesses = asyncio.get_running_loop(), list[ClaimEvidence]()
@@ -115,7 +115,7 @@ class ClaimSurvey:
     async def find_without_data(self, claims: Mapping[str, SlugClaim]) -> tuple[set[str], set[str]]:
         """Return the slugs without data on any of their connections, and those whose connections did not all respond.
 
-        An unavailable or deleted connection releases no slug.
+        A slug on an unavailable or deleted connection is among the latter.
         """
         by_connection: dict[str, set[str]] = defaultdict(set)
         for slug, claim in claims.items():
@@ -153,5 +153,5 @@ class ClaimSurvey:
 
 
 def claim_name(key: Key) -> str:
-    """Return a connection's name as claims contain it."""
+    """Return NAMESPACE/NAME of a connection, as claims contain it."""
     return f"{key.namespace}/{key.name}"

@@ -42,7 +42,7 @@ from agentmemory_operator.spec.naming import next_physical, number_of, physical_
 async def survey_costs(
     terms: PassTerms, plan: Plan, observed: Observation | None, *, store: CollectionStore, room: ServerResources
 ) -> PassTerms:
-    """Return the terms with a survey of the collection, for the costs of a Rebuild. Unchanged if the plan has none.
+    """Add data for estimating the costs of a Rebuild to the terms; without a Rebuild in the plan, return `terms`.
 
     Raises:
         StoreUnavailable: If the server is unavailable.
@@ -62,7 +62,7 @@ class PassPermit:
     """Permissions and inputs of a pass that do not come from the object's spec.
 
     Attributes:
-        terms: Terms of the pass. Replaced by those of `decide` if set.
+        terms: Terms of the pass. If `decide` is set, its terms replace these.
         decide: Returns desired collection and terms for the collection's marker (None without a collection).
         room: Resources of the server.
         acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes at once.
@@ -151,7 +151,7 @@ def plan_pass(
 ) -> PassDraft:
     """Plan the changes from the observed to the desired collection, and decide which are withheld. Changes nothing.
 
-    Arguments and errors are as of `reconcile`. Without `terms` nothing is permitted.
+    Arguments and errors are those of `reconcile`. Without `terms` nothing is permitted.
     """
     terms = terms or PassTerms()
     plans = _planned(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=terms)
@@ -194,14 +194,13 @@ def _refused(plan: Plan, wish: Collection | None, observed: Observation | None, 
 
 
 def _costs(plan: Plan, wish: Collection | None, observed: Observation | None, terms: PassTerms) -> Costs | None:
-    """Return the costs of a plan's Rebuild, or None without one."""
     if observed is None or wish is None or not has_rebuild(plan):
         return None
     return estimate_costs(plan, wish, observed, settings=terms.rebuild, batch=terms.batch_size, survey=terms.survey)
 
 
 def _judged(found: PassDraft, *, last_physical: str | None) -> PassDraft:
-    """Complete a draft: remove withheld changes and remaining drift from `todo`.
+    """Complete a draft: set `allowed` to the changes of `plan_to_goal` without withheld ones and drift that stays.
 
     If no upgrade is withheld, `plan` and `refusal` are updated too.
     """
@@ -237,7 +236,9 @@ async def reconcile(
 
     Raises:
         NotOwned: If the collection belongs to another object.
-        SpecInvalid: If the collection was lost with its points, or the server accepted a change without applying it.
+        SpecInvalid: If the collection was lost and may not be recreated, the cluster has fewer peers than replicas, or
+            the server accepted a change without applying it.
+        AgentMemoryError: As `store` and `permit.check_creation` raise. A later pass makes the remaining changes.
     """
     permit = permit or PassPermit()
     before, names = await observe_or_link(alias, last_physical, store=store)
@@ -362,7 +363,6 @@ async def observe_or_link(
 
 
 async def _numbered(alias: str, store: CollectionStore) -> frozenset[str]:
-    """Return the names of the server's collections that are numbered for an alias."""
     return frozenset(name for name in await store.names() if number_of(name, alias) is not None)
 
 

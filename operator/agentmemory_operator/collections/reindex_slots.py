@@ -1,7 +1,7 @@
 """Slots for reindexing: one collection of a connection at a time, in the order of the requests.
 
-The slot is kept in memory, and in the status of the object that has it (`reindexSince`), which is written before the
-Reindex starts. So after a restart, an object gets the slot only if no collection with `reindexSince` is still busy.
+The holder of a slot is kept in memory. Its status contains `reindexSince`, which is written before the Reindex starts.
+So after a restart, an object gets the slot only if no collection of an object with `reindexSince` is still busy.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -18,8 +18,8 @@ Observe = Callable[[str], Awaitable[Observation | None]]
 """Returns the collection behind an alias, or None."""
 
 PLACE_TTL_S = 120.0
-"""Seconds after which an object that has not asked again loses its place: it was deleted, suspended or needs no
-Reindex."""
+"""Seconds after its last request for the slot after which an object loses its place: it was deleted, suspended or needs
+no Reindex."""
 
 
 def is_running(observed: Observation) -> bool:
@@ -37,7 +37,7 @@ class _Place:
 
 @dataclass(slots=True)
 class ReindexSlots:
-    """The slots of every connection."""
+    """Slots of all connections, one for each connection."""
 
     table: ObjectTable
     clock: Clock
@@ -45,10 +45,14 @@ class ReindexSlots:
     _lines: dict[Key, dict[Key, _Place]] = field(default_factory=dict)
 
     async def acquire(self, key: Key, observe: Observe) -> Key | None:
-        """Acquire the connection's slot for an object; return the object that it waits for, or None once acquired.
+        """Acquire the slot of the object's connection, or queue the object.
 
         Args:
             observe: Reads any collection of the connection.
+
+        Returns:
+            The object that has the slot, or gets it first. None if the slot is acquired, or if the object has no
+            connection.
         """
         connection = self.table.find_connection(key)
         if connection is None:
@@ -59,7 +63,7 @@ class ReindexSlots:
             return holder
         if first != key:
             return first
-        # Before the first await, at which passes over other objects run.
+        # Set the holder before the first await, at which passes over other objects run.
         self._holders[connection] = key
         try:
             busy = await self._find_busy(key, connection, observe)

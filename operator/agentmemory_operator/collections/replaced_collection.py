@@ -1,4 +1,4 @@
-"""The live collection behind an alias, and the replaced one: it is marked, kept for some time, then removed.
+"""Finds the live collection behind an alias; marks the collection that it replaced, and removes that one later.
 
 Restores and rebuilds replace collections.
 """
@@ -24,7 +24,7 @@ async def find_live(server: Server, alias: str, expected: str | None) -> Observa
     """Observe the collection that clients reach through an alias. None if it is missing or a placeholder.
 
     Args:
-        expected: Expected physical name; saves a list of all aliases if it is right. None if unknown.
+        expected: Expected physical name. If it is right, not all aliases are listed. None if unknown.
     """
     observed = await server.collections.observe(alias, expected or alias)
     if observed is None or not (observed.is_aliased or observed.physical == alias):
@@ -58,8 +58,9 @@ async def mark_previous(server: Server, physical: str, *, since: str, until: str
 async def remove_if_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
     """Remove a replaced collection whose retention has ended; return whether it no longer exists.
 
-    A collection is never removed if it is not marked as replaced, is the alias's target, or is the target of a
-    rollback. It is kept too if the alias has no target: then it may be the last collection of the agent.
+    A collection is never removed if it is not marked as replaced, is the alias's target, or is the target of an
+    unfinished rebuild or rollback. It is kept too if the alias has no target: it may be the agent's last collection.
+    A placeholder counts as removed.
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is None or is_placeholder(metadata):
@@ -73,7 +74,7 @@ async def remove_if_due(server: Server, physical: str, *, alias: str, now_ms: in
 
 
 def read_replaced_ms(metadata: Mapping[str, object]) -> int | None:
-    """Return the time at which a collection was replaced in Unix milliseconds, or None if its metadata has none."""
+    """Return the time of a collection's replacement, Unix milliseconds. None if its metadata has none."""
     return _time_of(metadata, "since")
 
 

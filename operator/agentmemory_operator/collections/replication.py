@@ -62,7 +62,11 @@ async def replicate(
 
 
 def _may_move(done: PassOutcome, placement: Placement, factor: int) -> bool:
-    """Return False while a rebuild replaces the collection, and if another number is left in place as drift."""
+    """Return whether replicas can be moved now: not while a rebuild replaces the collection.
+
+    A collection whose own replication factor is not the configured one keeps its replicas: the difference is drift that
+    stays, or its correction is withheld.
+    """
     is_replaced = done.refusal is not None and done.refusal.reason == Reason.REBUILD_RUNNING
     return placement.can_move and not is_replaced and factor == done.observed.collection.replication_factor
 

@@ -49,7 +49,7 @@ async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, ph
 
 
 async def keep_snapshots_available(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> set[str]:
-    """Return the snapshot files of a collection; a missing collection with files gets a placeholder."""
+    """Return the names of a collection's snapshot files. Create a placeholder if only files remain of it."""
     if await snapshots.metadata(physical) is None:
         await snapshots.create_placeholder(physical)
         await drop_empty_placeholder(collections, snapshots, physical)

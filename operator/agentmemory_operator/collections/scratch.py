@@ -38,7 +38,7 @@ class ScratchCollections:
         """Reserve the name of an object's scratch collection; delete the collection before and after its use.
 
         Args:
-            uid: UID of the object. Only one caller at a time may use it.
+            uid: UID of the object. Only one caller at a time may reserve a collection for the same object.
         """
         name = scratch_name(await self.cluster_id(), uid)
         self._in_use.add(name)

@@ -34,16 +34,19 @@ def terms_for(memory: AgentMemory, table: ObjectTable, annotations: Mapping[str,
 
 @dataclass(slots=True)
 class TakeoverRequests:
-    """Pending requests by connection. Its owner sees them in `status.takeoverRequests`.
+    """Pending requests of all connections. `status.takeoverRequests` shows them to the owner of each connection.
 
-    A request is an object that was refused a collection or slug of another namespace or cluster.
+    A request is recorded for an object that was refused a collection or slug of another namespace or cluster.
     """
 
     table: ObjectTable
     _requests: dict[Key, tuple[Key, TakeoverRequest]] = field(default_factory=dict)
 
     def record(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
-        """Record a refusal. Return the connection whose owner may allow the takeover, or None if no owner can.
+        """Record a refusal. Return the connection whose owner may allow the takeover.
+
+        Return None, and forget the object's request, if no connection's owner decides about the takeover: the present
+        owner is unknown or in the same namespace, or its marker names a connection that the object does not use.
 
         Args:
             key: The object that was refused.
@@ -67,7 +70,7 @@ class TakeoverRequests:
         return connection
 
     def record_job(self, key: Key, refusal: NotOwned, *, now: str) -> Key | None:
-        """Record a refusal of a snapshot or restore, as `record` does."""
+        """Record a refusal of a snapshot or restore as `record` does. Ignore it if its AgentMemory does not exist."""
         memory = self.table.find_memory(key)
         document = self.table.get(memory) if memory else None
         return self.record(key, slug_of(document), refusal, now=now) if document else None
@@ -77,7 +80,7 @@ class TakeoverRequests:
         self._requests.pop(key, None)
 
     def list_for(self, connection: Key) -> list[Json]:
-        """Return the requests for a connection's status. Requests of deleted objects are removed."""
+        """Return the requests for a connection's status, as `limit_requests` does. Forget those of deleted objects."""
         for key in [key for key in self._requests if self.table.get(key) is None]:
             self.forget(key)
         requests = [request for place, request in self._requests.values() if place == connection]
@@ -117,7 +120,7 @@ class RefusedAgent:
 
     @property
     def is_same_name(self) -> bool:
-        """True if the owner has the same namespace and name, as in a rebuilt cluster."""
+        """True if the owner has the same namespace and name, as after the whole cluster was created again."""
         return (self.owner.get("namespace"), self.owner.get("name")) == (self.namespace, self.name)
 
 

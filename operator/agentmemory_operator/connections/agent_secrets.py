@@ -53,7 +53,7 @@ class _InForce:
     source: EmbeddingSource | None
 
     def key(self) -> RequiredKey | None:
-        """Return the key that it sends. None if it sends none, or its URL is invalid."""
+        """Return the key that the embedding sends to its service. None if it sends none, or its URL is invalid."""
         with suppress(SpecInvalid):
             return embedding_key(self.source) if self.source else None
         return None
@@ -86,7 +86,10 @@ class AgentSecrets:
         """Update the agent's Secret; return how the API accesses Qdrant: `Token`, `Key`, or None without a key.
 
         Raises:
-            SpecInvalid: If the connection cannot be used, or a Secret is missing or may not be sent to its host.
+            SpecInvalid: If the connection cannot be used; the agent's Secret is then unchanged, or deleted if the
+                connection's key may not be sent to its host. Also if a key that the object requires is missing or may
+                not be sent to its host; all other values are written before.
+            StoreRejected: If Qdrant refuses the key, and its capabilities were never read.
             TransientError: If Kubernetes or Qdrant is unavailable.
         """
         try:

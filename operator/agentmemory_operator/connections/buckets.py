@@ -63,9 +63,9 @@ class Storages:
 
         Raises:
             SecretMissing: If the Secret does not exist, or lacks a key.
-            SecretNotUsable: If it does not list the host of the storage.
-            SpecInvalid: If its CA certificate is invalid, or the bucket needs a Secret. In a shared bucket also for
-                each call with a key of another namespace.
+            SecretNotUsable: If the Secret does not list the host of the storage.
+            SpecInvalid: If the endpoint or the Secret's CA certificate is invalid, or the bucket needs a Secret. In a
+                shared bucket also for each call with a key of another namespace.
         """
         area = self._area_of(bucket, namespace)
         objects = self._open_objects(await self._opened_by(bucket, namespace, encryption))
@@ -78,7 +78,7 @@ class Storages:
 
     @asynccontextmanager
     async def open_object(self, place: S3Object, namespace: str) -> AsyncIterator[tuple[ObjectStore, str]]:
-        """Open the bucket of one object; yields its key too. Raises as `open_bucket`."""
+        """Open the bucket of one object; yield the store and the object's key. Raises as `open_bucket`."""
         async with self.open_bucket(place, namespace) as objects:
             yield objects, place.key
 
@@ -86,10 +86,13 @@ class Storages:
     async def open_location(
         self, location: Mapping[str, Any], namespace: str, *, encryption: Encryption | None = None
     ) -> AsyncIterator[tuple[ObjectStore, str]]:
-        """Open the bucket of a snapshot's copy; yield it and the object's key. Raises as `open_bucket`.
+        """Open the bucket of a snapshot's copy; yield the store and the key of the copy.
 
         Args:
             location: Entry of `status.locations`.
+
+        Raises:
+            SpecInvalid: If the location is invalid; otherwise as `open_bucket`.
         """
         place = parse_location(location)
         async with self.open_bucket(place, namespace, encryption=encryption) as objects:

@@ -17,7 +17,7 @@ The first row that matches decides:
 | 3 | not a valid collection name | not read | NotOwned |
 | 4 | this process recovered a snapshot into it | not read | allow |
 | 5 | slug claimed by this namespace | no collection | allow |
-| 6 | slug claimed by this namespace, and an alias of a collection that has another slug | no owner | NotOwned |
+| 6 | slug claimed by this namespace; alias of a collection with a slug that it has not claimed | no owner | NotOwned |
 | 7 | slug claimed by this namespace | no owner | allow |
 | 8 | no slug, and the target of an alias of this namespace | no owner | allow |
 | 9 | no slug, or slug not claimed by another namespace | this cluster and namespace | allow |
@@ -79,7 +79,8 @@ class CollectionAuthorizer:
             does.
         recovered: Collections that this process has recovered snapshots into. Their metadata comes from the snapshot
             and may name any owner. Shared by all uses of the server for the namespace.
-        reserve_capacity: Context to create a collection or an index in. It raises if the server has no capacity.
+        reserve_capacity: Returns the context in which a collection or an index is created. Entering the context raises
+            ServerFullRetryable if the server has no capacity.
         created: Collections that this use has created.
     """
 
@@ -150,7 +151,7 @@ class CollectionAuthorizer:
             )
 
     def allow_location(self, location: str) -> None:
-        """Allow the location of a file, whose name was checked."""
+        """Allow the location of a file for the rest of this use. The caller has called `check_file` for its name."""
         self._locations.add(location)
 
     def check_location(self, location: str) -> None:
@@ -164,12 +165,14 @@ class CollectionAuthorizer:
 
     @asynccontextmanager
     async def allow_recovery(self, name: str) -> AsyncIterator[None]:
-        """Allow the recovery of a snapshot into a collection, and its use until the owner is checked.
+        """Allow the recovery of a snapshot into a collection.
 
-        An existing collection is replaced regardless of the server's capacity: the recovery may repair its agent.
+        A collection that the recovery creates may be used afterwards, whatever owner the snapshot's metadata names. An
+        existing one is replaced regardless of the server's capacity: the recovery may repair its agent.
 
         Raises:
             NotOwned: If the namespace may not use the collection.
+            StoreUnavailable: As `check`.
             ServerFullRetryable: If the collection does not exist and the server has no capacity for it.
         """
         await self.check(name)

@@ -47,7 +47,7 @@ class ConfinedObjects:
         await self._objects.delete(self._own(key))
 
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
-        """Yield the objects of a folder that belong to the area."""
+        """Yield those objects of a folder that belong to the namespace."""
         async for stored in self._objects.list(self._own_folder(prefix)):
             if self._area.contains(stored.key):
                 yield stored
@@ -55,7 +55,7 @@ class ConfinedObjects:
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
-        """Abort unfinished uploads in the area."""
+        """Abort unfinished uploads below a prefix in the area; return their number."""
         before = prefix if self._area.contains(prefix) else self._own_folder(prefix)
         return await self._objects.abort_uploads(
             before, older_than_ms=older_than_ms, matches=lambda key: self._area.contains(key) and matches(key)

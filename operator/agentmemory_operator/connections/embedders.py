@@ -13,7 +13,7 @@ from agentmemory_operator.spec.effective.embedding import Prefixes
 
 PROBE_TEXT = "a text"
 MAX_HALVING_S = 30.0
-"""Seconds after which failed batches are no longer halved."""
+"""Seconds after which failed batches are no longer halved: all texts of a batch get its error."""
 
 Embedded = Vector | RequestInvalid | EmbedderUnavailable
 
@@ -21,11 +21,12 @@ Embedded = Vector | RequestInvalid | EmbedderUnavailable
 async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embedded]:
     """Return the vector of each text, or the provider's error about that text.
 
-    A batch that the provider rejects or fails on is halved until the failing texts are found. If no batch succeeds, a
-    known good text decides whether the provider itself fails.
+    A batch that the provider rejects or fails on is halved until the failing texts are found, for at most
+    `MAX_HALVING_S`. If the provider fails on a text before any batch has succeeded, a probe text decides whether the
+    provider itself fails.
 
     Raises:
-        EmbedderUnavailable: If the provider cannot be reached, or fails on every text.
+        EmbedderUnavailable: If the provider cannot be reached, or fails on the only text or on the probe text.
     """
     distinct = list(dict.fromkeys(texts))
     embedded: dict[str, Embedded] = {}
@@ -82,7 +83,7 @@ class GatheringEmbedder(WrappedEmbedder):
         self._lock = asyncio.Lock()
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return one vector for each text, in order."""
+        """Return one vector for each text, in order. Raises the provider's error about any of the texts."""
         self._queued |= {text: None for text in texts if text not in self._done}
         async with self._lock:
             if self._error is not None:
@@ -116,7 +117,7 @@ class PrefixedEmbedder(WrappedEmbedder):
         return await self._inner.embed([self._prefixes.passage + text for text in texts])
 
     async def embed_question(self, text: str) -> Vector:
-        """Return the vector of a query."""
+        """Return the vector of a query, embedded with the prefix for queries."""
         return (await self._inner.embed([self._prefixes.query + text]))[0]
 
 
@@ -126,7 +127,7 @@ def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
 
 
 async def embed_question(embedder: Embedder, text: str) -> Vector:
-    """Return the vector of a query for the memories that an embedder embeds."""
+    """Return the vector of a query. It is embedded like a memory, unless the embedder has a prefix for queries."""
     if isinstance(embedder, PrefixedEmbedder):
         return await embedder.embed_question(text)
     return (await embedder.embed([text]))[0]
@@ -136,7 +137,7 @@ class EmbeddingMeter(Protocol):
     """Measures embedding calls."""
 
     def measure_embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
-        """Measure one call."""
+        """Return the context in which one call is made and measured."""
         ...
 
     def count_tokens(self, provider: str, tokens: int) -> None:

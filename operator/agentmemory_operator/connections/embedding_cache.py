@@ -32,7 +32,7 @@ class EmbeddingCache:
     """Limits the bytes of the cached vectors of a process.
 
     An embedder may use all space that is free. If none is free, the largest partition loses its least recently used
-    vectors. So an embedder with at most an equal share loses none to other embedders.
+    vectors. So an embedder that uses at most an equal share of the limit loses no vector to other embedders.
 
     Args:
         max_bytes: Limit for all vectors together.
@@ -58,7 +58,7 @@ class EmbeddingCache:
         """Add vectors to a partition, evicting the least recently used ones as needed.
 
         Args:
-            entries: Maximum number of vectors in the partition. None limits only the bytes.
+            entries: Maximum number of vectors in the partition; 0 caches none. None limits only the bytes.
         """
         size_bytes = self.size_bytes
         for key, vector in fetched.items():
@@ -70,7 +70,10 @@ class EmbeddingCache:
                 size_bytes += shelf.add(key, vector)
 
     def _make_room(self, target: "CachePartition", new_bytes: int, size_bytes: int) -> int:
-        """Evict from the largest partition, including the new vector, until it fits; return the freed bytes."""
+        """Evict until a vector of `new_bytes` fits, each time from the largest partition; return the freed bytes.
+
+        The new vector counts as part of `target`.
+        """
         freed_bytes = 0
         while size_bytes - freed_bytes + new_bytes > self._max_bytes:
             largest = max(self._shelves, key=lambda shelf: shelf.size_bytes + new_bytes * (shelf is target))
@@ -128,7 +131,7 @@ class CachedEmbedder(WrappedEmbedder):
     Args:
         inner: Embedder of one agent.
         cache: Cache of the process.
-        entries: Maximum number of vectors. None limits only the bytes.
+        entries: Maximum number of vectors; 0 caches none. None limits only the bytes.
     """
 
     def __init__(

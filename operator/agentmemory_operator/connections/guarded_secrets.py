@@ -38,13 +38,13 @@ class EventPoster(Protocol):
     """Posts Kubernetes events."""
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Post an event about an object."""
+        """Post an event about the object with this kind and metadata."""
         ...
 
 
 @contextmanager
 def attribute_reads_to(key: Key) -> Iterator[None]:
-    """Attribute reads of Secrets to an object, in place of that of the current pass."""
+    """Attribute reads of Secrets within this context to an object, instead of the object of the current pass."""
     before = CURRENT.set(key)
     try:
         yield
@@ -54,6 +54,8 @@ def attribute_reads_to(key: Key) -> Iterator[None]:
 
 class SecretNotices:
     """Reports to each object, once, that a Secret it uses does not list the host of its value.
+
+    The current object is that of the current pass, or of `attribute_reads_to`.
 
     Args:
         table: Latest objects from the watch.
@@ -67,7 +69,7 @@ class SecretNotices:
         self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MAX_NOTICES)
 
     async def report(self, secret: str, to: Destination, message: str) -> None:
-        """Report a message about the current object, unless it was the last one for the same Secret and destination."""
+        """Post a message as an event of the current object, unless it repeats the last one for Secret and host."""
         metadata = self._metadata()
         place = (metadata.uid if metadata else "", secret, to)
         if self._last_messages.get(place) == message:
@@ -80,7 +82,7 @@ class SecretNotices:
         await self._events.post_event(key.kind, metadata, Event("Warning", Reason.SECRET_NOT_USABLE, message))
 
     def clear(self, secret: str, to: Destination) -> None:
-        """Forget the last message, so that a later fault is reported again. Called once the Secret may be used."""
+        """Forget the last message for a Secret that may be used now: a later fault is reported again."""
         if self._last_messages:
             metadata = self._metadata()
             self._last_messages.pop((metadata.uid if metadata else "", secret, to), None)
@@ -92,11 +94,11 @@ class SecretNotices:
 
 
 class GuardedSecrets:
-    """Implements ports.Secrets.
+    """Implements ports.Secrets: reads a Secret for each value, and checks that it lists the value's destination.
 
     Args:
         source: Reads Secrets.
-        demand: Require refuses a Secret that does not list the host. None permits every host.
+        demand: `Require` refuses a Secret that does not list the host. None permits every host.
     """
 
     def __init__(self, source: SecretSource, demand: SecretHosts | None) -> None:
@@ -111,6 +113,7 @@ class GuardedSecrets:
         Raises:
             SecretMissing: If the Secret or its key does not exist.
             SecretNotUsable: If the Secret does not list the destination, or the value cannot be sent in a header.
+            TransientError: If the Secret cannot be read now.
         """
         secret = await self._source.read_secret(namespace, name) if is_valid_reference(name, key) else None
         if secret is None:

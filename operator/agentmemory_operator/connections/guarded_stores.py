@@ -1,7 +1,7 @@
 """Stores of a server that check each collection with `CollectionAuthorizer` before a call that names it.
 
-Every method of a port is listed here or overridden; any other one raises. A listed method has the name of a collection
-as its first argument, or none.
+Every method of a port is listed here or overridden. Any other one raises AttributeError. The first argument of a listed
+method is the name of a collection, unless the method is among `NAMELESS_METHODS`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -29,7 +29,7 @@ WITHHELD_METHODS = frozenset({"list_agent_collections"})
 
 
 class CheckedStore:
-    """Wraps a store; passes on only methods that a subclass lists or overrides, any other one raises.
+    """Wraps a store. Only methods that a subclass lists or overrides can be called; others raise AttributeError.
 
     Attributes:
         PASSED: Methods that are passed on unchanged.

@@ -1,9 +1,7 @@
-"""The store of one connection.
+"""The store of one connection, which is replaced by a new one when the connection's spec or Secrets change.
 
-It is opened again when its spec or Secrets change; the old one closes after its last use.
-
-Secrets are not watched. They are read again on request (by each probe of the operator), and when the server refuses the
-key or its certificate is not trusted.
+A replaced store closes after its last use. Secrets are not watched. They are read again on request (by each probe of
+the operator), and when the server refuses the key or the server's certificate is not trusted.
 """
 
 import asyncio
@@ -42,7 +40,7 @@ T = TypeVar("T")
 
 
 class Renewable(Generic[H]):
-    """Holds a resource that was opened with a Secret, and opens another one after it is refused.
+    """Holds a resource that was opened with a Secret. If a server refuses it, a changed Secret opens another one.
 
     Args:
         held: First resource.
@@ -54,9 +52,9 @@ class Renewable(Generic[H]):
         self._lock = asyncio.Lock()
 
     async def _renewed_after(self, refused: H, renew: Callable[[], Awaitable[object]]) -> H | None:
-        """Return another resource than the refused one, or None if there is none.
+        """Return the resource that replaces a refused one, after reading the Secret again if necessary.
 
-        There is none if the Secret has not changed, cannot be read, or was read less than a second ago.
+        None if the Secret has not changed, cannot be read, or was read less than a second ago.
 
         Args:
             renew: Reads the Secret again, and replaces the held resource if it has changed.
@@ -97,12 +95,14 @@ async def read_endpoint(
     """Return the connection's endpoint, with the values of its Secrets.
 
     Args:
-        url: URL that a user of the command line has given in place of the connection's.
+        url: URL that a user of the command line has given in place of the connection's. None without one.
         has_nodes: True if the nodes of a cluster are called one by one. False calls only the URL.
 
     Raises:
         SecretMissing: If a Secret or its key does not exist.
         SecretNotUsable: If the key may not be sent to the URL, or to one of the nodes.
+        SpecInvalid: If one of these URLs is invalid.
+        TransientError: If a Secret cannot be read now.
     """
     spec, namespace, nodes = connection.spec, connection.metadata.namespace, connection.spec.nodes or ()
     nodes = nodes if has_nodes else ()
@@ -168,14 +168,17 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         self._has_nodes = has_nodes
 
     async def use(self, document: Json, work: Callable[[S], Awaitable[T]]) -> T:
-        """Run `work` with the store and return its result; run it again if the key or the CA was just replaced.
+        """Run `work` with the store and return its result.
+
+        If the server refuses the key, or its certificate is not trusted, the Secrets are read again. If they have
+        changed, `work` is run once more.
 
         Args:
             document: Latest QdrantConnection from the watch.
-            work: May be repeated after a call that the server refused.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
+            TransientError: If the Secrets have to be read, and cannot be read now.
         """
         held = await self._current(document)
         try:
@@ -190,7 +193,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         return await renewed.run(work)
 
     async def open(self, document: Json) -> None:
-        """Read the Secrets, unless they were read for this spec.
+        """Open the store of the connection's present spec, unless it is open. This reads the Secrets.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
@@ -198,7 +201,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         await self._current(document)
 
     async def endpoint(self, document: Json) -> Endpoint:
-        """Return the endpoint, with the Secrets as last read.
+        """Return the endpoint, with the Secrets as last read. Opens the store if needed.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
@@ -206,7 +209,9 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         return (await self._current(document)).endpoint
 
     async def renew(self, document: Json) -> bool:
-        """Read the Secrets again; open another store if they or the spec have changed. Return whether they had.
+        """Read the Secrets again; replace the store if the endpoint has changed. Return whether it was replaced.
+
+        The first store of a link replaces none.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.

@@ -25,7 +25,7 @@ class PointStores(Resolver["LinkedPoints"]):
     """Provides stores by connection, or by agent if each agent has its own Secrets.
 
     Args:
-        secrets: Reads keys and certificates: once after a change of the connection, and when the server refuses.
+        secrets: Reads keys and certificates: after a change of the connection, and when the server refuses the key.
         open_store: Opens the store of an endpoint.
         secrets_of: Returns the Secrets of an agent by slug, in place of `secrets`. None if agents have none of their
             own.
@@ -51,6 +51,7 @@ class PointStores(Resolver["LinkedPoints"]):
         Raises:
             StoreUnavailable: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
+            TransientError: If the Secret or the namespace's labels cannot be read now.
         """
         key = _connection_of(settings)
         place = key, settings.slug if self._secrets_of else ""
@@ -98,7 +99,7 @@ class LinkedPoints(ForwardingPoints):
 
     Attributes:
         spec: Spec of the connection, unparsed.
-        is_open: True once its Secrets were read.
+        is_open: True once the connection's Secrets were read.
     """
 
     def __init__(self, document: Json, link: Link[PointStore]) -> None:
@@ -140,9 +141,9 @@ TOKEN_LIFETIME_S = 2 * 3600
 
 @dataclass(frozen=True, slots=True)
 class ScopedPointStores:
-    """Opens stores whose token permits only the points of one alias, if the server accepts tokens.
+    """Opens stores with a token that permits only the points of one alias, if the server accepts tokens.
 
-    On other servers, the connection's key is used, or none, as in the retrieval API.
+    On other servers, the stores use the connection's key, if it has one.
     """
 
     connections: Connections
@@ -156,7 +157,8 @@ class ScopedPointStores:
 
         Raises:
             SpecInvalid: If the connection cannot be used.
-            StoreUnavailable: If it is unknown whether the server accepts tokens.
+            StoreUnavailable: If the connection has a key, and it is unknown whether the server accepts tokens.
+            AgentMemoryError: As `Connections.access`.
         """
         access = await self.connections.access(memory)
         api_key = self._key(access.endpoint.api_key, alias_of(memory.slug), access.has_jwt_rbac)

@@ -162,9 +162,13 @@ class Connections(Resolver[Link[CollectionStore]]):
     async def reserve_capacity(self, memory: AgentMemory, shape: Collection, *, cluster_id: str) -> AsyncIterator[None]:
         """Reserve capacity for the first collection of an agent.
 
+        Args:
+            shape: Collection that will be created.
+
         Raises:
             ServerFull: If the server has no capacity.
             NamespaceFull: If the namespace has reached its limit of collections.
+            AgentMemoryError: As `use`.
         """
         key, document = await self._find_for(memory)
         connection = self._parse(key, document)
@@ -192,15 +196,18 @@ class Connections(Resolver[Link[CollectionStore]]):
         """Raise unless the Secret of the object's embedding exists and may be sent to the service.
 
         Raises:
-            SecretMissing, SecretNotUsable: If it does not or may not; the API could not embed any text.
+            SecretMissing: If the Secret or its key does not exist: the API could not embed any text.
+            SecretNotUsable: If the Secret may not be sent to the service.
+            SpecInvalid: If the URL of the service is invalid.
         """
         if key := embedding_key(embedding_source(effective_embedding(memory))):
             await self._secrets.read(memory.metadata.namespace, key.name, key.key, to=key.to)
 
     async def probe(self, document: Json) -> tuple[ServerCapabilities, bool]:
-        """Read the Secrets and the server's capabilities. Return these, and whether its objects need passes.
+        """Read the Secrets and the server's capabilities.
 
-        They do if the last probe found a fault, or if a Secret has changed.
+        Return the capabilities, and whether the connection's objects need passes: if the last probe found a fault, or
+        if a Secret has changed.
 
         Args:
             document: Latest QdrantConnection from the watch.
@@ -209,6 +216,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             SpecInvalid: If the connection is invalid, its Secret is missing, or the server is too old.
             StoreRejected: If the server refuses the key.
             StoreUnavailable: If the server does not respond.
+            TransientError: If a Secret cannot be read now.
         """
         key = key_of(document)
         try:
@@ -292,7 +300,7 @@ class Connections(Resolver[Link[CollectionStore]]):
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Calls to a whole server, without checks of ownership; implements `capacity.Asked`."""
+    """Calls to a whole server, without checks of ownership; implements `CapacitySource`."""
 
     connections: Connections
     key: Key

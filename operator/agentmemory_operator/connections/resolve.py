@@ -176,7 +176,11 @@ class Server:
             self.reach.grant(physical)
 
     async def may_use(self, physical: str) -> bool:
-        """Return whether a collection may be used."""
+        """Return whether `reach` allows a collection; True without `reach`.
+
+        Raises:
+            StoreUnavailable: If the slug of the name has no claim and not all claims are known yet.
+        """
         try:
             if self.reach is not None:
                 await self.reach.check(physical)
@@ -217,11 +221,12 @@ class Servers(Resolver[Link[Server]]):
 
         Args:
             work: Called a second time if the server refused the key and the Secret has a new one.
-            namespace: Namespace of the object that it is done for.
+            namespace: Namespace of the object that `work` is done for.
 
         Raises:
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
+            TransientError: If its Secret or the namespace's labels cannot be read now.
         """
         document = await self._find_allowed(connection, namespace)
         parsed = self._parse(connection, document)
@@ -252,6 +257,9 @@ class Servers(Resolver[Link[Server]]):
         Args:
             work: Removes them; returns their names.
             what: Kind of leftovers, for the log.
+
+        Raises:
+            LeadershipLost: If this process may no longer write.
         """
         try:
             removed = await self.survey(connection, work)
@@ -264,7 +272,12 @@ class Servers(Resolver[Link[Server]]):
                 log.info("%s on %s: removed %s", what, connection, ", ".join(removed))
 
     async def check_capacity(self, connection: Key, wish: CollectionRequest) -> None:
-        """Raise unless a new agent may get a collection; see `Capacity.for_new_agent`."""
+        """Raise unless a new agent may get a collection. Nothing is reserved.
+
+        Raises:
+            ServerFull, NamespaceFull: As `Capacity.for_new_agent`.
+            AgentMemoryError: As `survey`, if the connection or its server cannot be used.
+        """
         parsed = self._parse(connection, self._find(connection))
 
         async def try_reserve(whole: Server) -> None:

@@ -1,8 +1,8 @@
 """Capacity of each connection's server: its reported usage, the collections being created, and whether one more fits.
 
-A server is read once a minute, by the probes of its connection, and again right before a collection is refused.
-Collections that are being created in the meantime are added. These are counted by URL, so that two connections to the
-same server see each other's.
+A server is read at most once a minute, by the probes of its connection, and again right before a collection is refused.
+Collections that are being created in the meantime are added. These are counted by URL, so that they count for every
+connection to the same server.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class CapacitySource(Protocol):
         ...
 
     async def names(self) -> list[str]:
-        """Return the names of its collections."""
+        """Return the names of all collections of the server."""
         ...
 
     async def read_owner(self, physical: str) -> Tenant | None:
@@ -80,7 +80,12 @@ class _Making:
 
 @dataclass(frozen=True, slots=True)
 class CollectionRequest:
-    """Request of an agent for its first collection."""
+    """Request of an agent for its first collection.
+
+    Attributes:
+        tenant: Namespace of the agent, and its cluster.
+        need: Memory maps that the collection needs.
+    """
 
     tenant: Tenant
     alias: str
@@ -124,8 +129,8 @@ class Capacity:
         """Return the loads of a connection's server; empty if they are unknown.
 
         Args:
-            max_age_s: Age in seconds from which the last read is repeated, by default `read_ttl_s`. If the new read
-                fails, the last one stays valid.
+            max_age_s: Age in seconds of the last read above which the server is read again; `read_ttl_s` if None. If
+                the new read fails with StoreUnavailable, the last one stays valid.
         """
         key = key_of(connection)
         self._bounds[key] = bound = connection.spec.capacity.max_memory_maps if connection.spec.capacity else None
@@ -152,6 +157,7 @@ class Capacity:
         Raises:
             ServerFull: If the server has no capacity.
             NamespaceFull: If the namespace has reached its limit of collections.
+            AgentMemoryError: As `store` raises.
         """
         async with self._within_namespace(connection, store, wish):
             if short := await self._shortage(connection, store, wish.need, MAX_SHARE_NEW_AGENTS):
@@ -194,7 +200,7 @@ class Capacity:
         return short
 
     def _others(self, connection: QdrantConnection) -> list[_Making]:
-        """Return the collections being created on the server, and those since the last read, which may lack them."""
+        """Return the collections that the last read may not include: being created, or completed since its start."""
         since_s = self._readings.get(key_of(connection), _NEVER).at_s
         on_server = self._pending.get(connection.spec.url, [])
         return [pending for pending in on_server if pending.done_s is None or pending.done_s >= since_s]
@@ -275,7 +281,7 @@ class Capacity:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Gauge of the highest usage among all servers."""
+        """Gauge of the used share of each limit, from the server with the highest one."""
         description = "Used share of a limit of the Qdrant process, of the server with the highest one."
         return [LiveGauge("agentmemory_server_used_ratio", description, ("resource",), self._fullest)]
 

@@ -22,7 +22,7 @@ async def report_nothing(done: int, total: int) -> None:
 async def with_progress(
     content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = PROGRESS_PERIOD_S
 ) -> AsyncIterator[bytes]:
-    """Yield the content, and report progress after a chunk once `every_s` seconds have passed."""
+    """Yield the content, and report progress after a chunk, at most once in `every_s` seconds."""
     loop = asyncio.get_running_loop()
     done, due_s = 0, loop.time() + every_s
     async for chunk in content:
@@ -101,7 +101,7 @@ class CheckedStream:
 
 
 async def hash_stream(content: AsyncIterator[bytes]) -> tuple[str, int]:
-    """Read a stream to its end; return its SHA-256 and number of bytes."""
+    """Read a stream to its end; return its SHA-256 in hex, and its number of bytes."""
     digest, size = hashlib.sha256(), 0
     async for chunk in content:
         digest.update(chunk)
@@ -110,6 +110,10 @@ async def hash_stream(content: AsyncIterator[bytes]) -> tuple[str, int]:
 
 
 async def read_to_end(content: CheckedStream) -> None:
-    """Read a stream to its end. Raises as the stream does."""
+    """Read a stream to its end, to verify size and checksum.
+
+    Raises:
+        ChecksumMismatch: If one of them differs.
+    """
     async for _ in content:
         pass

@@ -13,7 +13,7 @@
    again.
 
 Invariants: text of memories is data in the prompt, never an instruction. A run that is killed continues under the
-same id and stores nothing twice. Only a visible memory of the same user and zone is changed.
+same id and stores nothing twice. Only visible memories of one user, outside privacy zones, are changed.
 
 Tests: `tests/unit/consolidation`, `tests/contract/consolidation`.
 """

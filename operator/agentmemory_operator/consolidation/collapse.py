@@ -35,7 +35,7 @@ from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 DISTILLATION_SOURCE = "distillation"
-"""`source` of memories that a model made from turns or versions."""
+"""`source` of memories that a model made from turns of a conversation, or from versions of a memory."""
 
 _KEY = "\x1fcollapse\x1f{head}"
 _KEPT = tuple(field_.name for field_ in fields(StatedMemory))
@@ -71,7 +71,7 @@ async def was_written(agent: Agent, user_id: str, head_id: str) -> bool:
 
 
 async def complete_collapse(agent: Agent, user_id: str, head_id: str) -> bool:
-    """Complete the pending steps of a collapsed version, and delete it if a source is missing.
+    """Complete the pending steps of a collapsed version, and delete it if a source is missing or encrypted.
 
     Returns:
         True if the version exists and stays.

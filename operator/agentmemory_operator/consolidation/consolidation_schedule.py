@@ -1,8 +1,8 @@
 """Schedule consolidations of AgentMemory objects, and run scheduled and requested actions.
 
-1. Each status write calls `ConsolidationSchedule.note`, which plans the next action: a scheduled run, or a request in
-   the annotation.
-2. When it is due, it runs in a queue of its own: a model that hangs delays only its own object.
+1. Each status write calls `ConsolidationSchedule.plan_next`, which plans the next action: a scheduled run, or the
+   action that an annotation of the object requests.
+2. When the action is due, it runs in a queue of its own: a model that hangs delays only its own object.
 3. A pass writes the result into `status.lastConsolidation`.
 
 The status and marks on the memories are the only stored state. A restarted operator starts the same action again, with
@@ -115,7 +115,7 @@ class ConsolidationMeter:
 
 @dataclass(slots=True)
 class ConsolidationSchedule:
-    """Schedules and runs consolidations of all objects, at most a few at a time.
+    """Schedules and runs consolidations of all objects, at most 4 of one namespace at a time.
 
     Attributes:
         open_store: Opens access to the points of an agent.
@@ -142,6 +142,8 @@ class ConsolidationSchedule:
 
     def plan_next(self, key: Key, document: Json, status: Json) -> Json:
         """Plan the next action of an object; return its status with the fields about consolidation.
+
+        If the object is invalid, nothing is planned and `status` is returned unchanged.
 
         Args:
             document: The object with its previous status.
@@ -230,7 +232,7 @@ def _due_ms(memory: AgentMemory, last: Json) -> int | None:
 
 
 async def _decide(agent: Agent, errand: PendingAction, report: RunReport, undone: UndoReport) -> None:
-    """Undo a run, or approve or reject its proposals."""
+    """Undo a run, or approve or reject its proposals; add the result to `report` or `undone`."""
     match errand.action:
         case Action.APPROVE:
             report.tally += await approve(agent, errand.run)

@@ -55,7 +55,11 @@ CONTRADICTION_IMPORTANCE = 0.75
 
 
 class PlanEffect(StrEnum):
-    """Kind of effect of a plan, as a key of counts."""
+    """Kind of effect of a plan, as a key of counts.
+
+    `KNOWN` counts facts that were not stored because a memory already has their content. `LOST` counts facts and
+    contradictions that were not stored for another reason, and rejected proposals.
+    """
 
     MERGED = "merged"
     SUPERSEDED = "superseded"
@@ -107,7 +111,14 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
 
 
 async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tally:
-    """Store a fact, unless a memory that is not its source has the same content. Returns the effects."""
+    """Store a fact, unless a memory that is not its source has the same content or a nearly equal vector.
+
+    Returns:
+        The effects. `LOST` if the agent rejects the fact, or its sources have changed.
+
+    Raises:
+        TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
+    """
     if fact.collapses:
         is_stored = await collapse(agent, user_id, fact, run_id)
         return Counter({PlanEffect.MERGED: 1, PlanEffect.SUPERSEDED: 1} if is_stored else {PlanEffect.LOST: 1})
@@ -207,7 +218,7 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
 async def _name(agent: Agent, plan: BatchPlan) -> int:
     """Store aliases and relations for the user; return how many.
 
-    If the user already has the maximum number, the new ones are dropped.
+    Aliases are written first. A write that would exceed the user's maximum, and any write after it, is dropped.
     """
     count = 0
     with contextlib.suppress(Conflict, RequestInvalid):
@@ -221,7 +232,7 @@ async def _name(agent: Agent, plan: BatchPlan) -> int:
 
 
 async def store_proposal(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
-    """Store a fact that needs an approval."""
+    """Store a fact that needs an approval as a proposal, which no search returns. A stored one is kept unchanged."""
     id_ = keyed_id(agent.id_slug, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
     payload = proposal_to_payload(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())
     payload["agentId"] = agent.settings.slug

@@ -88,7 +88,7 @@ class ModelUsage:
         return ModelUsage(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
 
     def cost(self, limits: RunLimits) -> float | None:
-        """Return the cost, or None without prices."""
+        """Return the cost in the currency of the prices, which are for a million tokens. None without prices."""
         if limits.input_price is None and limits.output_price is None:
             return None
         return (self.tokens_in * (limits.input_price or 0) + self.tokens_out * (limits.output_price or 0)) / MILLION
@@ -101,12 +101,12 @@ class RunReport:
     Attributes:
         tally: Effects by kind; of a dry run the planned ones.
         usage: Model usage.
-        read: Number of memories that the model was shown.
-        batches: Number of completed batches.
+        read: Number of memories in batches with a usable answer.
+        batches: Number of batches with a usable answer.
         remaining_batches: Number of batches that remain for the next run.
         invalid: Number of unusable answers. The next run reads their memories again.
         dropped: Number of dropped parts of answers: unknown ids, and items that do not match the schema.
-        stopped_by: Limit that ended the run, or None.
+        stopped_by: Limit that ended the run: calls, tokens, spend or time. None if no limit did.
     """
 
     tally: Tally = field(default_factory=Counter)
@@ -125,7 +125,7 @@ class Consolidation:
     Args:
         open_agent: Opens the agent: before each batch, and again before its plan is carried out.
         model: Language model to ask.
-        applying: Context to change memories in.
+        applying: Returns the context in which memories are changed, for example one that blocks a rebuild.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """Undo a run, and approve or reject its proposals.
 
 The results of a run contain its id. A merged fact that is still a head is deleted. The memories that it superseded
-become visible again if they still link to it. A fact that was superseded since stays. The source memories stay marked
-as read, so the next run does not merge them again.
+become visible again if they still link to it. A fact that was superseded since stays. Connections and categories that
+the run set are removed, and its proposals are deleted. The source memories stay marked as read, so the next run does
+not merge them again.
 """
 
 from collections.abc import AsyncIterator
@@ -125,7 +126,11 @@ async def read_proposals(agent: Agent, run_id: str | None = None) -> AsyncIterat
 
 
 async def approve(agent: Agent, run_id: str) -> Tally:
-    """Store the facts that a run proposed, although parts of them are in no source."""
+    """Store the facts that a run proposed, although parts of them are in no source; return the effects.
+
+    Raises:
+        TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
+    """
     tally: Tally = Tally()
     async for proposal in read_proposals(agent, run_id):
         tally += await store_fact(agent, proposal.user_id, proposal.fact, run_id)
@@ -134,7 +139,7 @@ async def approve(agent: Agent, run_id: str) -> Tally:
 
 
 async def reject(agent: Agent, run_id: str) -> Tally:
-    """Delete the proposals of a run."""
+    """Delete the proposals of a run; return their number as `LOST`."""
     tally: Tally = Tally()
     async for proposal in read_proposals(agent, run_id):
         await delete_proposal(agent, proposal)
@@ -143,5 +148,5 @@ async def reject(agent: Agent, run_id: str) -> Tally:
 
 
 async def delete_proposal(agent: Agent, proposal: Proposal) -> None:
-    """Delete a proposal."""
+    """Delete the point of a proposal; a missing one is no error."""
     await agent.store.delete(agent.alias, narrow(IS_PROPOSAL, {"has_id": [proposal.id]}))

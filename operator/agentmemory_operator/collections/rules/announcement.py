@@ -52,12 +52,12 @@ def is_announced(metadata: Mapping[str, Any] | None, token: str) -> bool:
 
 
 def embedding_after(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the embedding after an announced move, as in a marker. None if it does not change."""
+    """Return the embedding after an announced move, as in a marker. None without a move that changes it."""
     return _announcement_in(metadata).get("embedding") or None
 
 
 def copies_writes(metadata: Mapping[str, Any] | None) -> bool:
-    """Return False if an announced move does not copy the source's writes to the target."""
+    """Return whether an announced move copies the source's writes to the target; True without a move."""
     return _announcement_in(metadata).get("carries") is not False
 
 

@@ -47,7 +47,8 @@ class Process:
     """Resource usage of a Qdrant process. None if the server does not report a number.
 
     Attributes:
-        max_files: Limit of open files. 0 means unlimited.
+        open_maps, max_maps: Memory maps in use, and their limit.
+        open_files, max_files: Open files, and their limit. A limit of 0 means unlimited.
         collections: Number of collections on the server.
     """
 
@@ -60,7 +61,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class MapDemand:
-    """Resources that a collection needs.
+    """Memory maps that a collection or its indexes need.
 
     Attributes:
         maps: Number of memory maps.
@@ -76,7 +77,7 @@ class Load:
     """Usage of one resource by a process.
 
     Attributes:
-        per_collection: Usage of one collection, if nothing better is known.
+        per_collection: Estimated usage of one collection: by the default layout, or the server's average.
         is_estimated: True if `used` is derived from the number of collections, because the server does not report it.
     """
 
@@ -93,7 +94,7 @@ class Load:
 
 
 class Level(IntEnum):
-    """Fill level of a server."""
+    """Fill level of a server, by the largest used share of its limits; see `THRESHOLDS`."""
 
     ROOM = 0
     NEAR = 1
@@ -118,7 +119,7 @@ _WAYS = {
 
 
 def need_of(collection: Collection, *, peers: int = 1) -> MapDemand:
-    """Return the resources that a collection needs on one node: its share of the replicas, rounded up.
+    """Return the memory maps that a collection needs on one node, for its share of the replicas, rounded up.
 
     Args:
         peers: Number of nodes over which its shards are spread.
@@ -131,7 +132,7 @@ def need_of(collection: Collection, *, peers: int = 1) -> MapDemand:
 
 
 def need_of_indexes(number: int) -> MapDemand:
-    """Return the resources of payload indexes that are added to an existing collection."""
+    """Return the memory maps of payload indexes that are added to an existing collection of the default layout."""
     return MapDemand(
         DEFAULT_SEGMENTS * MAPS_PER_INDEX * number,
         f"{number} more payload indexes in each of {DEFAULT_SEGMENTS} segments",
@@ -148,10 +149,11 @@ DEFAULT_NEED = _need(DEFAULT_SEGMENTS, DEFAULT_INDEXES)
 
 
 def loads_of(process: Process, max_memory_maps: int | None = None) -> tuple[Load, ...]:
-    """Return the known loads of a process; empty if neither the server nor the connection provides numbers.
+    """Return the loads of a process: of memory maps and open files, each only if its usage and limit are known.
 
     Args:
-        max_memory_maps: Limit in the connection's spec. The smaller of the two limits applies.
+        max_memory_maps: Limit in the connection's spec, or None. The smaller of this and the server's limit applies. If
+            the server does not report its memory maps, they are estimated from its number of collections.
     """
     bounds = [bound for bound in (process.max_maps, max_memory_maps) if bound]
     loads = []
@@ -198,7 +200,7 @@ def _until(share: float) -> str:
 
 
 def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None:
-    """Return the fill level of a server, or None if it is unknown.
+    """Return the fill level of a server. None if memory maps are unknown and open files are below every threshold.
 
     Args:
         before: Last level. It is lowered only once the load is 1 % of the limit below the threshold (hysteresis).
@@ -213,13 +215,15 @@ def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None
 
 
 def read_level(condition: Mapping[str, Any]) -> Level | None:
-    """Return the level that a condition reports, or None."""
+    """Return the level that a `NearCapacity` condition reports. None if it reports none, or there is no condition."""
     reason = condition.get("reason")
     return next((level for level, (_, listed) in _STATES.items() if listed == reason), None)
 
 
 def capacity_status(loads: Sequence[Load], old: CapacityStatus | None) -> CapacityStatus | None:
-    """Build `status.capacity`. Return `old` unchanged if no usage changed by 1 % of its limit or more.
+    """Build `status.capacity`; None without loads.
+
+    Return `old` unchanged if the limits are the same and no usage changed by 1 % of its limit or more.
 
     Args:
         old: Present value. None builds a new one.

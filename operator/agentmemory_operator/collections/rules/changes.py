@@ -81,8 +81,8 @@ class UpdateReplication:
     """Change the number of replicas of each shard.
 
     Attributes:
-        moves: Moves of replicas that follow, one in each pass. Empty for a single server.
-        bytes_each: Estimated bytes of one copy of a shard.
+        moves: Moves of replicas that follow, one in each pass. Empty if none are needed, or for a single server.
+        bytes_each: Estimated bytes of one copy of a shard; 0 for a single server.
     """
 
     replication_factor: int
@@ -91,7 +91,7 @@ class UpdateReplication:
 
     @property
     def copies(self) -> tuple[CopyReplica, ...]:
-        """The moves that copy a shard."""
+        """Those of `moves` that copy a shard."""
         return tuple(move for move in self.moves if isinstance(move, CopyReplica))
 
 

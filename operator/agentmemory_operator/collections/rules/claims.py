@@ -1,4 +1,4 @@
-"""Claims: which namespace owns a slug. Tenants cannot write them, unlike statuses and collection metadata.
+"""Claims: records of the namespace that owns each slug. Tenants cannot write them, unlike collection metadata.
 
 If several objects of the namespace have the same slug, the oldest gets it.
 """
@@ -138,7 +138,8 @@ class AgentClaim:
 
     Attributes:
         created: creationTimestamp of the object, RFC 3339 UTC.
-        has_collection: Tie-breaker between objects created in the same second, as in the operator.
+        has_collection: True if the object's status names a collection. Of objects created in the same second, one with
+            a collection comes first, as in the operator's order.
     """
 
     uid: str

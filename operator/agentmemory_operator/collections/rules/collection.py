@@ -1,7 +1,7 @@
 """A collection as a value: the same type for the desired and the observed state.
 
-A PATCH merges the limits of strict mode and cannot unset one. So a limit that is no longer configured is set to a value
-that permits everything.
+In Qdrant, a PATCH merges the limits of strict mode and cannot unset one. So a limit that is no longer configured is set
+to a value that permits everything.
 """
 
 from collections.abc import Mapping
@@ -118,7 +118,7 @@ class Marker:
 
     @property
     def owner(self) -> Owner:
-        """The owner that it names."""
+        """Owner that the marker names."""
         return self.cluster_id, self.namespace, self.name
 
     def is_same_object(self, other: "Marker") -> bool:
@@ -128,7 +128,7 @@ class Marker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """Configuration of a collection. None in a desired value leaves the field as it is.
+    """Configuration of a collection. None in a desired value leaves the field as it is, but turns quantization off.
 
     Attributes:
         datatype: Datatype of stored vectors: Float32, Float16 or Uint8.
@@ -167,7 +167,8 @@ class Observation:
         is_busy: True if optimizations are queued or running, or shards are being copied between peers.
         fault: Qdrant's error message if the optimizers have stopped, otherwise "".
         record: Record of the rebuild that created it. None otherwise.
-        must_clients_wait: True if its clients must wait, or a move is announced; see `announcement.is_held`.
+        must_clients_wait: True if the collection is closed, or a move of its alias is announced or final; see
+            `announcement.must_clients_wait`.
         placement: Placement of its replicas. None for a single server, or if the server does not report it.
     """
 
@@ -184,7 +185,7 @@ class Observation:
 
     @property
     def is_plain(self) -> bool:
-        """True if its own name is the alias. No slug contains two underscores."""
+        """True if the collection has the alias's own name: without `__N`, as no slug contains two underscores."""
         return not self.is_aliased and "__" not in self.physical
 
     placement: Placement | None = None
@@ -208,7 +209,7 @@ def has_same_vectors(live: Collection, desired: Collection) -> bool:
 
 
 def with_owner(found: Marker, ours: Marker) -> Marker:
-    """Return a marker with the same description of the vectors and another owner."""
+    """Return the marker `found` with the owner of `ours`. Its description of the vectors stays."""
     return replace(
         found,
         cluster_id=ours.cluster_id,
@@ -283,7 +284,7 @@ def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
 
 
 def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
-    """Parse the embedding in a marker."""
+    """Parse the embedding in a marker. A missing provider becomes "none", missing dimensions become 0."""
     return EmbeddingSource(
         provider=str(document.get("provider", "none")),
         model=document.get("model"),
@@ -302,7 +303,7 @@ def _prefixes_from_json(document: Mapping[str, Any] | None) -> Prefixes | None:
 
 
 def embedding_to_json(source: EmbeddingSource) -> dict[str, Any]:
-    """Render an embedding for metadata."""
+    """Render an embedding for metadata: camelCase keys, None left out."""
     return _camel_keys(asdict(source))
 
 
@@ -327,7 +328,10 @@ def build_limits(spec: StrictModeSpec | None) -> Limits | None:
 
 
 def diff_limits(desired: Limits | None, live: Limits | None) -> Limits:
-    """Return the limits for a PATCH. Limits that the spec does not offer stay unchanged."""
+    """Return the limits for a PATCH: those that differ, and values that lift limits that are no longer configured.
+
+    Limits that the spec does not offer stay unchanged.
+    """
     if not desired:
         return ()
     required, existing = dict(desired), dict(live or ())

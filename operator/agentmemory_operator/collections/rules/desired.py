@@ -56,15 +56,16 @@ class PassTerms:
         takeover: Permissions to take over another object's collection. None permits nothing.
         approved: Digest of the approved plan. None without one.
         older: Desired collections under each older revision of the preset.
-        earlier_endings: For each older revision, a text about memories that end earlier under the newest one; "" if
-            none do.
+        earlier_endings: For each older revision, a text about memories that the newest one removes earlier or rejects;
+            "" if there are none.
         drift_policy: Handling of drift.
         wants_alias: True if an adopted plain collection must be replaced by one behind the alias.
         rebuild: Settings of a Rebuild.
         batch_size: Number of texts in one request to the embedding provider.
         cancelled: Digest of the cancelled Rebuild. None without one.
         rolled_back: Collection whose rebuild is or will be rolled back. None without one.
-        survey: Facts for the costs of a Rebuild. None estimates without them.
+        survey: Sampled content lengths and the server's resources, for the costs of a Rebuild. None estimates without
+            them.
     """
 
     takeover: TakeoverTerms | None = None

@@ -30,7 +30,7 @@ from agentmemory_operator.spec.presets.table import Hnsw, Optimizers
 
 
 class DriftPolicy(StrEnum):
-    """Handling of drift; docs/drift.md."""
+    """Handling of drift: correct it, only report it in the status, or ignore it. See docs/drift.md."""
 
     CORRECT = "Correct"
     REPORT = "Report"
@@ -68,9 +68,9 @@ class Difference:
 
 
 def is_drift(desired: Collection, observed: Observation | None, *, last_physical: str | None) -> bool:
-    """Return whether the differences of a collection were not made by the operator.
+    """Return whether differences between a collection and `desired` are drift: its marker has the desired config hash.
 
-    An interrupted creation differs too, but it has no alias, which is set last.
+    False for an interrupted creation, which has no alias: the alias is set last.
     """
     live, ours = observed.collection.marker if observed else None, desired.marker
     if observed is None or live is None or ours is None:

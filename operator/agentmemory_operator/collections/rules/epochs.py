@@ -52,7 +52,7 @@ def next_epoch(last: Epoch, now_ms: int, *, copies_writes: bool, min_number: int
 
     Args:
         copies_writes: True if the change copies all earlier writes.
-        min_number: Minimum number; see `SlugClaim.least_epoch`.
+        min_number: Minimum number; see `SlugClaim.min_epoch`.
     """
     number = max(now_ms, last.number + 1, min_number)
     return Epoch(number=number, contents=last.contents if copies_writes else number)

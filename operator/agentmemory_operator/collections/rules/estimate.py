@@ -31,7 +31,7 @@ from agentmemory_operator.spec.presets.table import (
 MIB = 1024**2
 ESTIMATED_SIZES = (10_000, 100_000, 1_000_000)
 AS_CONFIGURED = "AsAsked"
-"""Name of the row for the collection itself, in addition to the profiles."""
+"""Key of the estimates for the layout that the collection has, in addition to the names of the profiles."""
 
 PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
 PAYLOAD_PAGE_BYTES = 32 * MIB
@@ -67,14 +67,14 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """Bytes of one replica of the collection."""
+    """Bytes of RAM and disk, for one replica unless the caller states otherwise."""
 
     ram: float
     disk: float
 
 
 def estimate(layout: Layout, memories: int) -> Estimate:
-    """Estimate the size of a number of memories. RAM is what searches need in order not to read from disk."""
+    """Estimate the bytes of a number of memories. RAM is the amount with which searches need not read from disk."""
     vectors = memories * (layout.vector_bytes + 2)
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)
@@ -138,7 +138,7 @@ def shard_bytes(collection: Collection, memories: int) -> int:
 
 
 def layout_of(collection: Collection) -> Layout:
-    """Return the layout of a collection."""
+    """Return the layout of a collection. A missing `m` or number of segments becomes 0."""
     return Layout(
         dimensions=collection.size,
         vector_bytes=collection.size * _number_bytes(collection),
@@ -153,7 +153,7 @@ def layout_of(collection: Collection) -> Layout:
 
 
 def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
-    """Return the layout that a profile gives a number of memories with the collection's vectors."""
+    """Return the layout of a collection under the profile `name`, with its own vectors and indexes."""
     datatype = collection.datatype if collection.datatype in DATATYPE_BYTES else "Float32"
     figures = figures_of(PROFILES[name], expected_memories=memories, dimensions=collection.size, datatype=str(datatype))
     laid_out = replace(

@@ -17,11 +17,12 @@ class PassOutcome:
 
     Attributes:
         plan: Remaining changes, all withheld by `refusal`.
-        refusal: Reason for them. None if nothing is withheld.
+        refusal: Withheld changes with the reason. None if nothing is withheld.
         applied: Changes that the pass made.
         taken_from: Owner from which this pass took the collection over.
         corrected: Drift that the pass corrected.
-        drift: Drift that remains: ignored by policy, or withheld.
+        drift: Drift that remains, because the drift policy is Report or the correction is withheld. Empty if it is
+            Ignore.
         is_queued: True if a Reindex or a copy of a shard waits for its slot.
         unlisted: Number of memories of each type that the object does not list.
         memories: Number of memories. None if the server refuses to count them.

@@ -21,7 +21,7 @@ HYSTERESIS_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class GrowthStep:
-    """A number of memories, and the advice above it."""
+    """Number of memories, and the advice for agents with more of them."""
 
     memories: int
     reason: Reason

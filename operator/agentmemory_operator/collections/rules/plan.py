@@ -12,7 +12,7 @@
 | optimizers | UpdateOptimizers | InPlace | |
 | strict mode | UpdateStrictMode | InPlace | a limit that is no longer configured is lifted |
 | payload index missing or of another type | CreateIndexes | InPlace | |
-| state grey, and no setting changes | WakeOptimizers | InPlace | after a restart, Qdrant waits for an update |
+| state grey, and no other change wakes the optimizers | WakeOptimizers | InPlace | grey: they wait after a restart |
 | marker | WriteMarker | InPlace | not on an adopted collection that needs a Rebuild |
 | keyword vector missing | UpdateKeyword | Reindex | empty for existing memories; the API fills it |
 | keyword vector no longer configured | UpdateKeyword | InPlace | derived from the contents, so no data is lost |
@@ -21,7 +21,8 @@
 | language or window of the keyword text | Rebuild | Rebuild | as above |
 | a plain collection, if an alias is required | Rebuild | Rebuild | only without another Rebuild, which includes it |
 
-Fields that are None in the desired value are not compared. Indexes that are not configured stay.
+Fields that are None in the desired value are not compared, except quantization: None turns it off. Indexes that are not
+configured stay.
 """
 
 import hashlib
@@ -110,7 +111,7 @@ def rebuild_digest(plan: Plan) -> str:
 
 
 def drop_wake(plan: Plan) -> Plan:
-    """Return the plan without WakeOptimizers: Qdrant may report grey for a moment after that."""
+    """Return the plan without WakeOptimizers: Qdrant may report grey for a moment after this change is applied."""
     return replace(plan, changes=tuple(change for change in plan.changes if not isinstance(change, WakeOptimizers)))
 
 

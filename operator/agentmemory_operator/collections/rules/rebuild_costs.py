@@ -248,4 +248,5 @@ def _duration(seconds: float) -> str:
 
 
 MAX_TOKENS, CHARS_PER_TOKEN = 2048, 4
-"""Token limit of the design, estimated from characters as there: a tokenizer would be specific to one model."""
+"""Default maximum of tokens in a memory's content, and the characters that count as one token: a tokenizer would be
+specific to one model."""

@@ -73,11 +73,11 @@ def recall_from_json(recorded: Mapping[str, Any] | None) -> ProbeRecall | None:
 
 
 REBUILD_KEY = "agentmemoryRebuild"
-"""Metadata key of the target: the record."""
+"""Metadata key of a rebuild's target. Its value is the record."""
 
 
 class RebuildKind(StrEnum):
-    """Direction of a rebuild."""
+    """Direction of a rebuild: to a new collection, or back to the replaced one."""
 
     REBUILD = "Rebuild"
     ROLLBACK = "Rollback"
@@ -109,7 +109,7 @@ class RebuildRecord:
         since_ms: Time up to which all changes of the source are in the target, Unix milliseconds.
         step: Step in progress.
         cursor: Offset of the scroll at which the copy continues. None is the beginning.
-        copied, total: Number of points, of the copy.
+        copied, total: Points copied by the step Copy so far, and in the source at its start.
         calls: Number of requests to the embedding provider.
         moved_ms: Time of the move, Unix milliseconds. None before it.
         recall: Recall of probe searches. None before they are made.

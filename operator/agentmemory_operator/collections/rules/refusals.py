@@ -137,10 +137,10 @@ def _why_held(plan: Plan, observed: Observation, terms: PassTerms, costs: Costs 
 def is_empty(observed: Observation) -> bool:
     """Return whether a collection is empty, so that its Rebuild needs no approval.
 
-    The number of points is an estimate, and writers may add some: the rebuild reads a point
-        (`rebuilds/rebuild_start.py`) again
-    and again until writers are held. Collections that are unmarked or have the alias's own name never qualify: clients
-    other than the API may write to them, and cannot be held.
+    The number of points is an estimate, and writers may add points. So the rebuild checks whether a point can be read
+    (`rebuilds/rebuild_start.py: correct_point_count`), for the last time while writers are held. Collections that are
+    unmarked or have the alias's own name never qualify: clients other than the API may write to them and cannot be
+    held.
     """
     return observed.points == 0 and observed.collection.marker is not None and not observed.is_plain
 
@@ -230,12 +230,12 @@ def find_older_revision(desired: Collection, observed: Observation | None) -> in
 
 
 def _ends_as_approved(plan: Plan, approved: str | None) -> bool:
-    """Return whether an approval covers that memories end earlier. One of the Rebuild only may predate that."""
+    """Return whether an approval covers that memories end earlier. One of the Rebuild alone may predate that change."""
     return approved in (plan.digest, lasting_digest(plan), rebuild_digest(plan) + RECALL_APPROVAL_SUFFIX)
 
 
 def lasting_digest(plan: Plan) -> str:
-    """Return the digest of a plan without changes that are made before its Rebuild and then no longer in the plan."""
+    """Return the digest of a plan without changes that are applied before its Rebuild and that later plans lack."""
     return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 
@@ -267,7 +267,7 @@ def check_lost(
     An empty collection in place of one with memories would hide the loss.
 
     Raises:
-        SpecInvalid: If it is lost; nothing is created.
+        SpecInvalid: `CollectionLost`, in both cases. Nothing is created.
     """
     if observed is not None or last_physical is None:
         return

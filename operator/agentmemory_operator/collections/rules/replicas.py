@@ -185,13 +185,13 @@ def too_few_peers(peers: int, factor: int) -> str:
 
 
 def describe_unsettled(placement: Placement) -> str:
-    """Return the replicas that are missing, inactive or being copied, as text; empty if all are active."""
+    """Return shards without replicas, and replicas that are inactive or being copied, as text; empty without any."""
     missing = [f"shard {shard} has no replica" for shard, states in sorted(placement.shards.items()) if not states]
     copied = [f"{copy} is being copied" for copy in placement.copying]
     return join_limited([*missing, *placement.inactive, *copied])
 
 
 def join_limited(items: list[str] | tuple[str, ...]) -> str:
-    """Join a list for a message, truncated after NAMED items."""
+    """Join a list for a message; after 8 items, only the number of the others is given."""
     more = [f"and {len(items) - MAX_LISTED_REPLICAS} more"] if len(items) > MAX_LISTED_REPLICAS else []
     return ", ".join([*items[:MAX_LISTED_REPLICAS], *more])

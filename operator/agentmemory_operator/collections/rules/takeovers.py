@@ -43,7 +43,9 @@ def build_terms(
 ) -> TakeoverTerms:
     """Return the takeovers that an object's annotations and its connection permit.
 
-    Without a connection: annotations only.
+    Args:
+        agent: Slug of the object.
+        connection: None if only the annotations count.
     """
     if connection is None:
         return TakeoverTerms(agent=agent, annotation=annotations.get(TAKEOVER))
@@ -57,7 +59,7 @@ def build_terms(
 
 
 def is_same_tenant(live: Marker, ours: Marker) -> bool:
-    """Return whether both markers name the same namespace of the same cluster, and none leaves one of them out."""
+    """Return whether both markers name the same cluster and namespace. A marker that leaves out either does not."""
     place = live.cluster_id, live.namespace
     return all(place) and place == (ours.cluster_id, ours.namespace)
 
@@ -72,7 +74,7 @@ def may_take_over(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bo
     | no terms | never |
     | both markers are of the same cluster and namespace | the annotation is the UID of the existing marker |
     | the existing marker names another connection | never |
-    | it names no connection, and the connection has no API key | never |
+    | the existing marker names no connection, and the object's connection has no API key | never |
     | any other | an entry of the connection's `spec.takeovers` matches |
 
     Args:

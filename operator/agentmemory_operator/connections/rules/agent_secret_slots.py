@@ -42,7 +42,13 @@ class AgentSecret:
 
 @dataclass(frozen=True, slots=True)
 class RequiredKey:
-    """A key that the API needs, to call a service or to sign, and the hosts that it may be sent to."""
+    """Reference to a value that the API needs, to call a service, to sign or to encrypt.
+
+    Attributes:
+        name: Name of a Secret in the agent's namespace.
+        key: Key in that Secret.
+        to: Hosts that the value may be sent to.
+    """
 
     name: str
     key: str
@@ -50,10 +56,10 @@ class RequiredKey:
 
 
 def embedding_key(source: EmbeddingSource) -> RequiredKey | None:
-    """Return the key that an embedding sends to its service, or None.
+    """Return the key that an embedding sends to its service. None if it sends none.
 
     Raises:
-        SpecInvalid: If its URL is invalid.
+        SpecInvalid: If the URL of the service is invalid.
     """
     if source.provider != "openai" or not source.secret_name or not source.secret_key:
         return None
@@ -61,10 +67,10 @@ def embedding_key(source: EmbeddingSource) -> RequiredKey | None:
 
 
 def model_key(settings: ModelSettings) -> RequiredKey | None:
-    """Return the key that is sent to a language model, or None.
+    """Return the key that is sent to a language model. None if its settings name no Secret.
 
     Raises:
-        SpecInvalid: If its URL is invalid.
+        SpecInvalid: If the URL of the model is invalid.
     """
     if settings.secret is None:
         return None

@@ -46,7 +46,7 @@ _WORD = 0xFFFF_FFFF
 
 
 class EgressRefusal(StrEnum):
-    """Reason for refusing a connection."""
+    """Reason for refusing a connection: the address is never allowed, the pod's loopback, or not listed."""
 
     NEVER = "never"
     LOOPBACK = "loopback"
@@ -55,10 +55,10 @@ class EgressRefusal(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """Entries of the setting.
+    """Entries of AGENTMEMORY_ALLOWED_HOSTS.
 
     Attributes:
-        patterns: Names and addresses, in the syntax of `hosts.matches`.
+        patterns: Names and addresses, in the syntax of `host_patterns.matches`.
         networks: Networks and single addresses, each with a port or None for all ports.
     """
 
@@ -66,11 +66,11 @@ class AllowedHosts:
     networks: tuple[tuple[Network, int | None], ...]
 
     def lists_name(self, host: str, port: int) -> bool:
-        """Return whether a host is listed as it is written."""
+        """Return whether a pattern matches a host as it is written, without resolving it."""
         return any(matches(pattern, host, port) for pattern in self.patterns)
 
     def lists_address(self, address: Address, port: int) -> bool:
-        """Return whether an address is listed."""
+        """Return whether a listed network contains an address, for this port or all ports."""
         return any(_is_in(address, network) and only in (None, port) for network, only in self.networks)
 
     def lists_loopback(self, host: str, address: Address, port: int) -> bool:
@@ -214,7 +214,7 @@ def _behind_gateway(packed: bytes) -> Iterator[IPv4Address]:
 
 
 def _same(address: Address) -> Iterator[Address]:
-    """Yield an address, and the IPv4 address that it is another notation of."""
+    """Yield an address; if it is an IPv4 address in the notation of IPv6, yield that too."""
     yield address
     if isinstance(address, IPv6Address) and (address in _MAPPED or address in _NAT64):
         yield IPv4Address(int(address) & _WORD)

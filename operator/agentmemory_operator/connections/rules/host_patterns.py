@@ -1,4 +1,4 @@
-"""Host patterns in settings and annotations: NAME, `*.NAME` for one label, or an address, with an optional port.
+"""Host patterns in AGENTMEMORY_ALLOWED_HOSTS: NAME, `*.NAME` for one label, or an address, with an optional port.
 
 Pure.
 """
@@ -52,7 +52,7 @@ def normalise_host(host: str) -> str:
     try:
         return bare if bare.isascii() else bare.encode("idna").decode()
     except UnicodeError:
-        # It cannot be resolved either.
+        # A name that IDNA cannot encode cannot be resolved either.
         return bare
 
 

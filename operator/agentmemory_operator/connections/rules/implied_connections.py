@@ -1,4 +1,4 @@
-"""QdrantConnections that manifests refer to without declaring them: in development, one server stands in for all."""
+"""QdrantConnections that manifests refer to without declaring them: in development, all are the same local server."""
 
 from collections.abc import Sequence
 from typing import Any

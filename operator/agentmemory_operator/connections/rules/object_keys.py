@@ -84,7 +84,7 @@ class BucketArea:
     namespace_of: NamespaceOf
 
     def contains(self, key: str) -> bool:
-        """Return whether an object belongs to the namespace."""
+        """Return whether an object belongs to the namespace by its key, and no other namespace owns the slug in it."""
         owner = parse_owner(key)
         if owner is None or owner.namespace != self.namespace:
             return False
@@ -158,6 +158,9 @@ def _location(bucket: S3Bucket, key: str) -> Json:
 def parse_location(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Object:
     """Parse a location in a status.
 
+    Args:
+        sha256: Expected SHA-256 of the object, hex, for the result. None if unknown.
+
     Raises:
         SpecInvalid: If it is invalid: users may have edited the status.
     """
@@ -185,9 +188,9 @@ def storage_url(endpoint: str | None, region: str) -> str:
 
 
 def is_path_style(bucket: S3Bucket) -> bool:
-    """Return whether the bucket is part of the path of a URL.
+    """Return whether requests name the bucket in the path of the URL, instead of in the host name.
 
-    Amazon also accepts it in the host name; others may not.
+    Amazon accepts both; other storages may not accept the host name.
     """
     if bucket.addressing is not None:
         return bucket.addressing == "Path"

@@ -77,7 +77,13 @@ class Fact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contradiction:
-    """A memory about a contradiction to store."""
+    """Memory to store about a contradiction.
+
+    Attributes:
+        type: Memory type, for events.
+        sources: Ids of the memories that contradict each other, sorted.
+        event_type: Kind of event. None if the type lists none.
+    """
 
     content: str
     type: str
@@ -135,7 +141,8 @@ class AgentTypes:
     def fact_type(self, rows: Sequence[Row]) -> str:
         """Return the type of a fact made from some memories.
 
-        That is their common type if its memories may be superseded, else `fact`, `semantic` or the default type.
+        That is their common type if its memories may be superseded. Otherwise it is the first of `fact`, `semantic` and
+        the default type that the agent has.
         """
         same: set[str] = {row["type"] for row in rows}
         if len(same) == 1 and (only := same.pop()) not in CITED_TYPES and self.is_supersedable(only):
@@ -143,7 +150,7 @@ class AgentTypes:
         return self._first(KNOWLEDGE_TYPES)
 
     def event_type(self) -> str:
-        """Return the type for events: `event_type`, `episodic` or the default type."""
+        """Return the type for events: the first of `event`, `episodic` and the default type that the agent has."""
         return self._first(EVENT_TYPES)
 
     def is_supersedable(self, name: str) -> bool:

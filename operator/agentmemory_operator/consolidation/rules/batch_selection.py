@@ -32,8 +32,8 @@ MAX_MATERIAL_CHARS = 120_000
 def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
     """Build the filter for memories that no run has read yet.
 
-    It excludes memories with a zone, items, working memories, and memories with an expiry time: a fact made from one
-    would outlive it.
+    It excludes memories of a privacy zone, items under keys, working memories of a session, and memories with an expiry
+    time: a fact made from such a memory would outlive the memory.
 
     Args:
         created_before_ms: Only memories created by then, Unix milliseconds.
@@ -48,7 +48,7 @@ def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
 
 
 def is_candidate(row: Row) -> bool:
-    """Return whether a memory that was read later still is a candidate."""
+    """Return whether a memory still is a candidate when it is read again before the model call."""
     hidden_keys = ("deletedAt", "pending", "supersededById", "zone", "expiresAt", "working")
     read_keys = (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY)
     return not any(row.get(key) for key in (*hidden_keys, *read_keys)) and bool(row.get("content"))

@@ -18,7 +18,7 @@ _DAY = re.compile(r"\d{4}-(\d{2})-\d{2}")
 _DIGITS = re.compile(r"\d+")
 _PARTS = re.compile(r"[.,:/_-]")
 _POSSESSIVE = re.compile(r"['\u2019](?:s|S)?$")
-# Two forms of a word share a stem: lives, lived, living.
+# Forms of a word share a stem (lives, lived, living): without up to this many last characters, but at least as many.
 _STEM_CHARS = 3
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),
@@ -53,7 +53,7 @@ def find_ungrounded(statement: str, sources: Iterable[str], *, words: Iterable[s
     """Return the numbers, dates and names of a statement that no source contains, each once, in order.
 
     Args:
-        sources: Texts it was made from, and names of their speakers.
+        sources: Texts from which the statement was made, and names of their speakers.
         words: Additional words that the statement may contain literally, e.g. dates.
     """
     known, figures = _known(sources)

@@ -124,7 +124,7 @@ class ExtractedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFindings:
-    """Findings of a model about a batch. All memory ids are in the batch.
+    """Findings of a model about a batch. All memory ids are in the batch: the model's short names, until `with_ids`.
 
     Attributes:
         facts: Facts with at least two sources.
@@ -167,7 +167,7 @@ class ModelFindings:
 
 
 def parse_findings(answer: Mapping[str, Any], batch: AbstractSet[str]) -> ModelFindings:
-    """Parse an answer.
+    """Parse an answer, without memory ids that are not in the batch and findings that then name too few memories.
 
     Args:
         answer: Answer that matches `SCHEMA`.

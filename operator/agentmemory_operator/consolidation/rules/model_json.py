@@ -19,7 +19,7 @@ from agentmemory_operator.consolidation.rules.schema_fit import Fitted, Schema, 
 
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-# Each opening brace that starts no JSON object costs one attempt, which may read the rest of the text.
+# Maximum number of opening braces that are tried: one that starts no JSON object may cost reading the rest of the text.
 MAX_ATTEMPTS = 100
 
 _DECODER = JSONDecoder()
@@ -29,7 +29,7 @@ def parse_answer(text: str, schema: Schema) -> Fitted:
     """Return the last JSON object of a text that fits a schema, without its parts that do not fit.
 
     Raises:
-        Misfit: If the text is empty, has no JSON object, or none that fits.
+        SchemaMismatch: If the text is empty, has no JSON object, or none that fits.
     """
     if not text.strip():
         raise SchemaMismatch("it is empty")

@@ -31,7 +31,7 @@ class PromptMaterial:
 
     Attributes:
         text: Material between its marks.
-        rule: Text about it for the instructions.
+        rule: Text for the instructions. It names the marks, and forbids the model to follow the material.
     """
 
     text: str

@@ -26,7 +26,7 @@ def proposals_filter(ids: Iterable[str]) -> Filter:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Fact that waits for an approval."""
+    """Fact that waits for an approval, with the id of the point that stores it, and the run that proposed it."""
 
     id: str
     user_id: str

@@ -8,7 +8,8 @@ ten without sources. The rest of such an answer is useful, so only the part that
 | a field that the schema does not name | ignored |
 | an item of a list, or an item beyond `maxItems` | dropped and counted |
 | an optional field | dropped and counted |
-| a required field, or a list without matching items | the object or list around it does not match |
+| a required field | the object that contains it does not match |
+| every item of a list | the list does not match |
 
 The schema is trusted and small; the value is untrusted. Recursion is never deeper than the schema.
 """
@@ -51,7 +52,8 @@ def fit(value: Any, schema: Schema, path: str = "") -> Fitted:
     Strings match an `enum` regardless of case and surrounding spaces; the result has the spelling of the schema.
 
     Raises:
-        Misfit: If the value or a required part of it does not match, or if parts were dropped and nothing remains.
+        SchemaMismatch: If the value or a required part of it does not match, or if parts were dropped and nothing
+            remains.
     """
     kind = schema["type"]
     if kind == "integer" and isinstance(value, float) and value.is_integer():

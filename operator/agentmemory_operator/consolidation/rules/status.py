@@ -16,11 +16,11 @@ from agentmemory_operator.spec.times import parse_time, render_second
 Json = dict[str, Any]
 
 CONSOLIDATED = "Consolidated"
-"""Type of the condition."""
+"""Type of the condition that reports the last run."""
 LAST_FIELD, NEXT_FIELD = "lastConsolidation", "nextConsolidationTime"
 
 RETRY_MS = 900_000
-"""Delay before a failed run is repeated, unless the next scheduled run is earlier."""
+"""Milliseconds from the start of a failed run to its repetition, unless the next scheduled run is earlier."""
 MAX_REQUEST_CHARS = 128
 TIME_ZONE = "Etc/UTC"
 # Ids of consolidations are hex digits, those of distillations UUIDs: both may be undone.
@@ -28,7 +28,7 @@ _RUN_ID = re.compile(r"[0-9a-f]{12}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Action(StrEnum):
-    """Kind of action."""
+    """Kind of action: a run, a dry run that changes nothing, or a decision about the results of an earlier run."""
 
     RUN = "Run"
     DRY_RUN = "DryRun"
@@ -70,7 +70,7 @@ def request_annotation(stamp: str, action: Action, run: str | None = None) -> st
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether a text is the id of a run."""
+    """Return whether a text has the form of a run's id: of a consolidation or of a distillation."""
     return bool(_RUN_ID.fullmatch(text))
 
 
@@ -80,7 +80,7 @@ def next_action(
     """Return the next action for an object, or None.
 
     Args:
-        settings: None if the object names no model.
+        settings: Consolidation settings of the object. None if it names no model.
         last: Present value of `status.lastConsolidation`.
     """
     if (requested := _requested_action(memory, last)) and (settings or requested.action not in NEEDS_MODEL):
