@@ -28,7 +28,7 @@ class MemoryClass:
 
     Attributes:
         recency: Minimum recency by the half-life of the type. All memories of a type that does not decay have it.
-        age_days, idle_days: Maximum; infinite is any.
+        age_days, idle_days: Maximum days since creation, and since the last access. Infinity allows any.
         type_names: Only these types; empty is any.
     """
 
@@ -40,7 +40,7 @@ class MemoryClass:
     type_names: tuple[str, ...] = ()
 
     def condition(self, types: Sequence[MemoryType], now_ms: int) -> Condition:
-        """Return the condition of belonging to the class."""
+        """Return the condition that a memory belongs to the class at a time."""
         # Without listed types nothing decays, so all memories are new.
         must: list[Condition] = [self._is_new(types, now_ms)] if self.recency and types else []
         must.extend(self._is_recent(now_ms))
