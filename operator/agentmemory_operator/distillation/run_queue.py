@@ -49,7 +49,7 @@ class DistillationQueue:
 
     @property
     def queued_count(self) -> int:
-        """Number of queued runs."""
+        """Number of queued runs, without those in progress."""
         return sum(map(len, self._waiting.values()))
 
     def enqueue(self, slug: str, last: str) -> None:
@@ -159,7 +159,7 @@ class DistillationQueue:
 
 
 async def find_due_rows(agent: Agent) -> list[str]:
-    """Return rows of an agent that request a run and have no valid lease, at most 100."""
+    """Return the ids of an agent's rows that request a run and have no valid lease, at most 100."""
     free = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
         "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, free]},
