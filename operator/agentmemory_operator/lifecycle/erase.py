@@ -6,7 +6,7 @@
 4. Check that the tombstones have no vectors.
 
 All state is in Qdrant: an erasure that is killed at any step and repeated has the same result. Each step finds its work
-by a filter, page by page, so memory is bounded.
+by a filter, page by page, so RAM use is bounded.
 """
 
 import asyncio
@@ -142,7 +142,7 @@ class Eraser:
         self._note_gone = note_erased
 
     async def preview(self, agent: Agent, scope: ErasureScope) -> ErasurePreview:
-        """Preview an erasure at the present time. Changes nothing."""
+        """Count the memories that an erasure would remove now, and list up to 100 of their ids. Changes nothing."""
         types: Counter[str] = Counter()
         ids: list[str] = []
         async for found in _find(agent, scope, MAX_TIME_MS):
@@ -194,6 +194,9 @@ class Eraser:
         Args:
             erasure_id: Id of the erasure.
             at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the present.
+
+        Raises:
+            StoreUnavailable: If Qdrant is unavailable, or still has vectors of a tombstone after 5 attempts.
         """
         await tombstone_rows(
             agent, rows, lambda row: erasure_tombstone(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row))

@@ -167,7 +167,7 @@ class ErasureMirror:
 
         Args:
             physical: Physical name of the collection.
-            slug: Agent whose traces to read: another agent of the namespace if the collection is a clone.
+            slug: Slug of the agent to read the traces of: another agent of the namespace if the collection is a clone.
             since_ms: When the collection was copied, Unix milliseconds. Runs up to two hours earlier are included.
 
         Raises:

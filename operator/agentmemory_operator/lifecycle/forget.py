@@ -91,7 +91,7 @@ class ForgetUseCase:
         self._erasing = erasing
 
     async def preview(self, agent: Agent, request: ForgetRequest) -> ErasurePreview:
-        """Preview the erasure at the present time. Changes nothing."""
+        """Count the memories that the request would erase now, and list up to 100 of their ids. Changes nothing."""
         return await self._erasing.preview(agent, request.scope)
 
     async def forget(self, agent: Agent, request: ForgetRequest) -> ErasureReceipt:
@@ -227,7 +227,7 @@ async def _delete_keys(agent: Agent, request: ForgetRequest) -> set[str]:
 
 @dataclass(slots=True)
 class _ErasureSummary:
-    """Summary of the tombstones of an erasure."""
+    """Counts by type of the memories that an erasure erased, and a SHA-256 over their ids."""
 
     types: Counter[str] = field(default_factory=Counter)
     digest: Any = field(default_factory=hashlib.sha256)

@@ -157,7 +157,7 @@ class ErasureReceipt:
         at: Completion time, Unix milliseconds.
         counts: Erased memories by type.
         sha256: Digest of the erased memories' ids, sorted, each followed by a line feed.
-        request_hash: Distinguishes different requests under the same idempotency key.
+        request_hash: `hash_request` of the request, to detect another request under the same idempotency key.
         zone: Privacy zone that was erased. None if the scope had no zone.
         keys_deleted: Zones whose data keys were deleted.
     """
