@@ -134,7 +134,7 @@ class KeyChecks:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Metrics of the checks."""
+        """Collectors to register: the gauge of agents with unavailable keys."""
         return [trouble_gauge(self._count_troubles)]
 
     def _count_troubles(self) -> dict[Labels, float]:
