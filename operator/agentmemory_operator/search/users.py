@@ -54,11 +54,11 @@ class UserDetails:
 
 @dataclass(frozen=True, slots=True)
 class UserPage:
-    """One page, sorted by name.
+    """Page of users and scopes, sorted by name.
 
     Attributes:
         next_cursor: None on the last page.
-        is_truncated: True if there are more users than are listed.
+        is_truncated: True if there are more than about 50,000 users; those with the most memories are listed.
     """
 
     users: tuple[UserCount, ...]

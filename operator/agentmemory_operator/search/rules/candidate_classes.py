@@ -19,7 +19,7 @@ from agentmemory_operator.spec.expression.variables import (
 from agentmemory_operator.spec.memory_types import MemoryType
 
 Box = Mapping[str, Interval]
-"""Ranges of some variables; the others are unrestricted."""
+"""Ranges of some variables. Variables that are absent are unrestricted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class MemoryClass:
             yield _is_since("createdAt", now_ms - _ms(self.age_days))
         if math.isfinite(self.idle_days):
             since_ms = now_ms - _ms(self.idle_days)
-            # A memory that was never accessed is idle since its creation; an accessed one not longer than that.
+            # A memory that was never accessed is idle since its creation. An accessed one is idle at most that long.
             yield {"should": [_is_since("lastAccessedAt", since_ms), _is_since("createdAt", since_ms)]}
 
     def _is_important(self) -> Condition:

@@ -138,7 +138,7 @@ def build_keyword_query(document: Query, among: Selection | None) -> Query:
 
     Args:
         document: Text of the query, in the form that the engine computes its keyword vector from.
-        among: Selection whose owners' memories determine the rarity of a word; None for the whole collection.
+        among: Selection of users and scopes that determine the rarity of a word; None for the whole collection.
     """
     params = {} if among is None else {"params": {"idf": {"corpus": owners_filter(among)}}}
     return {"query": document, "using": KEYWORD_VECTOR, **params}

@@ -76,7 +76,7 @@ class QueryFeatures:
         names: Words that may be names, in lower case.
         is_first_person: True if the query contains I, me, my, mine or myself.
         asks_when: True if the query asks for a time.
-        dates: Days, months and years that the query names, as half-open intervals of Unix milliseconds.
+        dates: Start and end (exclusive) of the days, months and years that the query names, in Unix milliseconds.
     """
 
     half_score: float
@@ -184,7 +184,7 @@ def _is_marked(*marks: str) -> Condition:
 
 
 def _dates_in(query: str) -> Iterator[tuple[int, int]]:
-    """Yield the half-open intervals of the days, months and years that a text names, at most four."""
+    """Yield start and end (exclusive) of the days, months and years that a text names, at most four."""
     for _, found in zip(range(_MAX_DATES), _DATE.finditer(query), strict=False):
         try:
             since, until = _days_of(found)

@@ -240,7 +240,7 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
 
 
 def type_names_of(ranking: Ranking) -> frozenset[str]:
-    """Return the types that the score distinguishes; the empty name represents all others."""
+    """Return the types that the score distinguishes, and the empty name, which represents every other type."""
     return frozenset({OTHER_TYPES, *(type_.name for type_ in ranking.types), *_named_types(ranking)})
 
 
