@@ -169,7 +169,7 @@ def _renamed(relation: Relation, old: str, new: str) -> Relation:
 
 
 def _together(relations: Iterable[Relation]) -> dict[tuple[str, str, str], Relation]:
-    """Return relations by key. Equal ones are added up, and a relation of a name to itself is dropped."""
+    """Return relations by key. Strengths of equal relations are added; a relation of a name to itself is dropped."""
     found: dict[tuple[str, str, str], Relation] = {}
     for relation in relations:
         if fold(relation.source) != fold(relation.target):
