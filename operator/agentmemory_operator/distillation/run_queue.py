@@ -1,7 +1,7 @@
 """Queue of distillation runs in the background of the retrieval API: at most 16 at a time, one per agent.
 
-The queue is bounded and lost on exit. The requests are stored on the rows themselves, so a periodic sweep finds those
-that are in no queue, of this process or another.
+The queue is bounded and lost on exit. The requests are stored on the rows themselves. A periodic sweep finds the
+requests that have no valid lease, such as those from the queue of a process that has exited.
 """
 
 import asyncio
@@ -56,7 +56,7 @@ class DistillationQueue:
         """Queue a run. If the queue is full, a sweep finds the request later.
 
         Args:
-            slug: Agent of the run.
+            slug: Slug of the agent.
             last: Id of the row that requests the run.
         """
         of_agent = self._waiting.setdefault(slug, OrderedDict())
@@ -65,7 +65,7 @@ class DistillationQueue:
         self._news.set()
 
     async def run(self, sweep_s: float = SWEEP_S) -> None:
-        """Start queued runs until cancelled, and sweep for requests that are in no queue.
+        """Start queued runs until cancelled, and sweep for requests that have no valid lease.
 
         Args:
             sweep_s: Seconds for one sweep over all agents.

@@ -127,12 +127,13 @@ class DistillationRun:
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     async def carry_out(self) -> DistillationResult:
-        """Distil the sources, unless another process does so.
+        """Distil the sources, unless another process does so; return the result, not completed in that case.
 
         Raises:
-            ModelOutputInvalid: If the answer is unusable. The third one ends the run; before that it is retried.
-            AgentMemoryError: If the run failed otherwise, for example because the model or Qdrant is unavailable. It is
-                retried after its lease has expired.
+            ModelOutputInvalid: If the answer is unusable. The third unusable answer ends the run; until then, the run
+                is repeated after its lease has expired.
+            AgentMemoryError: If the run failed otherwise, for example because the model or Qdrant is unavailable. The
+                run is repeated after its lease has expired.
         """
         try:
             row = await self._lease(begins=True)
