@@ -5,7 +5,8 @@
 2. `run_queue.py: DistillationQueue` runs in the background of the API. `runs.py: DistillationRun` takes a lease on
    the last turn, calls the model with the turns as data, checks its answer (`rules/model_output.py: parse_facts`),
    and stores the accepted facts.
-3. A chain with many versions is collapsed into one text that becomes its newest version
+3. `session_end.py: end_session` requests a run over the turns and working memories of a session that ends.
+4. A chain with many versions is collapsed into one text that becomes its newest version
    (`consolidation/collapse.py`).
 
 Invariants: a turn is stored before it is distilled, and is never lost. A run that is killed is repeated by the

@@ -191,7 +191,7 @@ async def _check_first(agent: Agent, first: IncomingMemory) -> None:
 def _check_outcomes(outcomes: Sequence[Outcome]) -> None:
     """Raise if no turn was stored, or if the key was used with other turns.
 
-    Those exist completely, so nothing was stored.
+    In the second case an earlier request has stored all of its turns, so this request has stored nothing.
     """
     errors = [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]
     for error in errors:

@@ -1,7 +1,7 @@
 """Queue of distillation runs in the background of the retrieval API: at most 16 at a time, one per agent.
 
-The queue is bounded and lost on exit. The requests are stored on the rows themselves, so a periodic sweep finds those
-that are in no queue, of this process or another.
+The queue is bounded and lost on exit. The requests are stored on the rows themselves. A periodic sweep finds the
+requests that have no valid lease, such as those from the queue of a process that has exited.
 """
 
 import asyncio
@@ -49,14 +49,14 @@ class DistillationQueue:
 
     @property
     def queued_count(self) -> int:
-        """Number of queued runs."""
+        """Number of queued runs, without those in progress."""
         return sum(map(len, self._waiting.values()))
 
     def enqueue(self, slug: str, last: str) -> None:
         """Queue a run. If the queue is full, a sweep finds the request later.
 
         Args:
-            slug: Agent of the run.
+            slug: Slug of the agent.
             last: Id of the row that requests the run.
         """
         of_agent = self._waiting.setdefault(slug, OrderedDict())
@@ -65,7 +65,7 @@ class DistillationQueue:
         self._news.set()
 
     async def run(self, sweep_s: float = SWEEP_S) -> None:
-        """Start queued runs until cancelled, and sweep for requests that are in no queue.
+        """Start queued runs until cancelled, and sweep for requests that have no valid lease.
 
         Args:
             sweep_s: Seconds for one sweep over all agents.
@@ -159,7 +159,7 @@ class DistillationQueue:
 
 
 async def find_due_rows(agent: Agent) -> list[str]:
-    """Return rows of an agent that request a run and have no valid lease, at most 100."""
+    """Return the ids of an agent's rows that request a run and have no valid lease, at most 100."""
     free = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
         "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, free]},

@@ -115,8 +115,8 @@ class DistillationRun:
     """Distils one conversation, or the versions of one memory.
 
     Attributes:
-        request_row_id: Id of the row that requests the run: the last turn, or a version. Versions are collapsed only if
-            it is the head.
+        request_row_id: Id of the row that requests the run: the last turn, or a version. A chain is collapsed only if
+            this version is its head.
     """
 
     agent: Agent
@@ -127,11 +127,13 @@ class DistillationRun:
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     async def carry_out(self) -> DistillationResult:
-        """Distil the sources, unless another process does so.
+        """Distil the sources, unless another process does so; return the result, not completed in that case.
 
         Raises:
-            ModelOutputInvalid: If the answer is unusable. The third one ends the run; before that it is retried.
-            ModelUnavailable, SpecInvalid, TransientError: If the run failed. It is retried after its lease has expired.
+            ModelOutputInvalid: If the answer is unusable. The third unusable answer ends the run; until then, the run
+                is repeated after its lease has expired.
+            AgentMemoryError: If the run failed otherwise, for example because the model or Qdrant is unavailable. The
+                run is repeated after its lease has expired.
         """
         try:
             row = await self._lease(begins=True)
@@ -310,7 +312,7 @@ class DistillationRun:
     async def _change(self, changes: Payload, *, begins: bool = False) -> Payload:
         """Change the row that requests the run, and return it.
 
-        Retries if the row changes concurrently. Its access count does so at any time.
+        Retries if the row changes concurrently, as its access count may at any time.
         """
 
         async def write(row: Payload | None) -> Payload | None:

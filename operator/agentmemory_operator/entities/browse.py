@@ -22,7 +22,7 @@ class ListedEntity:
     Attributes:
         name: Name of the entity.
         kind: Kind of entity. None if no memory names it.
-        memories: Number of memories that name it.
+        memories: Number of memories that name it, among the newest 2,000 of the scope.
     """
 
     name: str
@@ -44,8 +44,8 @@ class Neighbour:
 
     Attributes:
         name: Name of the linked entity.
-        relation: Type of the relation.
-        strength: Strength of the link.
+        relation: Type of the relation, or `co_occurrence`.
+        strength: Strength of the relation, or number of memories that mention both.
         is_incoming: True if the relation points from the linked entity to the viewed one.
     """
 
@@ -63,8 +63,8 @@ class EntityView:
         name: Name of the entity.
         kind: Kind of entity. None if no memory names it.
         aliases: Other spellings, sorted.
-        memories: Number of memories that name it.
-        memory_ids: Ids of the newest of them, at most 100.
+        memories: Number of memories that name it, among the newest 2,000 of the scope.
+        memory_ids: Ids of the newest memories that name it, at most 100.
         neighbours: Linked entities, typed relations first, then by strength; at most 100.
     """
 
@@ -86,7 +86,8 @@ async def list_entities(
         cursor: `next_cursor` of the previous page. None for the first page.
 
     Raises:
-        RequestInvalid: If the cursor is not from such a page, or the agent has no entities.
+        RequestInvalid: If the cursor is not from such a page, or the agent has entities disabled.
+        StoreUnavailable: If Qdrant is unavailable.
     """
     graph = await _graph(graphs, agent, user_id)
     after = None if cursor is None else _position_of(cursor)
@@ -102,7 +103,8 @@ async def read_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: st
 
     Raises:
         NotFound: If the scope has no such entity.
-        RequestInvalid: If the agent has no entities.
+        RequestInvalid: If the agent has entities disabled.
+        StoreUnavailable: If Qdrant is unavailable.
     """
     graph = await _graph(graphs, agent, user_id)
     return _view(graph, _known(graph, name))
@@ -129,7 +131,7 @@ async def merge_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: s
 
     Raises:
         NotFound: If the scope has no such entity.
-        RequestInvalid: If both are the same entity, the other does not exist, or the agent has no entities.
+        RequestInvalid: If both are the same entity, the other does not exist, or the agent has entities disabled.
         Conflict, StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
     graph = await _graph(graphs, agent, user_id)

@@ -1,6 +1,6 @@
 """Read and change the entity sheet of a scope by compare-and-set, so that no concurrent change is lost.
 
-A sheet contains aliases and typed relations. An alias is a spelling that stands for another name of the same scope. A
+A sheet contains aliases and typed relations. An alias is a spelling that refers to another name of the same scope. A
 relation becomes stronger each time it is stored again.
 """
 
@@ -35,10 +35,11 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
     """Change the sheet of a scope; return it as stored.
 
     Args:
-        change: Returns the new sheet for a present one. Called again if another writer changed the sheet.
+        change: Returns the new sheet for the stored one; an equal sheet is not written. Called again if another writer
+            changed the sheet.
 
     Raises:
-        RequestInvalid: If the agent has no entities.
+        RequestInvalid: If the agent has entities disabled.
         Conflict: If the scope would exceed the maximum number of relations or aliases.
         StoreUnavailable: If other writers change the sheet in every attempt, or Qdrant is unavailable.
         OutcomeUnknown: If the sheet may have been changed.
@@ -66,10 +67,10 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
 
 
 def check_enabled(agent: Agent) -> None:
-    """Raise unless the agent has entities.
+    """Raise unless the agent has entities enabled.
 
     Raises:
-        RequestInvalid: If the agent has no entities.
+        RequestInvalid: If the agent has entities disabled.
     """
     if agent.entity_lists is None:
         raise RequestInvalid(
@@ -83,13 +84,13 @@ def check_enabled(agent: Agent) -> None:
 
 
 async def put_aliases(agent: Agent, user_id: str, names: Mapping[str, str]) -> EntitySheet:
-    """Store aliases in one write.
+    """Store aliases in one write; return the sheet as stored.
 
     Args:
         names: Name by alias. If the name is an alias itself, its target is used.
 
     Raises:
-        RequestInvalid: If the agent has no entities.
+        RequestInvalid: If the agent has entities disabled.
         Conflict: If the scope would exceed the maximum number of aliases.
         StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
@@ -107,10 +108,10 @@ RelationTriple = tuple[str, RelationName, str]
 
 
 async def put_relation(agent: Agent, user_id: str, source: str, relation: RelationName, target: str) -> Relation:
-    """Store a relation between two names of a scope, or strengthen it. Aliases are resolved.
+    """Store a relation between two names of a scope, or strengthen it; return it as stored. Aliases are resolved.
 
     Raises:
-        RequestInvalid: If both are the same entity, or the agent has no entities.
+        RequestInvalid: If both are the same entity, or the agent has entities disabled.
         Conflict: If the scope would exceed the maximum number of relations.
         StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
@@ -125,7 +126,7 @@ async def put_relations(agent: Agent, user_id: str, relations: Iterable[Relation
     """Store or strengthen several relations of a scope in one write. A relation of a name to itself is skipped.
 
     Raises:
-        RequestInvalid, Conflict, StoreUnavailable, OutcomeUnknown: As `put_relation`.
+        RequestInvalid, Conflict, StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
     relations = [relation for relation in relations if fold(relation[0]) != fold(relation[2])]
 

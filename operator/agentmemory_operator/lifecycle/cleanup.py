@@ -42,10 +42,10 @@ from agentmemory_operator.ports.base import Clock, Json
 
 log = logging.getLogger(__name__)
 
-# A round after the first means that memories changed in the meantime.
+# Rounds of one phase. A round after the first means that memories changed in the meantime.
 MAX_ROUNDS = 10
-# Searches wait while Qdrant writes. So it pauses as long as each batch took, and removes at most 1,000 memories a
-# second.
+# Searches wait while Qdrant writes. So a cleanup pauses after each batch of about 100 for as long as the batch took, at
+# least this long. It removes at most 1,000 memories a second.
 MIN_REST_S = 0.1
 
 # Tombstones deleted in one request.
@@ -74,7 +74,7 @@ class CleanupResult:
         counts: Removals by reason; planned ones if the run is withheld.
         total: Number of the agent's memories before the run.
         as_of_ms: Time for which the run was planned, Unix milliseconds.
-        long_chains: Number of memories with 20 or more versions; 0 if the run is withheld.
+        long_chains: Number of memories with 20 or more versions; 0 if the run is withheld, or Qdrant cannot count them.
         approval_digest: Digest that approves a withheld run. None if the run was carried out.
     """
 
@@ -91,7 +91,10 @@ class CleanupResult:
 
 
 class Cleanup:
-    """Removes the memories that an agent's rules end. Concurrent runs on one agent are safe but waste work."""
+    """Removes the memories that the lifecycle rules of an agent's object end.
+
+    Concurrent runs on one agent are safe but waste work.
+    """
 
     def __init__(self, clock: Clock, *, min_rest_s: float = MIN_REST_S) -> None:
         self._clock = clock
@@ -104,11 +107,11 @@ class Cleanup:
                 yield entry
 
     async def run(self, agent: Agent, rules: CleanupRules, approval: CleanupApproval | None = None) -> CleanupResult:
-        """Remove the memories that the rules end, unless they exceed the limit of one run.
+        """Remove the memories that the rules end. If they exceed the limit of one run, remove none and return a digest.
 
         Args:
             rules: Rules at the time `approval.as_of_ms` if there is an approval, else at the present.
-            approval: Raises the limit to the approved number.
+            approval: Approval of an earlier run, which raises the limit to its number. None without one.
 
         Raises:
             TransientError: If Qdrant became unavailable. The next run removes the rest.
@@ -232,12 +235,12 @@ async def read_first_rebuild_ms(agent: Agent) -> int | None:
 
 
 async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = MIN_REST_S) -> int:
-    """Delete tombstones that are older than `before_ms` and that no link points to; return how many were found.
+    """Delete the tombstones that match `purgeable_filter`; return how many were found.
 
     Each delete repeats the filter, so a point that was written again in the meantime stays.
 
     Args:
-        before_ms: Unix milliseconds.
+        before_ms: Only tombstones older than this are deleted, Unix milliseconds.
         rest_s: Pause after each request in seconds, because searches wait while Qdrant writes.
     """
     filter_, count = purgeable_filter(before_ms), 0

@@ -1,8 +1,8 @@
 """Schedule cleanups of AgentMemory objects, and run them a few at a time.
 
-1. Each pass over an object calls `CleanupSchedule.note`, which plans the next cleanup.
+1. Each reconcile pass over an object calls `CleanupSchedule.plan_next`, which plans the next cleanup.
 2. When it is due, `RunSchedule` runs it. One run makes up for any number of missed ones.
-3. After the run a pass writes its result into `status.lastCleanup`.
+3. After the run, another pass writes the result into `status.lastCleanup`.
 
 The status is the only stored state: a restarted operator continues from there.
 """
@@ -94,7 +94,7 @@ class CleanupSchedule:
     """Schedules and runs the cleanups of all objects.
 
     Attributes:
-        request: Requests a pass over an object.
+        request: Requests a reconcile pass over an object.
         is_rebuilding: Returns whether an object's collection is being rebuilt. No cleanup runs then, because removals
             and tombstones would have to be applied to both collections.
     """
@@ -116,7 +116,7 @@ class CleanupSchedule:
         self.schedule = RunSchedule(*parts, "lastCleanup", due_ms=_due_ms, run=self._run, share=MAX_CONCURRENT_CLEANUPS)
 
     def plan_next(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
-        """Plan the next cleanup of an object; return the fields of its status about cleanups."""
+        """Plan the next cleanup of an object; return `lastCleanup` and `nextCleanupTime` of its status, if known."""
         last = self.schedule.last_result(key, memory)
         due = due_ms(memory, settings.lifecycle, last)
         status: Json = {"lastCleanup": last} if last else {}

@@ -6,7 +6,7 @@
 4. Check that the tombstones have no vectors.
 
 All state is in Qdrant: an erasure that is killed at any step and repeated has the same result. Each step finds its work
-by a filter, page by page, so memory is bounded.
+by a filter, page by page, so RAM use is bounded.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from agentmemory_operator.memories.tombstone_writes import BATCH, delete_remaini
 from agentmemory_operator.ports.base import Clock
 
 PAGE = 500
-# A round after the first means that memories were written concurrently.
+# A loop ends with a round that finds nothing. More than two rounds mean that memories were written concurrently.
 MAX_ROUNDS = 200
 ROUND_PAUSE_S = 0.02
 MAX_PREVIEW_IDS = 100
@@ -80,8 +80,8 @@ class Erasure:
         scope: Memories to erase.
         until_ms: Memories stored up to this time are erased, Unix milliseconds.
         at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None for the present.
-        includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`:
-            its writer's clock is ahead.
+        includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`,
+            in case the clock of its writer is ahead.
         find_spared: Returns the ids of rows to leave. None to leave none.
     """
 
@@ -142,7 +142,7 @@ class Eraser:
         self._note_gone = note_erased
 
     async def preview(self, agent: Agent, scope: ErasureScope) -> ErasurePreview:
-        """Preview an erasure at the present time. Changes nothing."""
+        """Count the memories that an erasure would remove now, and list up to 100 of their ids. Changes nothing."""
         types: Counter[str] = Counter()
         ids: list[str] = []
         async for found in _find(agent, scope, MAX_TIME_MS):
@@ -151,7 +151,7 @@ class Eraser:
         return ErasurePreview(counts=MemoryCounts(types=dict(sorted(types.items()))), ids=tuple(ids))
 
     async def erase(self, agent: Agent, erasure: Erasure) -> int:
-        """Erase until no memory of the scope that was stored in time remains; return the number of points changed.
+        """Erase until the scope has no memory stored by `until_ms`; return the number of points found, over all rounds.
 
         Raises:
             StoreUnavailable: If Qdrant is unavailable, or memories are written concurrently in every round.
@@ -161,8 +161,8 @@ class Eraser:
         for number in range(MAX_ROUNDS):
             is_first_round = erasure.includes_newer_at_start and not number
             changed, newest_ms = await self._round(agent, erasure, MAX_TIME_MS if is_first_round else until_ms)
-            # Raise the limit to the newest time in the first round, so that a row that changed during it is found
-            # again.
+            # Raise the limit to the newest time in the first round, so that a row that changed during that round is
+            # found again.
             until_ms = max(until_ms, newest_ms) if is_first_round else until_ms
             count += changed
             if not changed:
@@ -173,7 +173,7 @@ class Eraser:
         raise StoreUnavailable("this user's memories are being written concurrently: retry")
 
     async def _round(self, agent: Agent, erasure: Erasure, until_ms: int) -> tuple[int, int]:
-        """Erase one round of rows; return the number of points, and the newest `storedAt` among them."""
+        """Erase all rows found now; return the number of points, and the newest `storedAt` among them."""
         count = newest_ms = 0
         async for found in _find(agent, erasure.scope, until_ms):
             rows = [*found.earlier, *sorted(found.rows, key=lambda row: not row.get("supersededById"))]
@@ -194,6 +194,9 @@ class Eraser:
         Args:
             erasure_id: Id of the erasure.
             at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the present.
+
+        Raises:
+            StoreUnavailable: If Qdrant is unavailable, or still has vectors of a tombstone after 5 attempts.
         """
         await tombstone_rows(
             agent, rows, lambda row: erasure_tombstone(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row))
@@ -246,7 +249,7 @@ class Eraser:
 
 
 async def _find(agent: Agent, scope: ErasureScope, until_ms: int) -> AsyncIterator[_Found]:
-    """Yield the rows to erase. A head includes its earlier versions, so that none becomes visible.
+    """Yield the rows to erase, page by page, with the earlier versions of each head, so that none becomes visible.
 
     The filter finds candidates; `ErasureScope.covers` decides.
     """
@@ -267,7 +270,7 @@ async def _covered(
 
 
 async def read_earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
-    """Read the earlier versions of the heads among `rows`, by id."""
+    """Read the earlier versions of the heads among `rows`, by id. Pending rows count as no heads."""
     heads = [
         row for row in rows if row.get("supersedesId") and not row.get("supersededById") and not row.get("pending")
     ]
@@ -286,7 +289,9 @@ async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until
 
 
 async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
-    """Return the tombstones that no memory or remaining tombstone links to, so that their own links can be dropped.
+    """Return the tombstones, of `rows`, that have no memory as neighbour and that no completed tombstone links to.
+
+    Their own links can be dropped.
 
     A tombstone marked `WAS_PENDING_KEY` is not among them: another process may still link to it.
     """

@@ -1,8 +1,8 @@
 """Copy the traces of erasures to object storage, because a lost server cannot report them.
 
 If snapshots are copied to object storage, receipts and tombstones are too: as lines of JSON without any erased content,
-in objects that never change. Each run writes the lines that are new. Only a run whose last object exists is complete;
-the lines of an interrupted run are exported again by the next one.
+in objects that never change. Each run writes the lines that are new. A run is complete once its last object
+exists. After an interrupted run, the next one writes the lines that are still missing.
 """
 
 import asyncio
@@ -31,10 +31,10 @@ from agentmemory_operator.spec.naming import alias_of
 log = logging.getLogger(__name__)
 
 PERIOD_S = 300.0
-# Until then the watch has delivered the existing objects.
+# Time for the watch to deliver the existing objects.
 START_DELAY_S = 20.0
 PART_BYTES = 4 << 20
-# Per namespace. Each run keeps two parts in memory.
+# Runs of one namespace, twice as many in total. Each run keeps two parts in memory.
 MAX_CONCURRENT_MIRRORS = 2
 LAST_PART_SUFFIX = "-last.ndjson"
 
@@ -104,7 +104,11 @@ class ErasureMirror:
         )
 
     async def mirror_object(self, key: Key) -> None:
-        """Write the new traces of an agent. A failure is logged, and the next pass tries again."""
+        """Write the new traces of an agent. A failure is logged, and the next pass tries again.
+
+        Raises:
+            LeadershipLost: If this process may no longer write.
+        """
         try:
             memory = self._served(key)
             if memory is not None:
@@ -157,16 +161,20 @@ class ErasureMirror:
         return self._known[place]
 
     async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
-        """Repeat the erasures that the storage lists in a collection; return the number of memories erased.
+        """Repeat in a collection the erasures that the storage lists; return the number of memories erased.
+
+        Without a storage the number is 0.
 
         Args:
             physical: Physical name of the collection.
-            slug: Agent whose traces to read: another agent of the namespace if the collection is a clone.
+            slug: Slug of the agent to read the traces of: another agent of the namespace if the collection is a clone.
             since_ms: When the collection was copied, Unix milliseconds. Runs up to two hours earlier are included.
 
         Raises:
             ChecksumMismatch: If an object does not have the content that was written.
             SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
+            RequestInvalid: If a line contains no trace. The lines before it may have been applied.
+            TransientError: If Qdrant or the storage is unavailable. Repeating the call erases the rest.
         """
         storage, namespace = snapshot_storage(memory), memory.metadata.namespace
         if storage is None:

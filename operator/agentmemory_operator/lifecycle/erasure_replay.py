@@ -60,7 +60,7 @@ _HAS_USER: Condition = {"must_not": [{"is_empty": {"key": "userId"}}]}
 
 
 class ErasureReplay:
-    """Repeats erasures in copies."""
+    """Repeats erasures in copies of a collection, as the module describes. Each method may be called again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -113,6 +113,10 @@ class ErasureReplay:
         Args:
             physical: Name or alias of the collection.
             since_ms: Only traces of this time or later, Unix milliseconds.
+
+        Raises:
+            NotFound: If the collection does not exist.
+            TransientError: If Qdrant is unavailable.
         """
         agent = await self._open(store, physical, memory)
         async for traces in _traces(agent, since_ms):
@@ -129,6 +133,8 @@ class ErasureReplay:
 
         Raises:
             RequestInvalid: If a line contains no trace. The lines before it may have been applied.
+            NotFound: If the collection does not exist.
+            TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
         """
         agent = await self._open(store, physical, memory)
         return await self._take_in(agent, _traces_of_lines(content), 0)
@@ -204,7 +210,7 @@ class ErasureReplay:
 
 
 def _beside(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> Iterator[TombstoneTrace]:
-    """Yield the tombstones to insert into a copy: those without a point there, or with a later memory's point."""
+    """Yield the tombstones to insert into a copy: the copy has no point under their id, or a later memory's."""
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         if tombstone.is_replaced or row is None:

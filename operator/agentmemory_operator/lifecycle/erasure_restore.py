@@ -24,7 +24,7 @@ class RestoredErasureReplay:
     """Repeats erasures in restored collections.
 
     Attributes:
-        mirror: Traces of erasures in object storage, for the case that the server was lost.
+        mirror: Traces of erasures in object storage. They remain if the server is lost.
     """
 
     table: ObjectTable
@@ -40,6 +40,9 @@ class RestoredErasureReplay:
         Args:
             source, target: Physical collection names.
             since_ms: When the target was copied, Unix milliseconds.
+
+        Raises:
+            NotFound, TransientError: As `ErasureReplay.reapply`.
         """
         return await self.erasures.reapply(server.points, source, target, memory, since_ms=since_ms)
 
@@ -55,6 +58,9 @@ class RestoredErasureReplay:
             target: Physical name of the restored collection.
             origin: Slug of the agent that the snapshot was made of. None if unknown.
             since_ms: When the snapshot was made, Unix milliseconds.
+
+        Raises:
+            AgentMemoryError: As `ErasureReplay.reapply` and `ErasureMirror.reapply`.
         """
         count = 0
         if live is not None:
@@ -97,7 +103,7 @@ async def resolve_pending_chains(server: Server, physical: str, memory: AgentMem
 
 
 async def repair_late_links(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """Repair one-sided links in the served collection. Writes sent to its predecessor may have left them.
+    """Repair one-sided links in the served collection. Late writes to the collection it replaced may have left them.
 
     Args:
         physical: Physical name of the collection.

@@ -1,6 +1,6 @@
 """Forget: erase a user, or some memories of a user, and issue a receipt.
 
-1. Store which zones have keys to delete, because a repeated request no longer finds them.
+1. Store which privacy zones have data keys to delete, because a repeated request no longer finds these keys.
 2. With `deletes_keys_first`, delete the keys.
 3. Erase all memories in the scope (`lifecycle/erase.py`).
 4. Delete the keys, including keys created by concurrent writes.
@@ -91,7 +91,7 @@ class ForgetUseCase:
         self._erasing = erasing
 
     async def preview(self, agent: Agent, request: ForgetRequest) -> ErasurePreview:
-        """Preview the erasure at the present time. Changes nothing."""
+        """Count the memories that the request would erase now, and list up to 100 of their ids. Changes nothing."""
         return await self._erasing.preview(agent, request.scope)
 
     async def forget(self, agent: Agent, request: ForgetRequest) -> ErasureReceipt:
@@ -101,8 +101,9 @@ class ForgetUseCase:
             Conflict: If the idempotency key was used with another body. Nothing was erased.
             RequestInvalid: If `deletes_keys_first` is set and this API has no zone keys. Nothing was erased.
             KeysUnavailable: If keys to delete cannot be read or deleted.
-            StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be erased; repeating the
-                request erases the rest.
+            StoreUnavailable: If Qdrant is unavailable at the start, or the collection was replaced. Nothing was erased.
+            OutcomeUnknown: If Qdrant becomes unavailable later. Some memories may be erased; repeating the request
+                erases the rest.
         """
         scope, key = request.scope, request.idempotency_key
         id_ = receipt_id(agent.settings.slug, scope.user_id, key) if key else str(uuid4())
@@ -120,7 +121,7 @@ class ForgetUseCase:
         """List receipts, newest first.
 
         Args:
-            limit: Maximum number of receipts. Smaller if Qdrant limits queries to fewer points.
+            limit: Maximum number of receipts. If Qdrant limits the points of a query, at most one less than that.
             before: Unix milliseconds; only earlier receipts. None for the newest.
             user_id: Only receipts of this user. None for all users.
         """
@@ -226,7 +227,7 @@ async def _delete_keys(agent: Agent, request: ForgetRequest) -> set[str]:
 
 @dataclass(slots=True)
 class _ErasureSummary:
-    """Summary of the tombstones of an erasure."""
+    """Counts by type of the memories that an erasure erased, and a SHA-256 over their ids."""
 
     types: Counter[str] = field(default_factory=Counter)
     digest: Any = field(default_factory=hashlib.sha256)
@@ -255,7 +256,7 @@ def _within(agent: Agent, limit: int) -> int:
 
 
 def _page(found: Sequence[ErasureReceipt], limit: int) -> ReceiptPage:
-    """Cut a page so that it does not split receipts of the same time, unless all of them have one time."""
+    """Cut a page so that it does not split receipts of the same time, unless the whole page is of one time."""
     if len(found) <= limit:
         return ReceiptPage(tuple(found), None)
     whole = [receipt for receipt in found[:limit] if receipt.at > found[limit].at] or found[:limit]

@@ -1,12 +1,13 @@
 """Find the memories that a cleanup removes, page by page. `lifecycle/rules/cleanup_rules.py` decides.
 
-Four phases run in order. Each assumes that the removals of the earlier ones are gone:
+Four phases run in order. Each assumes that the rows found by the earlier ones have been removed:
 1. Earlier versions with a reason of their own, found by a filter.
 2. Heads with a reason of their own, found by a filter, together with their chains.
 3. Chains that are too long, walked from their heads.
 4. Users above the cap: one pass over the user's memories keeps the least valuable in a heap.
 
-Memory is bounded by the page sizes, and per user by `MAX_EVICTED_PER_PASS` plus the user's pinned memories.
+RAM use is bounded by the page sizes, and per user by `MAX_EVICTED_PER_PASS` plus the user's pinned memories. A cap adds
+a counter for each user and the ids in `RemovalTally.removed_ids`.
 """
 
 import heapq
@@ -55,7 +56,7 @@ class RemovalTally:
 
     Attributes:
         is_dry: True if nothing is removed during the search.
-        counts: Removals by reason.
+        counts: Removals by reason; only `find_removals` counts them.
         removed_ids: Ids that no longer count towards the cap. In a dry search with a cap these are all rows found.
     """
 

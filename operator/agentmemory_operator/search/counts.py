@@ -1,7 +1,7 @@
 """Count the memories of an agent and the memories that a search may return.
 
-The engine counts all memories of an agent in seven requests. Memories with faded confidence are counted in this
-process.
+With an index on type, the engine counts all memories of an agent in seven requests. This process counts those with
+faded confidence: the scoring model Confidence lowers it while a memory is not used.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ TOO_MANY_UNINDEXED = (
 async def count_matching(agent: Agent, filter_: Filter) -> int:
     """Return the number of matching memories.
 
-    If exact counts are forbidden and there are many, it is the engine's estimate.
+    If the strict mode forbids exact counts and there are more than 20,000, the number is the engine's estimate.
     """
     if not agent.allows_exact:
         estimate = await agent.store.count(agent.alias, filter_, exact=False)
@@ -53,7 +53,7 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     """Count the memories of a user or scope; None counts those of the whole agent.
 
     Raises:
-        RequestInvalid: If there is no index on type and there are more than 100,000 memories.
+        RequestInvalid: If there is no index on type and more than 100,000 memories have one state.
     """
     now_ms = agent.clock.now_ms()
     filters = state_filters(user_id, agent.settings.ranking.endings, now_ms)

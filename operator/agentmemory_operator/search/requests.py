@@ -15,7 +15,9 @@ from agentmemory_operator.spec.presets.table import Weights
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """A search. Requires `query` or `vector`; both if callers send vectors and the agent has keywords.
+    """A search by `query` or by `vector`.
+
+    Both together are allowed only if callers send the vectors and the agent has a keyword index.
 
     Attributes:
         selection: Memories to search.
@@ -23,11 +25,13 @@ class SearchRequest:
         threshold: Minimum combined score; None uses the object's `scoreThreshold`.
         min_similarity: -1..1; None uses the object's `minSimilarity`.
         min_priority: 0..1, only with the model Priority; None uses the object's `minPriority`.
-        hybrid: True to search by keywords too; None does so if the agent has keywords and there is a query.
+        hybrid: True to search by keywords too, False not to; None does so if the agent has a keyword index and there
+            is a query.
         weights: Weights of the model Weighted; None uses those of the object.
         terms: True to return similarity, recency and utility of each result.
         neighbours: Number of memories before and after each result in its session to return, 0..3.
-        explain: True to return the terms of each score, which costs a second engine request.
+        explain: True to return the terms of each score, and whether the result is exact. The engine then runs several
+            more queries, with full scans if the strict mode allows them.
     """
 
     selection: Selection
@@ -45,7 +49,10 @@ class SearchRequest:
 
 
 def resolve_ranking(agent: Agent, request: SearchRequest) -> Ranking:
-    """Return the object's ranking with the overrides of the request."""
+    """Return the object's ranking with the overrides of the request.
+
+    `min_priority` has no effect unless the model is Priority.
+    """
     ranking = agent.settings.ranking
     if request.weights is not None:
         ranking = replace(ranking, weights=request.weights)

@@ -25,7 +25,7 @@ class MeteredReranker:
         self._meter = meter
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
-        """Return how well each text answers the query, in order."""
+        """Return how well each text answers the query, in order. Raises the errors of the inner reranker."""
         with self._meter.measure_reranking(len(texts)):
             return await self._inner.rerank(model, query, texts)
 
@@ -63,7 +63,7 @@ MAX_RESULTS_WITH_NEIGHBOURS = 100
 """Maximum number of results with neighbours: each needs two queries."""
 
 Neighbours = Mapping[str, tuple[MemoryRecord, ...]]
-"""Neighbours of each result in its session, by id, in order, without the result."""
+"""Neighbours by the id of their result: memories of its session, in session order, without the result itself."""
 
 
 async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, now_ms: int) -> Neighbours:

@@ -109,7 +109,7 @@ class SearchAnswer:
         has_terms: True if similarity, recency and utility were requested.
         total_candidates: Number of memories that competed: those the filters select, limited to those the engine
             scores. May lag 10 s behind writes of other processes.
-        removed_by_threshold: Number of further results without a threshold on the score or the similarity.
+        removed_by_threshold: Number of results, within `top_k`, that the thresholds on score and similarity removed.
         threshold: Minimum score; minus infinity if there is none.
         took_ms: Duration of embedding, engine and reranking together.
         neighbours: Neighbours of results; None unless requested.
@@ -144,7 +144,8 @@ class SearchService:
         """Return the memories that rank best.
 
         Raises:
-            RequestInvalid: If the vector does not fit, a query has no embedder, or a type is unknown.
+            RequestInvalid: If the request does not fit the agent (`find_request_errors`), or its filter cannot be
+                evaluated within the limits (`find_eligible`).
             StoreUnavailable, EmbedderUnavailable: If the search cannot be done now. Retry.
         """
         started_s = time.perf_counter()
@@ -181,7 +182,7 @@ class SearchService:
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
-        """Prepare a search: count, embed and read entities concurrently; return the setup and the query's vector."""
+        """Prepare a search: count, embed and read entities; return the setup and the query's vector."""
         searches_words = agent.keyword is not None and request.query is not None and request.hybrid is not False
         fusion = fusion_of(agent.settings.ranking) if searches_words else None
         narrow = partial(find_eligible, agent, request.selection, now_ms)

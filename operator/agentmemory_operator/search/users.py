@@ -1,4 +1,4 @@
-"""List users and scopes with their numbers of memories, which the engine counts; read and name a single one."""
+"""List users and scopes with their numbers of memories, which the engine counts; read and name a single user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,11 +54,11 @@ class UserDetails:
 
 @dataclass(frozen=True, slots=True)
 class UserPage:
-    """One page, sorted by name.
+    """Page of users and scopes, sorted by name.
 
     Attributes:
         next_cursor: None on the last page.
-        is_truncated: True if there are more users than are listed.
+        is_truncated: True if there are more than about 50,000 users; those with the most memories are listed.
     """
 
     users: tuple[UserCount, ...]
@@ -68,6 +68,10 @@ class UserPage:
 
 async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> UserPage:
     """Return a page of the users and scopes that have memories which a search can find.
+
+    Args:
+        limit: Maximum number of users on the page.
+        cursor: `next_cursor` of the previous page; None for the first.
 
     Raises:
         RequestInvalid: If the cursor is malformed.

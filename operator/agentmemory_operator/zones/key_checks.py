@@ -3,7 +3,7 @@
 1. Read the wrapping keys from the Secret of the object.
 2. Wait until the retrieval API has the same keys: it could not decrypt a data key under any other.
 3. If the wrapping key changed, encrypt all data keys with it (`zones/rewrap.py`). Otherwise count them once an hour.
-4. Request a pass over the object, which writes the result into its status.
+4. Request a reconcile pass over the object, which writes the result into its status.
 
 The results are kept in memory only: a restart checks again.
 """
@@ -82,7 +82,7 @@ class _KeyState:
         asked: Fingerprints for which a pass was requested to copy the keys to the API.
         census: Result of the last walk under these keys; None before the first.
         counted_ms: Time of the start of that walk.
-        health: Published result; None before the first.
+        health: Result of the last check; None before the first.
     """
 
     uid: str
@@ -94,11 +94,11 @@ class _KeyState:
     health: KeyHealth | None = None
 
     def is_settled(self, settled_ms: float) -> bool:
-        """Return whether the last walk started when no process created keys under another wrapping key any more."""
+        """Return whether the last walk cannot have missed a key that uses the previous wrapping key."""
         return len(self.fingerprints) == 1 or self.counted_ms - self.since_ms >= settled_ms
 
     def due_ms(self, settled_ms: float) -> float:
-        """Return the time of the next walk."""
+        """Return the time of the next walk in Unix milliseconds; 0 if there was none yet."""
         if self.census is None:
             return 0
         if self.health and self.health.is_trouble:
@@ -108,13 +108,13 @@ class _KeyState:
 
 @dataclass(slots=True)
 class KeyChecks:
-    """Checks the keys of all objects, few objects at a time.
+    """Checks the keys of all objects with zones, at most four objects of a namespace at a time.
 
     Attributes:
         secrets: Reads the Secrets with wrapping keys.
         shards: Store of data keys; None if the installation has none.
         handover: Copies wrapping keys to the retrieval API; None if the API reads the Secrets itself.
-        request: Requests a pass over an object.
+        request: Requests a reconcile pass over an object.
         settled_s: See SETTLED_S.
     """
 
@@ -134,7 +134,7 @@ class KeyChecks:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Metrics of the checks."""
+        """Collectors to register: the gauge of agents with unavailable keys."""
         return [trouble_gauge(self._count_troubles)]
 
     def _count_troubles(self) -> dict[Labels, float]:
@@ -149,7 +149,7 @@ class KeyChecks:
 
         Args:
             document: The object as received, with its old status.
-            status: Status of the pass.
+            status: New status that the reconcile pass has built so far.
         """
         old = document.get("status") or {}
         try:

@@ -1,8 +1,8 @@
 """Rotate data keys by age, and destroy the keys of an owner or of a zone. No memory is changed.
 
-If one key of a shard is rotated, all active keys of the shard that are due are rotated in the same write, for up to 64
-users. The old key stays, because memories, snapshots and exports are encrypted with it. Destruction does not read the
-wrapping key.
+If one key of a shard is rotated, all active keys of the shard that are due are rotated in the same write: at most 64
+keys, more at the last level. The old key stays, because memories, snapshots and exports are encrypted with it.
+Destruction does not read the wrapping key.
 """
 
 import asyncio
@@ -33,12 +33,12 @@ def is_due(shard: Shard, key_id: str, before_ms: int) -> bool:
 
 
 def rotate_due_keys(shard: Shard, wrapping: WrappingKeys, *, before_ms: int, now_ms: int) -> Shard:
-    """Return a shard with a new key for each owner whose active key was created before a time.
+    """Return a shard with a new key for each scope whose active key `is_due`.
 
-    Keys that cannot be decrypted stay active, because the new key must contain the same secret for hashes.
+    A key that cannot be decrypted stays active, because the new key must contain the same secret for hashes.
 
     Args:
-        before_ms: Unix milliseconds, not later than now.
+        before_ms: Keys created before this time are due, Unix milliseconds. Not later than now.
     """
     active = (find_active_key_id(shard.entries, scope) for scope in {entry.scope for entry in shard.entries.values()})
     for key_id in sorted({key_id for key_id in active if key_id is not None}):
@@ -69,7 +69,7 @@ Visit = Callable[[str], Awaitable[tuple[set[str], bool]]]
 
 
 async def find_scope(shards: ShardCache, ring: Ring, scope: str) -> set[str]:
-    """Return the ids of all keys of a scope.
+    """Return the ids of all keys of a scope, read from its shard at each level.
 
     Raises:
         KeysUnavailable: If the key store is unavailable.

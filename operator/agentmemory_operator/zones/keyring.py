@@ -2,8 +2,8 @@
 
 Caches: a shard is reused for `FRESH_MS`, and a decrypted key until `FRESH_MS` after its wrapping key was read. So a key
 that another replica destroyed stops working here within a minute. If the wrapping key is removed, no key decrypts
-anything after a minute. A writer calls `Keyring.confirm` after its write: an acknowledged memory uses a key that was
-stored after the write.
+anything after a minute. A writer calls `Keyring.check_stored` after its write: an acknowledged memory uses a key
+that was still stored after the write.
 
 Shards are never deleted one by one. So if the shard of an encrypted memory does not exist, its keys were lost. Such a
 memory does not count as erased. No new shard replaces the lost one, because a backup of the lost one could then not be
@@ -55,7 +55,7 @@ MAX_CACHED_KEYS = 100_000
 """Maximum number of wrapped keys in all cached shards together, about 60 MiB."""
 
 MAX_SHARDS_PER_READ = 256
-"""Maximum number of shards that one call reads. Memories with keys in further shards stay encrypted for now."""
+"""Maximum number of shards that one call reads. Memories with keys in further shards stay encrypted in its result."""
 
 MAX_ABSENT_KEYS = 100_000
 MAX_OPEN_KEYS = 10_000
@@ -100,7 +100,7 @@ class AgentKeys:
 
     Attributes:
         read_wrapping_keys: Reads the wrapping keys; raises SpecInvalid or TransientError if there are none.
-        has_sealed: Returns whether any memory of the agent is encrypted. Called if a shard does not exist.
+        has_sealed: Returns whether any memory is encrypted with a key of this agent. Called if a shard does not exist.
         rotate_before_ms: Keys created before this time are replaced, Unix milliseconds. No effect while it is in the
             future.
     """
@@ -137,7 +137,7 @@ class Keyring:
     async def get_or_create_key(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
         """Return the data key that encrypts new memories of an owner, creating it if needed.
 
-        Call `check_stored` after writing them.
+        Call `check_stored` after writing the memories.
 
         Args:
             owner: Id of a user as stored, or an organisation.
@@ -185,7 +185,7 @@ class Keyring:
     async def read_keys(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
         """Return the data keys with these ids; ids of destroyed keys are absent.
 
-        If only some keys are available, only these are returned.
+        If only some keys are available, only these are returned. At most 256 shards are read.
 
         Args:
             ids: Ids from a collection. Malformed ids are absent from the result.

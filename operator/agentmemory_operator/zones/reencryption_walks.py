@@ -89,7 +89,7 @@ class _Walk:
         before_ms: Keys created before this time are replaced.
         offset: Offset of the next page; None for the first.
         done, failed: Memories since the first page that were encrypted again, and that could not be.
-        due_ms: Time of the next read.
+        due_ms: Time of the next read, Unix milliseconds; 0 for at once.
     """
 
     before_ms: int
@@ -105,16 +105,17 @@ class _Walk:
 
 
 class ResealWalks:
-    """The walks of one process. If no key of an agent is due, nothing is read."""
+    """Walks of one process, one for each agent. If no key of an agent is due, nothing is read."""
 
     def __init__(self) -> None:
         self._walks: FIFOCache[Ring, _Walk] = FIFOCache(MAX_WALKS)
 
     async def advance(self, points: SealedPoints, now_ms: int) -> int:
-        """Encrypt some memories again; return their number. Memories that cannot be decrypted are skipped.
+        """Encrypt up to 20 pages of memories again; return their number. Memories that cannot be decrypted are skipped.
 
         Raises:
-            StoreUnavailable, OutcomeUnknown: Some memories may be encrypted again. The next call continues.
+            StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be encrypted again; the next
+                call continues.
         """
         ring = points.keys.keys.ring
         if not 0 < points.before_ms <= now_ms:

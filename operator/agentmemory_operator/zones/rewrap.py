@@ -89,7 +89,7 @@ async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: Wrap
 
 
 def rewrap_shard(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
-    """Return a shard with all keys under the current wrapping key, and its counts."""
+    """Return a shard with every key that can be decrypted under the current wrapping key, and its counts."""
     entries: dict[str, KeyEntry] = {}
     census = Census(
         shards=1, keys=len(shard.entries), missing=frozenset(filter(shard.has_child, shards_below(shard.name)))

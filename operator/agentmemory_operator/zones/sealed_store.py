@@ -116,10 +116,10 @@ class ZoneKeys:
 
 
 class EncryptingPointStore(ForwardingPoints):
-    """Implements ports.PointStore.
+    """Point store that encrypts and decrypts memories with a zone. Implements ports.PointStore.
 
     Attributes:
-        store: Store with the same points as stored, encrypted.
+        store: Wrapped store, which reads and writes the points encrypted.
     """
 
     def __init__(self, store: PointStore, zone_keys: ZoneKeys) -> None:
@@ -244,7 +244,7 @@ class _Sealing:
     async def sealed(self, payload: Payload) -> Payload:
         """Return a payload with its fields encrypted, if it has a zone.
 
-        One that is still encrypted keeps its ciphertext.
+        A payload that is still encrypted keeps its ciphertext.
         """
         zone = payload.get(ZONE_KEY)
         if zone is None:
@@ -313,7 +313,7 @@ async def _map_batch(result: Any, open_: Open) -> Any:
     return [await open_(points) for points in result]
 
 
-# Where each method's result holds points.
+# Functions that decrypt the points in the result of each method.
 _SHAPES = {"retrieve": _map_list, "query": _map_list, "scroll": _map_page, "query_batch": _map_batch}
 _WITHOUT_POINTS = frozenset({"describe", "count", "facet"})
 

@@ -178,5 +178,5 @@ class ShardCache:
 
 
 def _size_of(result: _ReadResult) -> int:
-    """Number of keys of a shard, plus 1 for the entry itself."""
+    """Return the number of keys of a shard, plus 1 for the cache entry itself."""
     return 1 + (len(result.shard.entries) if result.shard else 0)

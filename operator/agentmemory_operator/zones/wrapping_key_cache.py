@@ -51,7 +51,7 @@ class WrappingKeyCache:
         """Return the wrapping keys of an agent, and the time at which they were read.
 
         Args:
-            read: Reads them; raises SpecInvalid or TransientError if there are none.
+            read: Reads the keys; raises SpecInvalid or TransientError if there are none.
             needed: Fingerprint of the key that is needed. If the cached keys lack it, they are read again, at most once
                 a second. Empty if any key will do.
 

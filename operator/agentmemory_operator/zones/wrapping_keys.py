@@ -103,7 +103,8 @@ def parse_wrapping_keys(current: str | None, previous: str | None, *, secret: st
         key: Name of the entry with the current key.
 
     Raises:
-        SpecInvalid: WrappingKeyMissing or WrappingKeyInvalid. The message gives the remedy and quotes no value.
+        SpecInvalid: If there is no current key (reason WrappingKeyMissing), or a key does not have 32 bytes
+            (WrappingKeyInvalid). The message gives the remedy and quotes no value.
     """
     if current is None:
         raise SpecInvalid(
@@ -165,8 +166,8 @@ async def read_wrapping_keys(
             look the same, so if the previous key cannot be read, it counts as absent.
 
     Raises:
-        SpecInvalid: WrappingKeyMissing or WrappingKeyInvalid. The message gives the remedy.
-        TransientError: If they cannot be read now, or were not shared yet.
+        SpecInvalid: As `parse_wrapping_keys`.
+        TransientError: If the keys cannot be read now, or were not shared yet.
     """
     current = previous = None
     with suppress(SecretMissing):

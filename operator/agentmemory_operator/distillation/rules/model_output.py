@@ -1,4 +1,4 @@
-"""Prompts, answer schemas and answer checks of distillation. Pure.
+"""Prompts, answer schemas and answer checks of distillation.
 
 The model knows each entry by a short name that this module chooses. Names in the answer that were not shown are
 ignored, and a memory without a valid source is dropped: a model can only make memories from the entries that it was
@@ -17,7 +17,7 @@ from agentmemory_operator.spec.times import render_time
 
 TURN_TYPES = ("episodic", "event")
 TURN_EVENT = "user_interaction"
-# Fields that a distilled memory always has; the model is not asked for them.
+# Fields that the run sets itself, `session_id` only if there is a session; the model is not asked for them.
 _GIVEN = frozenset({"session_id", "source"})
 DOMAIN = "domain"
 
@@ -100,7 +100,7 @@ class ParsedAnswer:
 
 
 def split_turns(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
-    """Split turns into parts for one call each. A turn is never split, so a part with one long turn may be larger."""
+    """Split turns into parts for one call each: at most 64 turns and 48,000 characters, or one longer turn."""
     parts: list[list[MemoryRecord]] = []
     remaining_chars = 0
     for turn in turns:
@@ -113,7 +113,7 @@ def split_turns(turns: Sequence[MemoryRecord]) -> list[list[MemoryRecord]]:
 
 
 def render_turns(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
-    """Render turns for the model."""
+    """Render turns as material for the model, under the ids t0, t1 and so on that its answer refers to."""
     return [
         {
             "id": f"t{number}",
@@ -140,7 +140,7 @@ def newest_versions(versions: Sequence[MemoryRecord]) -> list[MemoryRecord]:
 
 
 def render_versions(versions: Sequence[MemoryRecord]) -> list[dict[str, str]]:
-    """Render versions for the model."""
+    """Render versions as material for the model, under the ids v0, v1 and so on."""
     return [
         {"id": f"v{number}", "at": render_time(version.created_at), "content": version.content}
         for number, version in enumerate(versions)

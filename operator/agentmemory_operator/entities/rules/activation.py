@@ -1,8 +1,9 @@
-"""Spreading activation: rank memories by the names that a query activates directly or over links. Pure.
+"""Spreading activation: rank memories by the names that a query activates directly or over links.
 
 1. Each name in the query has activation 1.
-2. A link passes on activation * decay * min(strength / 5, 1), multiplied by a boost for a typed relation.
-3. Spreading ends after `max_depth` links, and below `min_activation`.
+2. A link passes on activation * decay * min(strength / 5, 1), multiplied by a boost for a typed relation. A name keeps
+   the activation of the shortest path, and the largest one if there are several.
+3. Spreading ends after `max_depth` links, below `min_activation`, and at 32 names.
 4. A memory has the sum of the activations of its names.
 
 The parameters come from the object; the defaults are in docs/presets.md.
@@ -52,6 +53,7 @@ def spread_activation(
 
     Args:
         seeds: Folded names with activation 1.
+        figures: Parameters of the object.
     """
     reached = dict.fromkeys(seeds, 1.0)
     frontier = dict(reached)
@@ -82,7 +84,7 @@ def rank_memories(graph: ScopeGraph, activations: Mapping[str, float]) -> list[t
 def find_by_query(
     graphs: Sequence[ScopeGraph], text: str, lists: EntityLists, figures: Spreading = DEFAULT_SPREADING
 ) -> dict[str, float]:
-    """Return the memories that a query's names activate, by id; at most 100.
+    """Return the activation of the memories linked to a query's names, by id, highest first; at most 100.
 
     Each scope has its own graph: activation does not spread between scopes.
     """

@@ -9,8 +9,8 @@
 | quoted | 3 to 60 characters between quotation marks or backticks that look like a name |
 | phrase | two to six capitalised words, without those that are not part of a name |
 
-Text found by an earlier one of the last four rows is not considered by a later one. The time is bounded: at most 8,000
-characters are read, and each word is looked up a few times.
+The last four rows are searched in this order; each skips the text that an earlier one has found. The time is bounded:
+at most 8,000 characters are read, and each word is looked up a few times.
 """
 
 import re
@@ -94,7 +94,7 @@ def find_mentions(text: str, lists: EntityLists) -> list[Entity]:
 def find_occurrences(text: str, words: list[Span], dictionary: NameDictionary) -> Iterator[tuple[Span, str]]:
     """Yield span and spelling of each dictionary entry in a text.
 
-    Of several with the same start, the longest counts.
+    Of several entries with the same start, only the longest is yielded.
     """
     place = 0
     while place < len(words):

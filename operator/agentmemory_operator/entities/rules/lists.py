@@ -41,9 +41,9 @@ class EntityLists:
         domains: Endings of host names, without the dot.
         ignored: Texts that are not names, folded.
         words: Everyday words, folded.
-        times: Those of them that name days, months or quarters.
-        noise: Those of them that no name starts with.
-        openers: Those of them that a name may start with, even at the start of a sentence.
+        times: Words for days, months and quarters, folded.
+        noise: Words that no name starts with, such as articles and greetings, folded.
+        openers: Words that a name may start with, even at the start of a sentence, folded.
     """
 
     technologies: tuple[ListedName, ...] = ()
@@ -58,7 +58,7 @@ class EntityLists:
 
 @dataclass(frozen=True, slots=True)
 class KnownName:
-    """Name that a spelling stands for.
+    """Name that a spelling refers to.
 
     Attributes:
         name: Name as stored on memories.
@@ -127,7 +127,7 @@ def _within_signs(spelling: str, start: int, end: int) -> str:
 def build_lists(settings: EntitySettings, product: EntityLists) -> EntityLists:
     """Build the lists of an object.
 
-    Its technologies and systems, if set, replace the product's lists. Its ignored texts extend them.
+    Its technologies and systems, if set, replace the built-in lists. Its ignored texts extend the built-in ones.
     """
     return replace(
         product,
@@ -156,7 +156,7 @@ def may_be_name(name: str, lists: EntityLists) -> bool:
 
 
 def parse_names(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]:
-    """Parse the names of a list file."""
+    """Parse the entries of a list file: `name`, and optionally `aliases` and `cased` (case-sensitive)."""
     return tuple(
         ListedName(str(entry["name"]), tuple(map(str, entry.get("aliases", ()))), bool(entry.get("cased", False)))
         for entry in document

@@ -30,7 +30,7 @@ def starts_sentence(text: str, start: int) -> bool:
 
 
 def is_quoted_name(text: str, lists: EntityLists) -> bool:
-    """Return whether a text between quotation marks is a name."""
+    """Return whether a text between quotation marks looks like a name, rather than prose, code or a sentence."""
     words = [text[start:end] for start, end in word_spans(text)]
     if (
         not words
@@ -48,7 +48,7 @@ def is_quoted_name(text: str, lists: EntityLists) -> bool:
 def find_phrases(
     text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists
 ) -> Iterator[tuple[Span, str]]:
-    """Yield span and text of each name of several capitalised words.
+    """Yield span and text of each name of two to six capitalised words.
 
     Args:
         words: Spans of the words of the text.

@@ -1,9 +1,8 @@
 """Entity sheet of a scope: typed relations, aliases and renames, which no memory contains.
 
-Stored as one point per scope.
-
-Readers of memories treat the point as a tombstone, so no search finds it. It contains the user id, so it is erased,
-copied and restored with the user's memories. Sheets are immutable: every change returns a new sheet.
+Each sheet is stored as one point. Readers of memories treat the point as a tombstone, so no search finds it. It
+contains the user id, so it is erased, copied and restored with the user's memories. Sheets are immutable: every change
+returns a new sheet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -41,7 +40,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Spelling that stands for another name."""
+    """Spelling that refers to another name of the scope."""
 
     alias: str
     name: str
@@ -87,7 +86,7 @@ class EntitySheet:
     def with_renamed(self, old: str, new: str) -> "EntitySheet":
         """Return the sheet with a name replaced by another.
 
-        The old name becomes an alias, and the new one ceases to be one.
+        The old name becomes an alias of the new one. If the new name was an alias, it is no longer one.
         """
         aliases = {
             key: Alias(alias.alias, new) if fold(alias.name) == fold(old) else alias
@@ -170,7 +169,7 @@ def _renamed(relation: Relation, old: str, new: str) -> Relation:
 
 
 def _together(relations: Iterable[Relation]) -> dict[tuple[str, str, str], Relation]:
-    """Return relations by key. Equal ones are added up, and a relation of a name to itself is dropped."""
+    """Return relations by key. Strengths of equal relations are added; a relation of a name to itself is dropped."""
     found: dict[tuple[str, str, str], Relation] = {}
     for relation in relations:
         if fold(relation.source) != fold(relation.target):

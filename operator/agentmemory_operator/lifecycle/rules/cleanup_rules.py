@@ -126,7 +126,7 @@ def candidate_filter(rules: CleanupRules, *, heads: bool) -> Filter:
     It matches every such row and possibly more: `own_reason` decides.
 
     Args:
-        heads: True for chain heads, False for earlier versions.
+        heads: True for memories without a successor, False for earlier versions.
     """
     floor = rules.lifecycle.decay_floor
     should: list[Condition] = [{"key": "expiresAt", "range": {"lte": rules.now_ms}}]
@@ -257,7 +257,7 @@ def surplus_of(count: int, rules: CleanupRules) -> int:
 
 
 def count_limited(counts: Mapping[RemovalReason, int]) -> int:
-    """Count the removals that are subject to the limit."""
+    """Count the removals that the limit of one run applies to."""
     return sum(number for reason, number in counts.items() if reason not in UNLIMITED_REASONS)
 
 
@@ -335,7 +335,7 @@ def _ended_by_ms(ttl: Ttl, rules: CleanupRules) -> int:
 
 
 def _created_by(now_ms: int, days: float) -> Condition:
-    """Build the condition for this age or older. It may match 1 ms too much: `own_reason` decides."""
+    """Build the condition for rows at least `days` old. It may match rows 1 ms younger: `own_reason` decides."""
     return {"key": "createdAt", "range": {"lte": now_ms - math.floor(days * DAY_MS) + 1}}
 
 

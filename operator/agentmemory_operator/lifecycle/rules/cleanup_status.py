@@ -51,6 +51,8 @@ def run_status(
     Args:
         counts: Removals by reason; empty if the run is withheld.
         time_ms: Start of the run, Unix milliseconds.
+        took_ms: Duration in milliseconds.
+        memory: Object whose annotation requested the run, if it has one.
         held: `held_status` of a withheld run, else None.
     """
     status: Json = {
@@ -68,7 +70,9 @@ def held_status(counts: Mapping[RemovalReason, int], *, total: int, digest: str,
     """Build the status of a withheld run: its planned removals, and a message that explains how to approve it.
 
     Args:
+        total: Number of the agent's memories.
         digest: Value for the annotation that approves the run.
+        as_of_ms: Time for which the run was planned, Unix milliseconds.
         percent: Share of the memories that one run may remove.
     """
     removals = sum(counts.values())

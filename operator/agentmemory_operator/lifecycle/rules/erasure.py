@@ -97,7 +97,7 @@ class ErasureScope:
     def covers(self, row: Row, until_ms: int) -> bool:
         """Return whether a row is in the scope and was stored by `until_ms`.
 
-        It decides about the candidates of `filter_at`.
+        `filter_at` only finds candidates; this method decides.
         """
         if row.get("userId") != self.user_id or first_stored_ms(row) > until_ms:
             return False
@@ -157,7 +157,7 @@ class ErasureReceipt:
         at: Completion time, Unix milliseconds.
         counts: Erased memories by type.
         sha256: Digest of the erased memories' ids, sorted, each followed by a line feed.
-        request_hash: Distinguishes different requests under the same idempotency key.
+        request_hash: `hash_request` of the request, to detect another request under the same idempotency key.
         zone: Privacy zone that was erased. None if the scope had no zone.
         keys_deleted: Zones whose data keys were deleted.
     """
@@ -290,9 +290,8 @@ def user_receipts_condition(agent_id: str, user_id: str) -> Condition:
 def erasure_tombstone(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) -> Payload:
     """Build the tombstone of an erased memory, or of an older tombstone of the user.
 
-    It contains neither user nor content.
-
-    Its time is at least the time at which the memory was stored, even if the clocks of the processes differ.
+    The tombstone contains neither user nor content. Its time is at least the time at which the memory was stored, even
+    if the clocks of the processes differ.
 
     Args:
         row: Payload with at least the keys in `lifecycle/erase.py: ERASURE_ROW_KEYS`.

@@ -29,13 +29,13 @@ def find_keep_since_ms(
 ) -> int | None:
     """Return the time since which an agent's tombstones are kept, in Unix milliseconds; None keeps all.
 
-    The result is the minimum over these rows, and at most 7 days before `now_ms`:
+    The result is the earliest time in these rows, and no later than 7 days before `now_ms`:
 
     | there is | tombstones kept |
     |---|---|
     | a snapshot that completed or is in progress | since it started |
     | a failed snapshot | none: it has no file |
-    | an imported snapshot, or one without a start time | all: the age of its memories is unknown |
+    | an imported snapshot, or one without any valid time | all: the age of its memories is unknown |
     | a restore in progress | all: its contents may be of any age |
     | a collection replaced by a restore and still kept | since that restore started |
     | a collection replaced by a rebuild and still kept | since that rebuild started |
@@ -56,7 +56,7 @@ def find_keep_since_ms(
 
 
 def purgeable_filter(before_ms: int) -> Filter:
-    """Build the filter for tombstones older than a time, without receipts and those that are still needed.
+    """Build the filter for tombstones before a time (Unix milliseconds), without receipts and tombstones still needed.
 
     A tombstone is needed while it has a successor, is pending, or its session's keyword texts need an update. Points
     with facts about a user have `deletedAt` 0 and stay too.

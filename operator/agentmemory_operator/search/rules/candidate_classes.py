@@ -19,7 +19,7 @@ from agentmemory_operator.spec.expression.variables import (
 from agentmemory_operator.spec.memory_types import MemoryType
 
 Box = Mapping[str, Interval]
-"""Ranges of some variables; the others are unrestricted."""
+"""Ranges of some variables. Variables that are absent are unrestricted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class MemoryClass:
 
     Attributes:
         recency: Minimum recency by the half-life of the type. All memories of a type that does not decay have it.
-        age_days, idle_days: Maximum; infinite is any.
+        age_days, idle_days: Maximum days since creation, and since the last access. Infinity allows any.
         type_names: Only these types; empty is any.
     """
 
@@ -40,7 +40,7 @@ class MemoryClass:
     type_names: tuple[str, ...] = ()
 
     def condition(self, types: Sequence[MemoryType], now_ms: int) -> Condition:
-        """Return the condition of belonging to the class."""
+        """Return the condition that a memory belongs to the class at a time."""
         # Without listed types nothing decays, so all memories are new.
         must: list[Condition] = [self._is_new(types, now_ms)] if self.recency and types else []
         must.extend(self._is_recent(now_ms))
@@ -74,7 +74,7 @@ class MemoryClass:
             yield _is_since("createdAt", now_ms - _ms(self.age_days))
         if math.isfinite(self.idle_days):
             since_ms = now_ms - _ms(self.idle_days)
-            # A memory that was never accessed is idle since its creation; an accessed one not longer than that.
+            # A memory that was never accessed is idle since its creation. An accessed one is idle at most that long.
             yield {"should": [_is_since("lastAccessedAt", since_ms), _is_since("createdAt", since_ms)]}
 
     def _is_important(self) -> Condition:

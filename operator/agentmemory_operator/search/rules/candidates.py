@@ -48,6 +48,10 @@ class CandidatePlan:
         classes: Class of memories of each list.
         limit: Length of each list.
         is_exact: True if the only list contains all memories that match the filter.
+        min_similarity: Minimum similarity of a candidate; -1 or less for none.
+        search_ef: `hnsw_ef` of index searches; None for the engine's default.
+        rescore: True to score candidates by the original vectors, False by the quantized ones.
+        oversampling: Factor, at least 1, of the number of quantized candidates that are rescored.
         is_thorough: True if lists are built by a full scan instead of the index.
         allows_exact: False if the collection's strict mode forbids full scans. The most thorough index search replaces
             them, and nothing is proven.
@@ -98,7 +102,7 @@ class CandidatePlan:
 
     @property
     def leaf_params(self) -> dict[str, Any]:
-        """Parameters of one list whose union is rescored."""
+        """Parameters of one list, for a union of lists that is rescored."""
         return self._whole if self.is_exact else self._params(rescore=self.rescore and self.oversampling > 1)
 
     @property

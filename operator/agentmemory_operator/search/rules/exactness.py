@@ -23,7 +23,8 @@ from agentmemory_operator.spec.expression.variables import KEYWORD, RANGES, SIMI
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.presets.table import Fusion
 
-# The engine's scores differ by up to 1e-5 from the oracle's, which the bounds are for; relative to scores above 1.
+# The bounds hold for the oracle (`compute_score`). The engine's scores differ from the oracle's by up to 1e-5, relative
+# to the score if that is above 1.
 MARGIN = 2e-5
 # The engine computes in float32, and two searches may sum in different orders.
 _ROUNDING = 1e-6
@@ -109,7 +110,7 @@ class UnlistedMemories:
         return {SIMILARITY: similarity, KEYWORD: keyword}
 
     def _with_evidence(self, fused: Interval) -> Interval:
-        """Return the match with any evidence, because that of unlisted memories is unknown."""
+        """Return bounds of the match for any evidence, because the evidence of unlisted memories is unknown."""
         weights = self.ranking.evidence
         low, high = (dict.fromkeys(weights.terms, number) for number in (0.0, 1.0))
         return Interval(add_evidence(fused.low, weights, low), add_evidence(fused.high, weights, high))
@@ -121,7 +122,7 @@ def build_end_queries(
     """Return the queries for the first memory beyond each list, the keyword list last.
 
     Args:
-        words: As for `hybrid.ask_by_both`.
+        words: As for `hybrid.build_hybrid_queries`; None if the search uses no keywords.
     """
     beyond: Query = {"limit": 1, "offset": plan.limit, "params": {"exact": True}}
     gate = score_threshold(distance, plan.min_similarity)
@@ -144,13 +145,13 @@ def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]
 def read_words_end(
     plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: QueryFeatures | None
 ) -> float | None:
-    """Return the keyword score beyond the keyword list; None if there is none."""
+    """Return the keyword score, 0..1, of the first memory beyond the keyword list; None if there is no such memory."""
     beyond = found[len(plan.filters) :]
     return keyword_term(beyond[0][0]["score"], clues) if clues and beyond and beyond[0] else None
 
 
 def is_proven_complete(unseen: UnlistedMemories, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:
-    """Return whether it is proven that no unlisted memory belongs into the results.
+    """Return whether it is proven that no unlisted memory belongs in the results.
 
     Args:
         scores: Scores of the best `top_k` candidates, best first; fewer if there are no more.

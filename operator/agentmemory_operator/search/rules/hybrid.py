@@ -82,10 +82,9 @@ class CandidateQueries:
     """The engine's queries for the candidates of one search, and the meaning of their scores.
 
     Attributes:
-        lists: The first contains every candidate by similarity, the second by keywords. With RRF a ranked list follows
-            for each signal: vectors, keywords and, if there is an `activations`, entities. With Score only the entity
-                list
-            follows.
+        lists: The first contains every candidate with its similarity, the second with its BM25 score. With RRF, a
+            ranked list of each signal follows: vectors, keywords and, if there are `activations`, entities. Otherwise
+            only the entity list follows, if there are `activations`.
         activations: Activation of the memories linked to names in the query, highest first.
     """
 
@@ -135,11 +134,11 @@ def ranks_evidence(fusion: Fusion | None) -> bool:
 
 
 def build_keyword_query(document: Query, among: Selection | None) -> Query:
-    """Return the keyword part of a query.
+    """Return the engine's query by keywords, without a filter and a limit.
 
     Args:
         document: Text of the query, in the form that the engine computes its keyword vector from.
-        among: Selection whose owners' memories determine the rarity of a word; None for the whole collection.
+        among: Selection of users and scopes that determine the rarity of a word; None for the whole collection.
     """
     params = {} if among is None else {"params": {"idf": {"corpus": owners_filter(among)}}}
     return {"query": document, "using": KEYWORD_VECTOR, **params}
@@ -194,10 +193,10 @@ def build_scoring_template(
     has_activations: bool = False,
     has_clues: bool = False,
 ) -> ScoreTemplate:
-    """Return the engine's query that scores the lists of a question, with placeholders for time and query features.
+    """Return the engine's query that scores the lists of a search, with placeholders for time and query features.
 
     Args:
-        fusion: Fusion of the question.
+        fusion: Fusion of the search; None if it uses no keywords.
         has_activations: True if names in the query are linked to memories.
         has_extremes: True if the server supports `min` and `max`.
         has_clues: True if the query has features.

@@ -54,7 +54,7 @@ def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int)
 
     Args:
         user_id: None selects all users.
-        types: Types of the object.
+        types: Types whose rules end memories, see `Ranking.endings`.
     """
     owned = [] if user_id is None else [equals("userId", user_id)]
     stored = [*owned, NOT_DELETED, NOT_PENDING]

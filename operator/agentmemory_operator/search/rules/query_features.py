@@ -3,12 +3,12 @@
 | variable | 1 if | otherwise |
 |---|---|---|
 | `terse` | the memory has 30 content words or more | less, by the logarithm of their number |
-| `author` | the query names the speaker, or contains I or my and the speaker is the user | 0 |
+| `author` | the query names the speaker, or has I, me, my, mine or myself and the speaker is the user | 0 |
 | `time` | the query asks when, and the memory mentions a time | 0 |
 | `asked` | the previous memory in the session has a question by another speaker | 0 |
 | `date` | the query names the memory's date | 0 |
 
-For memories by an assistant, `terse` is a constant. Together with the match they form one number in 0..1 for every
+For memories by an assistant, `terse` is a constant. The match and these variables form one number in 0..1 for every
 query: (fused + sum of weight x variable) / (1 + sum of the weights). Source of the numbers: `docs/adr/0029`.
 """
 
@@ -39,7 +39,10 @@ HALF_SCORE = 10.0
 """BM25 score at which the keyword term is 0.5: one to two rare words in common."""
 
 HALF_SCORE_PER_WORD = 2.0
-"""Increase of that score per word of a long query, because a memory contains some of many words by chance."""
+"""BM25 score per distinct content word, which replaces HALF_SCORE in a query of more than 5 such words.
+
+A memory contains some of many words by chance.
+"""
 
 MAX_QUERY_NAMES, MAX_QUERY_WORDS = 8, 64
 _MAX_DATES = 4
@@ -71,8 +74,9 @@ class QueryFeatures:
     Attributes:
         half_score: BM25 score at which the keyword term is 0.5.
         names: Words that may be names, in lower case.
-        is_first_person: True if the query contains I or my.
-        dates: Days that the query names, as half-open intervals of Unix milliseconds.
+        is_first_person: True if the query contains I, me, my, mine or myself.
+        asks_when: True if the query asks for a time.
+        dates: Start and end (exclusive) of the days, months and years that the query names, in Unix milliseconds.
     """
 
     half_score: float
@@ -115,7 +119,7 @@ class QueryFeatures:
 
 
 def extract_features(query: str, language: str) -> QueryFeatures:
-    """Extract the features of a query. In languages other than English only its names and number of words."""
+    """Extract the features of a query. In languages other than English, these are only `half_score` and `names`."""
     words = content_words(query, language)
     score_at_half = max(HALF_SCORE, HALF_SCORE_PER_WORD * min(len(set(words)), MAX_QUERY_WORDS))
     capitalised = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
@@ -157,7 +161,11 @@ HALF_SCORE_PLACEHOLDER: Formula = placeholder(_HALF)
 
 
 def add_evidence(fused: float, weights: EvidenceWeights, numbers: Mapping[str, float]) -> float:
-    """Return the match of a memory, combined with its evidence."""
+    """Return the match of a memory combined with its evidence, by the module's formula.
+
+    Args:
+        numbers: Values of the evidence variables by name.
+    """
     terms = weights.terms
     return (fused + sum(weight * numbers[name] for name, weight in terms.items())) / (1 + sum(terms.values()))
 
@@ -176,7 +184,7 @@ def _is_marked(*marks: str) -> Condition:
 
 
 def _dates_in(query: str) -> Iterator[tuple[int, int]]:
-    """Yield the days that a text names, at most four dates."""
+    """Yield start and end (exclusive) of the days, months and years that a text names, at most four."""
     for _, found in zip(range(_MAX_DATES), _DATE.finditer(query), strict=False):
         try:
             since, until = _days_of(found)

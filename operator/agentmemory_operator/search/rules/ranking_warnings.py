@@ -33,10 +33,10 @@ def find_strict_gate(ranking: Ranking) -> str | None:
 
 
 def find_cut_off_days(ranking: Ranking) -> dict[str, int]:
-    """Return the types whose memories searches exclude within a year, and after how many days.
+    """Return the types with memories that searches exclude within a year, and after how many days.
 
-    Judged by a good match of default importance that was never accessed. Omits types whose new memories are excluded
-    too.
+    The test memory is a good match of default importance that was never accessed. Types are omitted if even new
+    memories are excluded.
     """
     days = {type_.name: _first_day_below(ranking, type_.name) for type_ in ranking.types}
     return {name: day for name, day in days.items() if day is not None}

@@ -51,7 +51,7 @@ NO_NUMBERS: Mapping[str, float] = MappingProxyType({})
 NO_PLACEHOLDERS: Mapping[str, Formula] = MappingProxyType({})
 
 OTHER_TYPES = ""
-"""Represents all types that a score treats alike."""
+"""Represents every type name that the score does not distinguish."""
 
 # Prefix of a placeholder for a value of the search. No other string in a formula contains a control character.
 _GAP = "\x00"
@@ -111,11 +111,10 @@ def determines_similarity(ranking: Ranking) -> bool:
 
 
 def solve_similarity(found: float, memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> float:
-    """Compute the similarity of a memory from its score `found`, if `determines_similarity`.
+    """Compute the similarity of a memory from its score `found`; only for a ranking with `determines_similarity`.
 
-    The similarity in `memory` is ignored.
-
-    The weighted score is linear in the similarity, so two of its points determine it.
+    The similarity in `memory` is ignored. The weighted score is linear in the similarity, so two of its points
+    determine it.
     """
     tree, values = build_score_tree(ranking), values_of(memory, now_ms=now_ms)
     low, high = (
@@ -144,7 +143,7 @@ def score_inputs(
 
 
 def compute_priority(record: MemoryRecord, model: Priority, *, now_ms: int) -> float:
-    """Return a memory's priority."""
+    """Return a memory's priority, 0..1: its recency, frequency and importance, independent of the query."""
     return build_priority(model).evaluate(values_of(score_inputs(record), now_ms=now_ms))
 
 
@@ -241,7 +240,7 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
 
 
 def type_names_of(ranking: Ranking) -> frozenset[str]:
-    """Return the types that the score distinguishes; the empty name represents all others."""
+    """Return the types that the score distinguishes, and the empty name, which represents every other type."""
     return frozenset({OTHER_TYPES, *(type_.name for type_ in ranking.types), *_named_types(ranking)})
 
 

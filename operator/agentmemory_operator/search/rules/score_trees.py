@@ -54,7 +54,7 @@ _ONE = Const(1.0)
 
 
 def build_score_tree(ranking: Ranking) -> Expression:
-    """Return the complete score."""
+    """Return the expression of the complete score: the boost of the memory's type, times the score of the model."""
     boost = build_boost(ranking)
     factors = () if boost == _ONE else (boost,)
     match ranking.model:
@@ -97,7 +97,7 @@ def build_terms(ranking: Ranking) -> Mapping[str, Expression]:
 
 
 def build_boost(ranking: Ranking) -> Expression:
-    """Return the factor of the memory's type; 1 by default."""
+    """Return the factor of the memory's type as an expression; 1 for types without a boost."""
     names_by_boost: dict[float, list[str]] = defaultdict(list)
     for type_ in ranking.types:
         if type_.boost != 1:

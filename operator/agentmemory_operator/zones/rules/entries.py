@@ -109,7 +109,7 @@ def shard_of_key(key_id: str) -> str | None:
 
 
 def find_active_key_id(entries: Mapping[str, KeyEntry], scope: str) -> str | None:
-    """Return the id of the key that encrypts new memories of a scope, or None. Of several, the newest."""
+    """Return the id of the newest active key of a scope, which encrypts new memories, or None."""
     active_keys = [
         (entry.created_ms, key_id) for key_id, entry in entries.items() if entry.scope == scope and entry.is_active
     ]

@@ -33,7 +33,8 @@ class KeyHealth:
         message: Message for users, with the remedy.
         shards: Number of shards that store the keys; None before the first count.
         keys: Number of data keys; None before the first count.
-        wrapping_key: Fingerprint of the wrapping key that all data keys used last; None before the first such count.
+        wrapping_key: Fingerprint of the wrapping key that all data keys use, or used before a problem; None during a
+            rotation and before the first count.
     """
 
     reason: str
@@ -83,7 +84,7 @@ def key_fields(status: Mapping[str, Any]) -> tuple[Json, Json]:
 
 
 def recorded_shards(status: Mapping[str, Any]) -> int:
-    """Return the largest number of shards that a status records. No shard is deleted while the object exists."""
+    """Return the largest shard count recorded in a status, or 0. No shard is deleted while the object exists."""
     return int((status.get(FIELD) or {}).get("shards") or 0)
 
 

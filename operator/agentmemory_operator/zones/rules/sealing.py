@@ -1,8 +1,8 @@
-"""The fields of a memory that are encrypted, by zone, and what binds the ciphertext to the memory. Pure.
+"""Encryption of memories: the fields that each zone encrypts, and the data that bind a ciphertext to its memory.
 
 The payload of a memory with a zone contains its encrypted fields as one text under `SEALED_KEY`: the id of the data
 key, then nonce and ciphertext in base64. The plaintext is a JSON object, so no field can replace another. The
-associated data bind it to agent, user, memory and zone.
+associated data bind the ciphertext to agent, user, memory and zone.
 
 AES-256-GCM is implemented by `cryptography`, which is imported on first use. This saves the operator 8 MiB.
 """
@@ -88,7 +88,10 @@ def associated_data(scope: str, payload: Mapping[str, Any]) -> bytes:
     """Return the associated data of a memory's ciphertext: agent, user, memory and zone.
 
     Args:
-        scope: Agent that the memory's id is derived from.
+        scope: Slug of the agent that the memory's id is derived from; for a clone, the original agent.
+
+    Raises:
+        KeyError, TypeError: If the payload lacks user, id or zone.
     """
     fields = ("agentmemory memory 1", scope, payload["userId"], payload["id"], payload[ZONE_KEY])
     return "\x00".join(fields).encode()
@@ -133,7 +136,7 @@ def open_sealed(key: bytes, blob: bytes, aad: bytes) -> bytes:
     """Decrypt the result of `seal`.
 
     Raises:
-        DecryptionFailed: If it was modified, or encrypted with another key or other associated data.
+        DecryptionFailed: If `blob` was modified, or encrypted with another key or other associated data.
     """
     from cryptography.exceptions import InvalidTag
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
