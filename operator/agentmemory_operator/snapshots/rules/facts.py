@@ -27,7 +27,7 @@ class SnapshotFacts:
     """Facts about one snapshot.
 
     Attributes:
-        slot_ms: Time of the schedule that it was created for; None for others.
+        slot_ms: Time of the schedule that it was created for, Unix milliseconds; None without a schedule.
         begun_ms: Start time, else creation time of the object; Unix milliseconds.
         is_ended: True if it has succeeded or permanently failed.
         is_verified: None if verification gave no result.
@@ -57,7 +57,7 @@ class SnapshotFacts:
 
     @property
     def time_ms(self) -> int:
-        """Time that retention counts: of the slot, else of the start."""
+        """Time by which the retention rules sort: `slot_ms`, else `begun_ms`."""
         return self.begun_ms if self.slot_ms is None else self.slot_ms
 
     @property
@@ -150,6 +150,7 @@ def max_recorded_points(physical: str | None, snapshots: Iterable[Mapping[str, A
     """Return the largest number of memories that a snapshot of a collection recorded; 0 if none did.
 
     Args:
+        physical: Name of the collection.
         snapshots: MemorySnapshots as received.
     """
     statuses = [snapshot.get("status") or {} for snapshot in snapshots]
@@ -164,10 +165,11 @@ def check_version(source: str | None, server: str) -> None:
     """Raise if the server cannot restore a snapshot of another version.
 
     Args:
-        source: Version that created the snapshot. If None or malformed, nothing is checked.
+        source: Qdrant version that created the snapshot; None if unknown.
+        server: Qdrant version of the server. If either version is unknown or malformed, nothing is checked.
 
     Raises:
-        SpecInvalid: If another minor version or a later patch created it. Source: Qdrant's documentation of snapshots.
+        SpecInvalid: If the server's minor version differs or its patch is older (Qdrant's documentation of snapshots).
     """
     origin, running = _version_of(source or ""), _version_of(server)
     if origin is None or running is None or (origin[:2] == running[:2] and origin[2] <= running[2]):
