@@ -83,7 +83,7 @@ def _now_s() -> float:
 
 
 class RebuildMeter:
-    """Measures embedding calls. Implements `connections.embedders.EmbeddingMeter`."""
+    """Metrics of embedding calls for rebuilds. Implements `connections.embedders.EmbeddingMeter`."""
 
     def __init__(self) -> None:
         self._embeddings = Histogram(

@@ -1,7 +1,7 @@
 """Move an agent's alias from a rebuild's source to its target while the API serves.
 
 API processes do not watch Qdrant, and clocks differ. So an API process relies on its last read of the source's metadata
-for at most `LEASE_S`, and the move is announced there for longer before writers are held:
+for at most `LEASE_S`. Before writers are held (their requests wait), the move is announced there for longer than that:
 
 1. Announced: a write is followed by a read of the metadata, and acknowledged unless the phase is Final by then. This
    phase starts when the verification of the target does, so most of it has passed when the move starts.

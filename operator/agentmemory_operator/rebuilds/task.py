@@ -42,22 +42,22 @@ class RebuildRun:
 
     @property
     def slug(self) -> str:
-        """Slug of the agent."""
+        """Slug of the agent, from which its alias is derived."""
         return self.memory.slug
 
     @property
     def alias(self) -> str:
-        """Alias of the agent."""
+        """Alias through which clients reach the agent's live collection."""
         return alias_of(self.memory.slug)
 
     @property
     def source_name(self) -> str:
-        """Name of the collection that is replaced."""
+        """Name of the collection that is replaced, from the record."""
         return self.record.source
 
     @property
     def target_name(self) -> str:
-        """Name of the collection that replaces it."""
+        """Name of the collection that replaces the source, from the record."""
         return self.record.target
 
     @property

@@ -11,7 +11,7 @@
 4. `collections/announce.py: AliasSwitch` moves the alias. Afterwards late links are repaired, and the replaced
    collection is kept for `keepPreviousHours`. `rollback.py: Rollback` moves the alias back.
 5. `in_place.py: InPlaceRestore` moves no alias. It closes the agent (the API answers 503), creates a safety snapshot,
-   recovers over the live collection, and opens the agent again with a higher epoch (`collections/rules/epochs.py`).
+   and recovers over the live collection. Then it opens the agent with a higher epoch (`collections/rules/epochs.py`).
 
 An error ends a pass with the reason that `error_reasons.py: reason_of` returns for it; the module that finds a fault
 names its reason (`SpecInvalid(Reason....)`). `rules/status.py` renders the status.

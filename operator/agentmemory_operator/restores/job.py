@@ -147,7 +147,7 @@ class RestoreRun:
 
     @property
     def alias(self) -> str:
-        """Alias of the agent."""
+        """Alias through which clients reach the agent's live collection."""
         return alias_of(self.memory.slug)
 
     @property
@@ -157,7 +157,7 @@ class RestoreRun:
 
     @property
     def marker(self) -> Marker:
-        """Marker of the AgentMemory."""
+        """Ownership marker of the AgentMemory for the restored collection."""
         assert self.desired.marker is not None
         return self.desired.marker
 

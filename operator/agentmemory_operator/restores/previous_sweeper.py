@@ -96,7 +96,7 @@ class PreviousSweeper:
     period_s: float = SWEEP_S
 
     async def run(self) -> None:
-        """Sweep every server periodically, until cancelled."""
+        """Sweep every server periodically until cancelled, for the first time after `period_s`."""
         await asyncio.sleep(self.period_s)
         sweep = partial(self.servers.sweep, work=self.sweep, what="collections that were replaced")
         await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)

@@ -62,7 +62,7 @@ class BytesRemoval(Protocol):
 
 
 def removed_counter() -> Counter:
-    """Build the counter of removed snapshots."""
+    """Build the Prometheus counter of the snapshots that retention removed."""
     return Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", registry=None)
 
 

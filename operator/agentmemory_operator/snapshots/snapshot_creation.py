@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 
 
 class Verifier(Protocol):
-    """Verifies snapshots."""
+    """Verifies snapshots (`snapshots/verify.py: Verification`)."""
 
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Verify an existing snapshot as `status.verify` requires; return the condition Verified.

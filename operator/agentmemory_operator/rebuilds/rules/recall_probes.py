@@ -65,7 +65,7 @@ class ProbeResults:
     approximate: Sequence[tuple[PointId, float]]
 
     def restrict_to(self, ids: Set[PointId]) -> "ProbeResults":
-        """Return the results with these ids only."""
+        """Return the results of both searches that have one of these ids, in the same order."""
         return ProbeResults(
             exact=[result for result in self.exact if result[0] in ids],
             approximate=[result for result in self.approximate if result[0] in ids],
@@ -73,7 +73,7 @@ class ProbeResults:
 
     @property
     def ids(self) -> set[PointId]:
-        """Ids of all results."""
+        """Ids of the results of both searches."""
         return {id_ for id_, _ in (*self.exact, *self.approximate)}
 
 
@@ -87,7 +87,7 @@ class ProbeComparison:
 
 
 def choose_probes(points: Sequence[Json], ids: Set[PointId], *, needs_content: bool) -> list[Json]:
-    """Return the points to search for: those visible to their user's searches and alike in both collections.
+    """Return at most 100 points to search for, which are visible to searches and alike in both collections.
 
     Args:
         points: Points with payload and vectors, in the order of the sample.

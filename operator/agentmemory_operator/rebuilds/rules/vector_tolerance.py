@@ -73,7 +73,7 @@ class VectorTolerance:
 
     @property
     def description(self) -> str:
-        """Precision of the comparison, for messages."""
+        """Precision of the comparison in words, for messages."""
         if self.is_embedded:
             return "except for their vectors, which were embedded again"
         return (

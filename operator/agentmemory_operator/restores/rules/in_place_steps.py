@@ -21,7 +21,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 
 class InPlaceStep(StrEnum):
-    """Steps of a restore in place, in order."""
+    """Step of a restore in place, in order; see the module's table."""
 
     REHEARSE = "Rehearse"
     CLOSE = "Close"

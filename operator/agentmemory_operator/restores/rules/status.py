@@ -164,7 +164,7 @@ def current_step(status: Mapping[str, Any], kind: type[S]) -> S | None:
 
 
 def _results(old: Mapping[str, Any], *more: str) -> list[ConditionState]:
-    """Return the conditions that record the result."""
+    """Return the existing conditions with the result of a restore, to keep them in a new status."""
     types = (SUCCEEDED, ALREADY_APPLIED, *more)
     return [
         ConditionState(found["type"], found["status"] == "True", found["reason"], found["message"])
@@ -201,6 +201,6 @@ def _merge(status: Json, states: list[ConditionState], at: StatusStamp) -> Json:
 
 
 def _validate(status: Json) -> Json:
-    """Return the status as the schema serialises it."""
+    """Return the status as `MemoryRestoreStatus` serialises it, without null values."""
     dumped: Json = MemoryRestoreStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

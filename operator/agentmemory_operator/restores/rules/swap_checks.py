@@ -1,7 +1,7 @@
 """Steps of a restore by swap, and the checks before them. Pure; each check raises with a reason and a remedy.
 
-A swap recovers a snapshot into a new collection, prepares it, and then moves the alias. The name of everything that a
-step creates is in the object's status before the step starts, so the next operator can continue or clean up:
+A swap recovers a snapshot into a new collection, prepares it, and then moves the alias. The status names everything
+that a step creates before the step starts. So after a crash the next operator can continue or clean up:
 
 | step | action | written to the status before it starts |
 |---|---|---|
@@ -47,7 +47,7 @@ _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 
 class SwapStep(StrEnum):
-    """Steps of a swap, in order."""
+    """Step of a swap, in order; see the module's table."""
 
     RECOVER = "Recover"
     CLAIM = "Claim"
@@ -326,6 +326,9 @@ class PendingRestore:
 
 
 def find_preceding(own: PendingRestore, others: Iterable[PendingRestore]) -> PendingRestore | None:
-    """Return the restore that precedes this one, or None. A started one precedes others, then the older one."""
+    """Return the restore that must run before `own`, or None.
+
+    Started restores come first, then those with older objects.
+    """
     first = min((own, *others), key=lambda contender: (not contender.is_started, contender.created, contender.uid))
     return None if first == own else first

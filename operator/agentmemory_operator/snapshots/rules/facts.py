@@ -52,7 +52,7 @@ class SnapshotFacts:
 
     @property
     def name(self) -> str:
-        """Name of the object."""
+        """Name of the MemorySnapshot object."""
         return self.metadata.name
 
     @property
@@ -77,7 +77,7 @@ class SnapshotFacts:
 
 
 def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
-    """Parse the facts from a MemorySnapshot."""
+    """Parse the facts from a MemorySnapshot as received. A malformed start time counts as 0."""
     metadata = Metadata.model_validate(document["metadata"])
     status = document.get("status") or {}
     succeeded, verified = (find_condition(status, kind) for kind in ("Succeeded", "Verified"))

@@ -219,7 +219,7 @@ def _is_complete(place: Mapping[str, Any]) -> bool:
 
 
 def location_of(status: Mapping[str, Any], kind: str) -> Json | None:
-    """Return the first location of a type, or None."""
+    """Return the first location of a type (`QDRANT` or `S3`), or None."""
     return next((place for place in locations_of(status) if place["type"] == kind), None)
 
 
