@@ -17,7 +17,7 @@ from agentmemory_operator.runtime.metrics import DURATION_BUCKETS_S
 from agentmemory_operator.runtime.rules.fair_shares import SHARED_KEY, TokenBuckets, hourly_bucket
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
-# Upper bound of a wait, because the rebuild may be paused in the meantime.
+# Bounds of the pause between two checks of the budget. Each also checks whether the rebuild must stop.
 MAX_WAIT_S = 1.0
 MIN_WAIT_S = 0.02
 # Shorter waits are not reported.
@@ -25,12 +25,16 @@ REPORT_AFTER_S = 5.0
 
 
 class BudgetedEmbedder(WrappedEmbedder):
-    """Implements ports.Embedder: limits the rate of another embedder's calls. A call has at most `batch_size` texts.
+    """Implements ports.Embedder: limits the rate of another embedder's calls, and counts them.
 
     Retries inside the other embedder are not counted.
 
     Args:
-        task: Rebuild whose object has the budget. It is checked while the embedder waits for budget.
+        task: Rebuild of the object that sets the budget. `task.check` is called while the embedder waits for budget.
+        batch_size: Maximum number of texts in a call.
+
+    Attributes:
+        calls: Number of calls of the rebuild, including those of earlier runs.
     """
 
     def __init__(self, inner: Embedder, task: RebuildRun, batch_size: int) -> None:
@@ -45,6 +49,8 @@ class BudgetedEmbedder(WrappedEmbedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in order. Each call waits until the budget allows it.
 
+        Errors of the other embedder pass through.
+
         Raises:
             RebuildPaused, RebuildCancelled: If the rebuild must stop, as found while waiting.
             EmbedderUnavailable: If the embedder was closed while waiting.
@@ -58,7 +64,7 @@ class BudgetedEmbedder(WrappedEmbedder):
         return vectors
 
     def close(self) -> None:
-        """End waits for budget with an error, so that no further call starts."""
+        """End waits for budget with EmbedderUnavailable. Calls that have started continue."""
         self._is_closed = True
 
     async def _wait(self, allowances: TokenBuckets) -> None:
@@ -77,7 +83,7 @@ def _now_s() -> float:
 
 
 class RebuildMeter:
-    """Measures embedding calls. Implements `connections.embedders.EmbeddingMeter`."""
+    """Metrics of embedding calls for rebuilds. Implements `connections.embedders.EmbeddingMeter`."""
 
     def __init__(self) -> None:
         self._embeddings = Histogram(
@@ -96,7 +102,7 @@ class RebuildMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Metrics of embeddings for rebuilds."""
+        """Collectors to register with Prometheus."""
         return [self._embeddings, self._tokens]
 
     def count_tokens(self, provider: str, tokens: int) -> None:
@@ -105,7 +111,7 @@ class RebuildMeter:
 
     @contextmanager
     def measure_embedding(self, provider: str, texts: int) -> Iterator[None]:
-        """Measure one call for vectors."""
+        """Return a context that measures the duration and outcome of the embedding call in it."""
         started_s, outcome = time.monotonic(), "failed"
         try:
             yield

@@ -39,7 +39,8 @@ async def catch_up(task: RebuildRun) -> str:
     Then compare all points.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: The step must be repeated.
+        RebuildPaused, RebuildCancelled: If the rebuild must stop.
+        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
     """
     await create_time_index(task.server, task.source)
     embedder, copied, passes = build_budgeted_embedder(task), 0, 0
@@ -58,8 +59,8 @@ async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is
     """Copy points that changed since the last pass; return their number.
 
     Args:
-        embedder: Embedder to use instead of the run's.
-        is_last: True while writers are held. Checks and progress reports are then skipped, to save time.
+        embedder: Embedder to use instead of `task.embedder`; None uses that.
+        is_last: True while writers are held. To save time, pages are then not checked, and no record is written.
     """
     begun_ms, copied = task.clock.now_ms(), 0
     async for source, target in walk_changed(task, task.record.since_ms - max_write_delay_ms(task)):
@@ -72,10 +73,13 @@ async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is
 
 
 async def copy_differences(task: RebuildRun, *, embedder: Embedder | None = None) -> int:
-    """Compare all points, copy those that differ, and remove those that the source lacks; return the number of both.
+    """Compare all points, copy those that differ, and remove those that the source lacks.
 
     Args:
-        embedder: Embedder to use instead of the run's.
+        embedder: Embedder to use instead of `task.embedder`; None uses that.
+
+    Returns:
+        Number of points that were copied or removed.
     """
     copied = 0
     async for source, target in walk_all(task):
@@ -87,7 +91,10 @@ async def copy_differences(task: RebuildRun, *, embedder: Embedder | None = None
 
 
 async def walk_changed(task: RebuildRun, since_ms: int) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the versions of the source's points that changed since a time, and of the same points in the target."""
+    """Yield the source's points with `updatedAt` since a time, page by page, and the same points in the target.
+
+    Of each point only `rev` and `updatedAt` are read.
+    """
     points, changed = task.server.points, {"must": [{"key": "updatedAt", "range": {"gte": since_ms}}]}
     page = page_size(task.source.collection, task.desired)
     async for source in walk(points, task.source_name, page, keys=VERSION_KEYS, filter_=changed):
@@ -95,7 +102,7 @@ async def walk_changed(task: RebuildRun, since_ms: int) -> AsyncIterator[tuple[R
 
 
 def walk_all(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the versions of all points of both collections, stretch by stretch."""
+    """Yield `rev` and `updatedAt` of all points of the source and of the target, by ranges of ids."""
     page = page_size(task.source.collection, task.desired)
     return walk_pair(task.server.points, task.source_name, task.target_name, page, keys=VERSION_KEYS)
 
@@ -121,9 +128,9 @@ async def _carry(task: RebuildRun, difference: Divergence, embedder: Embedder | 
 
 
 async def _remove_deleted(task: RebuildRun, target_only: Rows) -> int:
-    """Remove points that only the target has.
+    """Remove points that only the target has; return their number.
 
-    The source is read again by id, since they may have been added in the meantime.
+    The source is read again by id first, because the points may have been added there in the meantime.
     """
     deleted = target_only.keys() - (await _rows(task, task.source_name, target_only)).keys()
     await _remove(task, {id_: target_only[id_].get("rev") for id_ in deleted})
@@ -147,10 +154,10 @@ async def _rows(task: RebuildRun, collection: str, ids: Iterable[PointId]) -> Ro
 
 
 def max_write_delay_ms(task: RebuildRun) -> int:
-    """Return the maximum time between a write's `updatedAt`, by the operator's clock, and its effect; in milliseconds.
+    """Return how many milliseconds after its `updatedAt` a write may still take effect, by the operator's clock.
 
-    A write has the time at which it is sent (`agents/fenced_store.py`). It may be in transit for the timeout of a call,
-    and the writer's clock may be behind.
+    `updatedAt` is the time at which a write is sent (`agents/fenced_store.py`). The write may be in transit for the
+    timeout of a call, and the writer's clock may be behind.
     """
     return MAX_CLOCK_SKEW_MS + task.server.endpoint.timeout_s * 1000
 

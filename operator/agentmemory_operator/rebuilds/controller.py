@@ -1,8 +1,8 @@
 """Run rebuilds of agents' collections and their rollbacks: start the requested ones, and continue them to their end.
 
 The state of a rebuild is in the metadata of its target (`collections/rules/rebuild_record.py`), so after a crash the
-next operator continues there. The object's status only informs users. Every pass over an object calls `note` with its
-result. A rebuild ends with a pass, which then reads the new collection behind the alias.
+next operator continues there. The object's status only informs users. Every pass over an object calls `handle_pass`
+with its result. The end of a rebuild requests another pass, which then reads the new collection behind the alias.
 """
 
 import logging
@@ -74,12 +74,12 @@ StepWork = Callable[[RebuildRun], Awaitable[str]]
 """Runs a step; returns its result for users."""
 
 OpenEmbedder = Callable[[EmbeddingSource, AgentMemory], Awaitable[Embedder]]
-"""Opens the embedder of an object."""
+"""Opens the embedder for an embedding, as an AgentMemory configures it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildPeriods:
-    """Durations in seconds.
+    """Pauses between runs of a rebuild, in seconds.
 
     Attributes:
         wait_poll_s: Pause before a waiting rebuild is checked again.
@@ -98,9 +98,10 @@ class Rebuilds:
         request: Requests a pass over an object.
         locks: Locks of the aliases, shared by all modules that move aliases.
         steps: Function of each step except Create.
+        open_embedder: Opens the embedder of the target's vectors.
         abandon: Undoes the changes that a cancelled rebuild made to its source.
         concurrency: Maximum number of concurrent rebuilds of one namespace on one connection.
-        claims: Records that an agent is closed; None if there are no claims.
+        claims: Records the minimum epoch of a closed agent, which reopening clears; None if no claims are kept.
     """
 
     table: ObjectTable
@@ -165,7 +166,7 @@ class Rebuilds:
                 self.request(key)
 
     async def _remove_of_deleted(self, key: Key) -> None:
-        """Remove the target of an object that was deleted while its rebuild waited. No other code removes it."""
+        """Remove the target of an object that was deleted while its rebuild waited for a retry."""
         if key not in self._waiting or self.table.get(key) is not None:
             return
         memory, record = self._waiting[key]
@@ -182,7 +183,7 @@ class Rebuilds:
         self._waiting.pop(key, None)
 
     def handle_suspension(self, key: Key) -> None:
-        """Schedule a run over a suspended object, because the process that holds its writers may have been killed."""
+        """Schedule a run over a suspended object with a rebuild: a killed process may have left its writers held."""
         if self.reports.is_under_way(key):
             self.queue.request(key)
 
@@ -239,7 +240,7 @@ class Rebuilds:
         return records
 
     def _obstacle(self, key: Key, decision: RebuildDecision) -> str | None:
-        """Return a message if a restore must end first: it may be about to mark the target as replaced. Else None."""
+        """Return a message if a restore must end first, else None. That restore may mark the target as replaced."""
         restore = find_started_restore(key, self.table) if decision.can_wait_for_restore else None
         return f"waiting for MemoryRestore {restore.name}" if restore else None
 
@@ -268,7 +269,7 @@ class Rebuilds:
             await self.reports.report_waiting(key, RebuildState.HELD, str(exc), record)
             return self.periods.hold_s
         except RebuildCancelled as exc:
-            # Remove it now: a deleted object gets no further run.
+            # Remove the target now: a deleted object gets no further run.
             log.info("%s: rebuild cancelled: %s", key, exc)
             await self.removal.remove(key, memory, server, record)
             return 0.0

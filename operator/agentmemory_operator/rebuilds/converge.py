@@ -17,15 +17,15 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 MIN_IDLE_READS = 2
-"""Number of consecutive reads that must find the engine idle. Right after a change it may not report its work yet."""
+"""Number of consecutive reads that must find Qdrant idle. Right after a change Qdrant may not report its work yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConvergeStep:
-    """Step Converge.
+    """Step Converge: applies the missing changes to the target, and waits until Qdrant has indexed it.
 
     Attributes:
-        look_s: Pause between two reads of the engine's state.
+        look_s: Pause between two reads of the target's state.
         patience_s: Maximum time without progress.
         monotonic, sleep: Clock and sleep of this process, in seconds.
     """
@@ -39,8 +39,9 @@ class ConvergeStep:
         """Run the step; return its result for users.
 
         Raises:
-            SpecInvalid: If the server reports the target as red.
-            StoreUnavailable: If the engine makes no progress. The step can be repeated.
+            SpecInvalid: If Qdrant reports the target as red.
+            StoreUnavailable: If Qdrant makes no progress for `patience_s`. The step can be repeated.
+            RebuildPaused, RebuildCancelled: If the rebuild must stop, or another rebuild is needed now.
         """
         changed = await self._apply_changes(task)
         observed = await self._wait_until_indexed(task)
@@ -59,7 +60,7 @@ class ConvergeStep:
         return [type(change).__name__ for change in plan.changes]
 
     async def _wait_until_indexed(self, task: RebuildRun) -> Observation:
-        """Wait until the engine is idle; return the collection as observed then."""
+        """Wait until Qdrant's optimizers are idle; return the target as observed then."""
         quiet, moved_s = 0, self.monotonic()
         last: tuple[int, str] | None = None
         while True:
@@ -79,7 +80,7 @@ class ConvergeStep:
 
     @staticmethod
     async def _observe(task: RebuildRun) -> Observation:
-        """Observe the target. If a restart of the server interrupted its optimizers, wake them."""
+        """Observe the target. If a restart of the server has interrupted the optimizers, wake them."""
         observed = await observe_target(task)
         if observed.state == RED:
             message = f"Qdrant cannot optimize {observed.physical}: {observed.fault or 'see its log'}"
@@ -93,7 +94,7 @@ async def observe_target(task: RebuildRun) -> Observation:
     """Observe the target.
 
     Raises:
-        RebuildCancelled: If it was deleted.
+        RebuildCancelled: If the target was deleted.
     """
     name = task.target_name
     observed = await task.server.collections.observe(name, name, is_linked=True)
@@ -109,13 +110,17 @@ REPLICA_POLL_S, MAX_REPLICA_WAIT_S = 0.5, 20.0
 async def await_replicas(
     task: RebuildRun, *, look_s: float = REPLICA_POLL_S, patience_s: float = MAX_REPLICA_WAIT_S
 ) -> None:
-    """Wait until every replica of a rebuild's target is active. On a single server there is nothing to read.
+    """Wait until every replica of a rebuild's target is active. On a single server, return at once.
 
     With inactive replicas, counts would be too small and searches incomplete.
 
+    Args:
+        look_s: Pause between two reads, in seconds.
+        patience_s: Maximum wait in seconds; 0 reads once.
+
     Raises:
-        StoreUnavailable: If some are not active in time. The message names them.
-        RebuildCancelled: If the target was deleted.
+        StoreUnavailable: If some replicas are not active in time. The message names them.
+        RebuildPaused, RebuildCancelled: If the rebuild must stop, or the target was deleted.
     """
     ends_s, target = time.monotonic() + patience_s, task.target_name
     while inactive := await _inactive_replicas(task):

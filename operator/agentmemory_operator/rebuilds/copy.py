@@ -1,8 +1,8 @@
 """Step Copy of a rebuild: copy every point of the source, page by page, and record the progress.
 
 Pages are read one after the other and written concurrently, so the next page is read or embedded while the last one is
-written. The recorded cursor is behind all completed pages. So after a crash a few pages are copied again, which changes
-nothing.
+written. The recorded cursor is the offset up to which every page is written. So after a crash a few pages are copied
+again, which changes nothing.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ MAX_CACHE_BYTES = 16 << 20
 
 
 class CopyStep:
-    """Copies all points of the source.
+    """Step Copy: copies all points of the source into the target.
 
     Args:
         note_s: Seconds between two records of the progress.
@@ -39,10 +39,11 @@ class CopyStep:
         self._cache = EmbeddingCache(MAX_CACHE_BYTES)
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Complete the copy; return the result for users.
+        """Copy the points from the recorded cursor on; return the result for users.
 
         Raises:
-            RebuildPaused: If a user must fix something before a point can be embedded.
+            RebuildPaused: If a user must fix something before a point can be embedded, or the rebuild is paused.
+            RebuildCancelled: If the rebuild is no longer requested.
             TransientError: If the copy must continue later, from its recorded cursor.
         """
         if task.record.cursor is None:
@@ -53,7 +54,7 @@ class CopyStep:
 
 
 def build_budgeted_embedder(task: RebuildRun) -> BudgetedEmbedder | None:
-    """Return the embedder of a rebuild within its budget, or None if vectors are copied."""
+    """Wrap the embedder of a rebuild to limit its calls; return None if vectors are copied."""
     if task.embedder is None:
         return None
     return BudgetedEmbedder(task.embedder, task, effective_embedding(task.memory).batch_size)
@@ -61,10 +62,12 @@ def build_budgeted_embedder(task: RebuildRun) -> BudgetedEmbedder | None:
 
 @dataclass(slots=True)
 class _Page:
-    """Points that are being written.
+    """Page of points that is being written.
 
     Attributes:
-        cursor: Offset of the next page.
+        work: Task that writes the points.
+        cursor: Offset of the next page; None after the last one.
+        size: Number of points.
     """
 
     work: "asyncio.Task[None]"
@@ -138,9 +141,9 @@ class _Run:
             await self.task.update_record(cursor=self.cursor, copied=self.copied, calls=calls)
 
     async def _finish_pages(self) -> None:
-        """Wait for all pages in progress.
+        """Wait for all pages in progress; a wait for budget ends with an error.
 
-        Points that are already embedded are still written, because they were paid for.
+        Points that are already embedded are still written, because their embedding may have cost money.
         """
         if self.budget is not None:
             self.budget.close()

@@ -1,9 +1,9 @@
 """Copy late writes from a rebuild's source after the move, until the source gets no further ones.
 
 A request in flight during the move may write to the source for as long as a request may take. Such writes after the
-last pass were not acknowledged. So writes in the target since the move take precedence, and no copy may split a chain:
-of a change to several memories, the source may have only some. A point that is copied as pending is later joined to its
-chain, or abandoned, by `memories/chains.py`.
+last pass were not acknowledged. So writes in the target since the move take precedence. No copy may split a chain of
+versions: if a change affects several memories, the source may have received only some of its writes. A point that is
+copied as pending is later joined to its chain, or abandoned, by `memories/chains.py`.
 
 | in the source | in the target | copied |
 |---|---|---|
@@ -15,6 +15,9 @@ chain, or abandoned, by `memories/chains.py`.
 | a memory with other links | any | no: the other end of the link decides |
 | a memory that is not pending | a pending one | no: it is joined in the target |
 | a memory | any | unchanged |
+
+The first row that matches applies. A copy may also get the mark of stale keyword texts (`window_mark`), and the present
+time in the change log.
 """
 
 import asyncio
@@ -57,7 +60,7 @@ async def renew_late_vectors(task: RebuildRun) -> int:
     If the rules for keywords changed, the keywords of all memories written around the move are computed again too.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: The step must be repeated.
+        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
     """
     changed = _changed_near_move(task)
     wrong = await _renew_vectors(task, task.embedder, changed) if task.embedder is not None else 0
@@ -120,7 +123,7 @@ PASS_S = 0.5
 
 @dataclass(slots=True)
 class DrainStep:
-    """Step Drain: copies late writes.
+    """Step Drain: copies late writes from the source into the target.
 
     Attributes:
         monotonic, sleep: Clock and sleep of this process, in seconds.
@@ -166,7 +169,7 @@ async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) 
 
 
 async def _settle(task: RebuildRun) -> None:
-    """Complete the changes that were copied as pending, and erase memories that were forgotten in the meantime."""
+    """Complete the changes that were copied as pending, and repeat the erasures since the move."""
     points, settings = task.server.points, effective_settings(task.memory)
     agent = await open_by_name(points, settings, task.target_name, task.clock)
     async for page in read_pages(
@@ -174,7 +177,7 @@ async def _settle(task: RebuildRun) -> None:
     ):
         for point in page:
             await chains.complete(agent, point["payload"])
-    # A user forgotten in the target must not reappear through late writes to the source.
+    # Memories of a user that were erased in the target must not reappear through late writes to the source.
     names = (task.source_name, task.target_name)
     await ErasureReplay(task.clock).erase_late(points, *names, task.memory, since_ms=_moved_ms(task))
 
@@ -194,7 +197,10 @@ async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json],
 
 
 def _with_log_time(payload: Payload, task: RebuildRun) -> Payload:
-    """Return a late point's payload with the present time in the change log: readers have passed its own time."""
+    """Return a late point's payload with the present time in the change log.
+
+    Readers of the log may already have passed the time at which the point was written.
+    """
     return payload | {LOGGED_KEY: task.clock.now_ms()} if LOGGED_KEY in payload else payload
 
 
@@ -231,7 +237,11 @@ async def mark_source_replaced(task: RebuildRun) -> str:
 
 
 def build_late_insert(row: Row) -> Payload:
-    """Return the payload for a late point that the target lacks."""
+    """Return the payload for a late point that the target lacks, by the module's table.
+
+    Args:
+        row: Payload in the source.
+    """
     if TOMBSTONE_KEY in row:
         return dict(row)
     joins = {"pending": True} if row.get("supersedesId") else {}
@@ -239,9 +249,10 @@ def build_late_insert(row: Row) -> Payload:
 
 
 def build_late_update(row: Row, live: Row, *, moved_ms: int) -> Payload | None:
-    """Return the payload for a late point that exists in the target, or None to keep the target's.
+    """Return the payload for a late point that exists in the target, by the module's table; None keeps the target's.
 
     Args:
+        row: Payload in the source.
         live: Payload in the target.
         moved_ms: Time of the move, Unix milliseconds.
     """

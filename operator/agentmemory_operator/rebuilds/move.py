@@ -1,10 +1,10 @@
 """Move an agent's alias from a rebuild's source to its target while the API serves.
 
 API processes do not watch Qdrant, and clocks differ. So an API process relies on its last read of the source's metadata
-for at most `LEASE_S`, and the move is announced there for longer before writers are held:
+for at most `LEASE_S`. Before writers are held (their requests wait), the move is announced there for longer than that:
 
 1. Announced: a write is followed by a read of the metadata, and acknowledged unless the phase is Final by then. This
-   phase starts while the target is verified, so that little of it remains.
+   phase starts when the verification of the target does, so most of it has passed when the move starts.
 2. Final: writers wait. Every acknowledged write was completed before, so the last pass copies it.
 3. The alias moves, and the writers continue in the target.
 
@@ -42,7 +42,7 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.rules.swap_checks import RECORDS_KEY
 
 MAX_HOLD_S = 3.0
-"""Maximum duration of the last pass in seconds. The API rejects held writes after somewhat longer (`Times.hold_s`)."""
+"""Maximum duration of the last pass in seconds. The API rejects held writes later (`FenceTiming.hold_s`, 5 s)."""
 
 PASS_S = 1.0
 """Seconds between two passes while a move is announced, so that the last pass is short."""
@@ -50,7 +50,7 @@ PASS_S = 1.0
 
 @dataclass(slots=True)
 class MoveStep:
-    """Moves aliases.
+    """Step Move: moves the alias from the source to the target.
 
     Attributes:
         locks: Locks of the aliases, shared by all modules that move aliases.
@@ -69,10 +69,10 @@ class MoveStep:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def with_announcement(self, step: Callable[[RebuildRun], Awaitable[str]]) -> Callable[[RebuildRun], Awaitable[str]]:
-        """Wrap the step before the move: announce the move when the step starts.
+        """Return a step that announces the move and then runs `step`, which is Verify.
 
         After a failure of the step the caller must call `withdraw_announcement`. The move of a plain collection is
-        announced later.
+        announced by step Move.
         """
 
         async def announce_and_run(task: RebuildRun) -> str:
@@ -84,11 +84,12 @@ class MoveStep:
         return announce_and_run
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Move the alias.
+        """Move the alias; return the result for users.
 
         Raises:
-            RebuildPaused, RebuildCancelled: If it must not be moved any more.
-            TransientError: If it was not moved. The step must be repeated.
+            RebuildPaused, RebuildCancelled: If the alias must not be moved any more.
+            SpecInvalid, StoreRejected: If the alias cannot be moved.
+            TransientError: If the alias was not moved, or this is unknown. The step must be repeated.
         """
         if task.announcement is None:
             await withdraw_announcement(task)
@@ -112,7 +113,7 @@ class MoveStep:
         return f"{task.alias} points to {task.target_name}; writes were paused for {held_s * 1000:.0f} ms"
 
     async def _announce(self, task: RebuildRun) -> None:
-        """Announce the move, unless that was done or the source has no writers any more."""
+        """Announce the move, unless it is announced or the source, a deleted plain collection, has no writers."""
         if task.announcement is None and not is_plain_deleted(task.record, task.alias):
             marker, source, target = task.desired.marker, task.source_name, task.target_name
             announcing = MoveAnnouncer(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
@@ -122,7 +123,7 @@ class MoveStep:
 
     @staticmethod
     def _unpublished(task: RebuildRun) -> Announcement:
-        """Return the announcement of a move whose source has no writers any more."""
+        """Return the announcement of a move whose source has no writers. It was never published."""
         marker = task.desired.marker
         return Announcement(
             source=task.source_name,
@@ -181,7 +182,7 @@ class MoveStep:
 
 
 async def withdraw_announcement(task: RebuildRun) -> None:
-    """Release the writers of the source, unless it may be deleted: their writes would be lost."""
+    """Release the writers of the source, unless the source may be deleted: then their writes would be lost."""
     task.announcement = None
     if not is_plain_deleted(task.record, task.alias):
         await release_writers(task.server, task.source_name)
@@ -191,7 +192,7 @@ async def _copy_metadata(task: RebuildRun) -> None:
     """Write the next epoch, and the source's origin and restore records, into the target's metadata."""
     metadata = await task.server.snapshots.metadata(task.source_name)
     if metadata is None:
-        # The plain collection was deleted. The metadata was copied before that.
+        # The plain collection was deleted. Its metadata was copied before.
         return
     copied = {key: metadata.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
     epoch = epoch_to_json(next_epoch(read_epoch(metadata), task.clock.now_ms(), copies_writes=True))

@@ -1,6 +1,7 @@
-"""Put a plain collection behind an alias of its own name: the steps of a rebuild that differ for it.
+"""Put a plain collection, which has the name of the alias itself, behind that alias: the steps that differ for it.
 
-`rebuilds/rules/plain_swap_steps.py` has the reason, and the next step after a crash at any call.
+`rebuilds/rules/plain_swap_steps.py` explains why, defines the *way back*, and lists the next step after a crash at any
+call.
 """
 
 import asyncio
@@ -22,19 +23,19 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 
 MAX_LINK_ATTEMPTS = 50
-"""Maximum number of attempts to create the alias while clients find nothing.
+"""Maximum number of attempts to create the alias while clients find nothing, `LINK_RETRY_S` seconds apart.
 
-Afterwards each pass over the object tries.
+After one last attempt, each pass over the object tries again.
 """
 
 LINK_RETRY_S = 0.1
 
-# The metadata of a restored collection is that of the original, so these keys are cleared.
+# A restored collection has the metadata of the original, in which these keys do not apply to the copy.
 _CLEARED_METADATA = clear_copied_keys() | {PREVIOUS_KEY: None}
 
 
 class _WayBackRun(RebuildRun):
-    """Copies the changes into the way back that are also copied into the target. It has no stored record."""
+    """Run that copies changes into the way back instead of the target. Its record is not stored."""
 
     async def update_record(self, **changes: Any) -> None:
         """Change the record in memory only."""
@@ -42,7 +43,7 @@ class _WayBackRun(RebuildRun):
 
 
 async def create_way_back(task: RebuildRun) -> str:
-    """Create the way back of a plain collection: restore a snapshot of it, and compare both.
+    """Step Keep: create the way back of a plain collection from a snapshot, and compare both; return the result.
 
     Raises:
         SpecInvalid: If the copy differs from the collection.
@@ -61,7 +62,7 @@ async def create_way_back(task: RebuildRun) -> str:
         await server.snapshots.write_metadata(name, _CLEARED_METADATA)
         verdict = await compare(name, subject, server)
     finally:
-        # Once the alias has its name, the file can no longer be reached.
+        # Once the alias has the collection's name, the file can no longer be reached.
         await server.snapshots.delete_file(task.source_name, file.name)
     if not verdict.is_good:
         raise SpecInvalid(Reason.NOT_VERIFIED, f"the copy to keep differs from the collection: {verdict.message}")
@@ -71,7 +72,7 @@ async def create_way_back(task: RebuildRun) -> str:
 async def _choose_name(task: RebuildRun) -> str:
     """Choose the name of the way back, and record it before the collection is created.
 
-    The target has the highest known number.
+    Its number is higher than that of any existing collection and of the target.
     """
     name = next_physical(task.alias, [*await task.server.snapshots.collections(), task.target_name])
     await task.update_record(way_back=name)
@@ -101,7 +102,10 @@ async def _subject(task: RebuildRun, file: SnapshotFile, recorded: SnapshotRecor
 
 
 async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
-    """Return a run that also copies changes into the way back of a plain collection; empty for other rebuilds."""
+    """Return the run that copies changes into the way back of a plain collection; empty for other rebuilds.
+
+    Creates the way back if it does not exist. Raises: As `create_way_back`.
+    """
     if not replaces_plain_collection(task.record, task.alias):
         return []
     name = task.record.way_back
@@ -122,10 +126,11 @@ async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
 
 
 async def replace_by_alias(task: RebuildRun) -> None:
-    """Replace the plain collection by the alias. All its points are in the target.
+    """Delete the plain collection and create the alias. The target must contain all its points.
 
     Raises:
-        StoreUnavailable: If the target or the way back has fewer points than the collection.
+        StoreUnavailable: If the target or the way back has fewer points than the collection. Nothing was changed.
+        StoreRejected: If Qdrant rejects the deletion, or the alias.
         TransientError: If it is unknown whether the alias exists. Every pass over the object handles that first.
     """
     collections = task.server.collections

@@ -1,15 +1,17 @@
 """Convert points of one collection for another: the same payloads, with the vectors that the other one requires.
 
-| in the target | its vector |
+| case | vector in the target |
 |---|---|
-| a tombstone | none, whatever the source has |
-| the same embedding | copied |
-| another embedding | embedded from the content; of an encrypted memory left to the API's sweep, which has the keys |
-| the same keyword text | copied |
-| another keyword text of the same window | computed by the engine, from the memory and its recorded window |
-| keyword text where there was none, of another window, or of an encrypted memory | left to the API's sweep |
+| a tombstone without content | none, even if the source has one |
+| the target has the same embedding | copied |
+| another embedding | embedded from the content |
+| another embedding, and the memory is encrypted | none: added by the sweep of the API, which has the keys |
+| the target has the same rules for keyword texts | copied |
+| other rules, but the same window | computed by Qdrant from a new keyword text of the memory and its window |
+| other rules, and another window, no keyword vector in the source, or an encrypted memory | none: added by the sweep |
 
-The evidence in the payload is replaced together with the keyword text.
+The window of a keyword text is the number of preceding memories that it includes. The evidence in the payload
+(`memories/rules/evidence.py`) is replaced together with the keyword text.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +71,7 @@ class PointConverter:
         self._physical = source.physical
         self._embedder = embedder
         self._copies_words = source.keyword is not None and source.keyword == target.keyword
-        # A memory records its predecessors in the session only as far as its own window reaches.
+        # With another window no text can be computed: a memory records only the predecessors in its own window.
         self._text = _other_text(source.keyword, target.keyword)
 
     @property
@@ -79,7 +81,7 @@ class PointConverter:
 
     @property
     def read_vectors(self) -> bool | list[str]:
-        """`with_vector` of a scroll of the source: the vectors that the conversion needs."""
+        """Value for `with_vector` of a scroll of the source: the vectors that the conversion needs."""
         if self._embedder is None:
             return True
         return [KEYWORD_VECTOR] if self._copies_words or self._text else False
@@ -88,6 +90,7 @@ class PointConverter:
         """Convert points for the target.
 
         Args:
+            points: Points of the source, with the vectors of `read_vectors`.
             most: Maximum number of points in a read of the source.
 
         Raises:
@@ -154,7 +157,7 @@ def payload_of_point(point: Json) -> Payload:
 
 
 def _other_text(source: KeywordSource | None, target: KeywordSource | None) -> KeywordSource | None:
-    """Return the rules for new keyword texts; None if texts are copied, or if the API's sweep computes them."""
+    """Return the rules for new keyword texts; None if vectors are copied, or if the API's sweep computes them."""
     if source is None or target is None or source == target or source.window != target.window:
         return None
     return target

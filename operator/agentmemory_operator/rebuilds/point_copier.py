@@ -24,7 +24,7 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 
 # Points in a call with vectors. Searches wait while the engine stores them; four times as many copy no faster.
 MAX_COPIED_POINTS = 32
-# Points in a call that are embedded. Fewer would need more calls of the provider, which take most of the time.
+# Points in a call if they are embedded. Fewer would need more calls of the provider, which take most of the time.
 MAX_EMBEDDED_POINTS = 128
 
 _BOUNDS = frozenset({"max_query_limit", "upsert_max_batchsize"})
@@ -50,7 +50,7 @@ class CopyCounts:
 
 
 class PointCopier:
-    """Copies points from `source` to `target`, both on one server.
+    """Copies points from `source` to `target`, both on one server. Points come from `read`.
 
     Args:
         embedder: Embedder for the target; None to copy the source's vectors.
@@ -84,7 +84,7 @@ class PointCopier:
         return await self._points.scroll(self._source.physical, body | options)
 
     async def insert(self, points: Sequence[Json]) -> None:
-        """Write the points that the target lacks.
+        """Write the points that the target lacks; existing ones are not changed.
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.
@@ -162,14 +162,14 @@ def build_copier(task: RebuildRun, *, embedder: Embedder | None = None) -> Point
     """Build the copier of a rebuild.
 
     Args:
-        embedder: Embedder to use instead of the run's.
+        embedder: Embedder to use instead of `task.embedder`; None uses that.
     """
     source, target = ends_of(task)
     return PointCopier(task.server.points, source, target, embedder=embedder or task.embedder)
 
 
 def ends_of(task: RebuildRun) -> tuple[CopyEnd, CopyEnd]:
-    """Return the source and target of a rebuild."""
+    """Return the source and target of a rebuild, the target with its required settings."""
     source = CopyEnd(physical=task.source_name, collection=task.source.collection)
     return source, CopyEnd(physical=task.target_name, collection=task.desired)
 
@@ -199,7 +199,7 @@ def _is_older(existing: Mapping[str, Any], rev: int, before_ms: int | None) -> b
 
 
 def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
-    """Group points by revision, because one filter serves all of one revision."""
+    """Group points by revision, because one call can write all points of the same revision."""
     by_rev: dict[int, list[Json]] = {}
     for point in points:
         by_rev.setdefault(rev_of(payload_of_point(point)), []).append(point)
@@ -227,7 +227,7 @@ class VectorReuse(WrappedEmbedder):
         self._kept = {content: vector for content, vector in vectors.items() if content is not None and vector}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return one vector for each text, in order."""
+        """Return one vector for each text, in order. Raises the errors of the other embedder."""
         new = [text for text in texts if text not in self._kept]
         embedded = dict(zip(new, await self._inner.embed(new), strict=True)) if new else {}
         return [self._kept[text] if text in self._kept else embedded[text] for text in texts]

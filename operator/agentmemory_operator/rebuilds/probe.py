@@ -1,4 +1,4 @@
-"""Search both collections of a rebuild for the same memories, as in `rebuilds/rules/recall_probes.py`."""
+"""Search both collections of a rebuild for the same memories, as `rebuilds/rules/recall_probes.py` defines."""
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence, Set
@@ -29,7 +29,7 @@ from agentmemory_operator.zones.rules.sealing import SEALED_KEY, is_locked
 log = logging.getLogger(__name__)
 
 PROBES_PER_CALL = 4
-"""Probes in a call, each an exact and an index search. Agents search at the same time."""
+"""Probes in a call, each an exact and an index search. More would slow down searches of agents at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ class RecallMeasurement:
     """Measures search results before and after a rebuild.
 
     Attributes:
+        target: Target as last observed.
         embedder: Embedder of the target's vectors; None if they were copied.
     """
 
@@ -50,6 +51,10 @@ class RecallMeasurement:
         Args:
             points: Points of the source with payload and vectors, in the order of the sample.
             alike: Ids of the points that are the same in both.
+
+        Raises:
+            RebuildPaused, RebuildCancelled: If the rebuild must stop.
+            TransientError: If a collection cannot be searched, or texts cannot be embedded, now.
         """
         embedder = self.embedder
         probes = choose_probes(points, alike, needs_content=embedder is not None)
@@ -117,7 +122,10 @@ class RecallMeasurement:
         )
 
     async def _read_unchanged(self, probed: Sequence[ProbeComparison]) -> dict[PointId, Hashable]:
-        """Return the found points with the same revision in both after the searches, with a hash of their text."""
+        """Return the ids of found points that have the same revision in both after the searches, each with a hash.
+
+        The hash is that of the text; a point without one gets its id instead.
+        """
         ids = {id_ for probe in probed for id_ in probe.source.ids | probe.target.ids}
         points, page = self.task.server.points, page_size(self.task.source.collection, self.target.collection)
         keys = (*VERSION_KEYS, "contentHash", SEALED_KEY)

@@ -44,9 +44,13 @@ class RebuildRemoval:
     reports: RebuildReports
 
     async def remove(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord) -> None:
-        """Remove the target of a cancelled rebuild, and its way back.
+        """Remove the target of a cancelled rebuild, and its way back; release the writers, and report the end.
 
-        A live target is kept. The target of a rollback is kept too, because it is a replaced collection.
+        Does nothing if the target is live, or will be because its plain collection may be deleted. The target of a
+        rollback is kept, because it is a replaced collection, and so is one with the marker of another cluster.
+
+        Raises:
+            TransientError: If the call must be repeated.
         """
         async with self.locks.lock_for(memory.slug):
             live = await find_live(server, alias_of(memory.slug), record.source)
@@ -72,10 +76,10 @@ class RebuildRemoval:
     async def handle_transient_error(
         self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, exc: TransientError
     ) -> None:
-        """Give up a rebuild that has filled the disk, so that other writes succeed. Other transient errors are retried.
+        """Fail a rebuild that has filled Qdrant's disk before its move, because other writes need the space.
 
         Raises:
-            TransientError: `exc`, if the rebuild is retried.
+            TransientError: `exc`, in any other case: the rebuild is retried.
         """
         if not exc.is_disk_full or not await alias_points_to(server, alias_of(memory.slug), record.source):
             await self.reports.report_waiting(key, RebuildState.WAITING, str(exc), record)
@@ -84,7 +88,7 @@ class RebuildRemoval:
         await self.fail(key, memory, server, record, f"Qdrant's disk is full: {remedy}. {exc}")
 
     async def fail(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, why: str) -> None:
-        """Fail a rebuild, report the reason, and remove its target unless it is live."""
+        """Fail a rebuild, report the reason, and remove its target as `remove` does."""
         await self.remove(key, memory, server, record)
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         await self.reports.report_end(key, record, RebuildState.FAILED, why, asked=requested_at)

@@ -32,19 +32,26 @@ from agentmemory_operator.spec.naming import alias_of, next_physical
 
 @dataclass(frozen=True, slots=True)
 class RebuildRequests:
-    """Reads the requests of objects, and checks that a rebuild is still wanted."""
+    """Reads the requests of objects, and checks that a rebuild is still requested."""
 
     table: ObjectTable
     cluster: Cluster
 
     async def read(self, memory: AgentMemory, live: Observation | None) -> RebuildRequest:
-        """Return the request of the object. A Rebuild that is withheld is not requested."""
+        """Return the request of the object. A rebuild that is refused or lacks an approval is not requested.
+
+        Args:
+            live: Collection behind the alias; without one no rebuild is requested.
+        """
         rollback = memory.metadata.annotations.get(ROLLBACK_REBUILD)
         digest = await self.read_allowed_digest(memory, live) if live else None
         return RebuildRequest(digest=digest, rollback=rollback)
 
     async def read_allowed_digest(self, memory: AgentMemory, live: Observation) -> str | None:
-        """Return the digest of the rebuild that the object requires and that is not withheld, or None."""
+        """Return the digest of the plan of the rebuild that the object requires, or None.
+
+        It is also None if the rebuild is refused or lacks an approval.
+        """
         cluster_id = await self.cluster.cluster_id()
         planned = plan_pass(
             alias_of(memory.slug),
@@ -60,7 +67,8 @@ class RebuildRequests:
         """Raise unless a rebuild may continue.
 
         Args:
-            live: Live collection at the start of this run. If it was empty, it is read again.
+            uid: UID of the AgentMemory at the start of this run.
+            live: Live collection at the start of this run. If it was empty, its points are counted again.
             points: Point store of the live collection's server.
 
         Raises:
@@ -84,7 +92,7 @@ class RebuildRequests:
 
 
 async def correct_point_count(live: Observation, points: PointStore) -> Observation:
-    """Return the live collection with a corrected point count, if it reports none but contains a point or tombstone.
+    """Return the live collection with `points` set to 1 if it reports no points but contains one.
 
     The reported number is an estimate. A page of one point is exact and cheap, and is allowed where an exact count is
     not (`search_allow_exact: false`).
@@ -100,7 +108,7 @@ async def correct_point_count(live: Observation, points: PointStore) -> Observat
 
 
 def has_background_rebuild(refusal: Refusal | None) -> bool:
-    """Return whether a plan has a Rebuild that is applied outside the passes."""
+    """Return whether a pass left a required, approved rebuild to `Rebuilds`, which runs it in the background."""
     return refusal is not None and refusal.is_running
 
 
@@ -110,7 +118,7 @@ INDEXING_OFF = 0
 
 @dataclass(frozen=True, slots=True)
 class RebuildStarter:
-    """Starts rebuilds."""
+    """Starts rebuilds and rollbacks, and creates the targets of rebuilds."""
 
     table: ObjectTable
     clock: Clock

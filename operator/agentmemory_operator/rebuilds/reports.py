@@ -30,14 +30,14 @@ _REASONS = {
 
 @dataclass(slots=True)
 class RebuildReports:
-    """Reports the state of rebuilds."""
+    """Reports the state of rebuilds, and keeps the last reported state of each in memory."""
 
     table: ObjectTable
     cluster: Cluster
     clock: Clock
     statuses: Statuses = field(init=False)
-    # The last state of each rebuild, also if it is not written yet. Progress is written rarely, and a queued one with
-    # the pass.
+    # The last state of each rebuild, by object and its UID, even if the status does not contain it yet: progress is
+    # written rarely, and the state of a queued rebuild by the next pass.
     _statuses_by_object: dict[tuple[Key, str], Json] = field(default_factory=dict)
     _shown_ms: dict[Key, int] = field(default_factory=dict)
 
@@ -56,7 +56,10 @@ class RebuildReports:
         return is_active(self.last_status(key))
 
     def explain(self, key: Key, done: PassOutcome) -> PassOutcome:
-        """Return the result of a pass with the reason why the required rebuild does not run."""
+        """Put into a pass's result the reason why the required rebuild does not run: failed, paused, or unapproved.
+
+        A refusal for lack of space that the rebuild itself occupies is replaced. Otherwise `done` is returned.
+        """
         last, refusal = self.last_status(key), _ignore_own_space(done.refusal, self.last_status(key))
         if refusal is not done.refusal:
             done = replace(done, refusal=refusal)
@@ -81,7 +84,7 @@ class RebuildReports:
             self._statuses_by_object[key, memory.metadata.uid] = new
 
     def report_queued(self, key: Key) -> None:
-        """Report that a rebuild is queued, unless one is in progress or has failed."""
+        """Report that a rebuild is queued, unless one is in progress or has failed. The next pass writes the status."""
         last, memory = self.last_status(key), owned_memory(self.table, key)
         if memory is None or is_active(last) or last.get("state") == RebuildState.FAILED:
             return
@@ -91,7 +94,13 @@ class RebuildReports:
     async def report_waiting(
         self, key: Key, state: RebuildState, message: str, record: RebuildRecord | None = None
     ) -> None:
-        """Report that a rebuild has stopped or waits, and why. Other fields of the same rebuild are kept."""
+        """Report that a rebuild has stopped or waits, and why.
+
+        Other fields of the status are kept if they are of the same rebuild.
+
+        Args:
+            record: Record of the rebuild; None if unknown.
+        """
         last = self.last_status(key)
         new_status = last if is_active(last) else {}
         if record is not None and new_status.get("target") != record.target:
@@ -123,14 +132,19 @@ class RebuildReports:
         log.info("%s/%s: %s: %s", memory.metadata.namespace, memory.metadata.name, event.reason, event.message)
 
     def has_failed(self, key: Key, digest: str | None, requested_at: str | None) -> bool:
-        """Return whether a rebuild of this plan has failed, and no other attempt was requested since."""
+        """Return whether a rebuild of a plan has failed, and no other attempt was requested since.
+
+        Args:
+            digest: Digest of the plan; None for any plan.
+            requested_at: Present value of the annotation that requests another attempt.
+        """
         last = self.last_status(key)
         is_same = digest is None or last.get("digest") == digest
         return last.get("state") == RebuildState.FAILED and last.get("requestedAt") == requested_at and is_same
 
 
 def _ignore_own_space(refusal: Refusal | None, last: Json) -> Refusal | None:
-    """Return the refusal of a pass, except for missing space that the running rebuild itself occupies."""
+    """Replace a refusal for lack of space if the rebuild in progress occupies that space; return others unchanged."""
     if refusal is None or refusal.reason != Reason.INSUFFICIENT_SPACE:
         return refusal
     if not is_active(last) or last.get("digest") != refusal.digest:

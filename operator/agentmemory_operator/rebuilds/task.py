@@ -16,15 +16,15 @@ from agentmemory_operator.spec.naming import alias_of
 
 @dataclass(slots=True, kw_only=True)
 class RebuildRun:
-    """One rebuild in progress.
+    """One run of a rebuild, from its recorded step on.
 
     Attributes:
         memory: Object at the start of this run.
-        source: Collection behind the alias until the move.
+        source: Collection behind the alias until the move, as observed at the start of this run.
         desired: Required state of the target. Its marker names the embedding of its vectors.
         record: Record as stored in the target's metadata.
         embedder: Embedder for the target; None if vectors are copied.
-        check: Raises if the rebuild must stop. Steps call it before each batch.
+        check: Raises RebuildPaused or RebuildCancelled if the rebuild must stop. Steps call it before each batch.
         report_progress: Reports the progress to users.
         announcement: Announcement of the move by this run; None if there is none.
     """
@@ -42,36 +42,39 @@ class RebuildRun:
 
     @property
     def slug(self) -> str:
-        """Slug of the agent."""
+        """Slug of the agent, from which its alias is derived."""
         return self.memory.slug
 
     @property
     def alias(self) -> str:
-        """Alias of the agent."""
+        """Alias through which clients reach the agent's live collection."""
         return alias_of(self.memory.slug)
 
     @property
     def source_name(self) -> str:
-        """Name of the collection that is replaced."""
+        """Name of the collection that is replaced, from the record."""
         return self.record.source
 
     @property
     def target_name(self) -> str:
-        """Name of the collection that replaces it."""
+        """Name of the collection that replaces the source, from the record."""
         return self.record.target
 
     @property
     def marker(self) -> Marker:
-        """Marker of the target."""
+        """Marker of the target, which `desired` must have."""
         assert self.desired.marker is not None
         return self.desired.marker
 
     async def update_record(self, **changes: Any) -> None:
-        """Change the record, also in the target's metadata. After a crash the next run continues from there."""
+        """Change fields of the record, write it into the target's metadata, and report the progress.
+
+        After a crash the next run continues from the written record.
+        """
         self.record = replace(self.record, **changes)
         await self.server.snapshots.write_metadata(self.target_name, {REBUILD_KEY: record_to_json(self.record)})
         await self.report("")
 
     async def report(self, message: str) -> None:
-        """Report the current action, or the cause of a wait, to users."""
+        """Report the progress to users, with the current action or the cause of a wait; "" for neither."""
         await self.report_progress(self.record, message)

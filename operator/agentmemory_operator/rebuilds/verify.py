@@ -42,16 +42,16 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 @dataclass(slots=True)
 class RebuildComparison:
-    """One comparison in progress.
+    """One comparison of a rebuild's target with its source.
 
     Attributes:
         target: Target as observed at the start.
         embedder: Embedder of the target's vectors; None if they were copied.
         vectors: Tolerances for vectors.
         pair: Compares the source's points (live) with the target's (copy).
-        sampler: Sampler of points.
-        sources: Sampled points of the source, with payload and vectors.
-        alike: Ids of sampled points with the same revision in both.
+        sampler: Draws a sample of the points that are alike in both.
+        sources: Sampled points of the source, with payload and vectors; set by `run_checks`.
+        alike: Ids of sampled points with the same revision in both; set by `run_checks`.
     """
 
     task: RebuildRun
@@ -79,6 +79,7 @@ class RebuildComparison:
         """Run all checks; return the verdict.
 
         Raises:
+            RebuildPaused, RebuildCancelled: If the rebuild must stop.
             TransientError: If a collection cannot be read, or texts cannot be embedded, now.
         """
         since_ms = self.task.clock.now_ms() - max_write_delay_ms(self.task)
@@ -106,8 +107,8 @@ class RebuildComparison:
     async def _count_changed(self, before: Rows | None, since_ms: int) -> int:
         """Return the number of the source's points that were written since `before` was read.
 
-        Points written shortly before that have a recent time too. They are not counted, because their versions are
-        equal.
+        Points written shortly before that read are in both reads with equal versions, and are not counted. If there
+        were too many to read, all points written since `since_ms` are counted.
         """
         now = None if before is None else await self._read_recent(since_ms)
         if before is None or now is None:
@@ -149,7 +150,7 @@ class RebuildComparison:
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
-        """Embed a few texts again and compare: the first ones that would be searched for."""
+        """Embed a few texts again, and compare them with the target's vectors: those of the first probes."""
         if self.embedder is None:
             return []
         checked = choose_probes(targets, self.alike, needs_content=True)[:MAX_CHECKED_TEXTS]
@@ -159,7 +160,7 @@ class RebuildComparison:
 
 @dataclass(frozen=True, slots=True)
 class VerifyStep:
-    """Step Verify.
+    """Step Verify: compares the target with the source, and measures the recall of searches.
 
     Attributes:
         converge: Step that brings a target to the state that its object specifies.
@@ -171,8 +172,9 @@ class VerifyStep:
         """Run the step; return its result for users.
 
         Raises:
-            SpecInvalid: If the target differs from the source.
+            SpecInvalid: If the target differs from the source in two comparisons.
             RebuildAwaitsApproval: If searches find less than the object allows, and that is not approved.
+            RebuildPaused, RebuildCancelled: If the rebuild must stop.
             TransientError: If the step must be repeated.
         """
         recall = task.record.recall

@@ -1,9 +1,9 @@
 """Passes over MemoryRestores.
 
-A restore runs once, to an end that its status reports; after a crash the next pass continues.
+A restore runs once, and its status reports the result; after a crash the next pass continues.
 
-A waiting restore reports the cause. A failed one removes what it created. An applied one can be rolled back until the
-replaced collection is removed.
+A waiting restore reports the cause. After a failure everything that the restore created is removed. A swap can be
+rolled back until the replaced collection is removed, a restore in place as long as its safety snapshot exists.
 """
 
 import logging
@@ -65,7 +65,9 @@ class RestorePasses:
     Attributes:
         request: Requests a pass over another object.
         locks: Locks of the aliases, shared by all modules that move aliases.
-        in_place: Restores into the live collection itself.
+        sources: Finds the snapshot file of a restore.
+        in_place: Runs restores into the live collection itself.
+        erasures: Repeats erasures in restored collections.
         announcer: Announces moves of an alias.
         takeover_requests: Records requests to take over another owner's memories, when a restore is refused for that.
     """
@@ -86,7 +88,8 @@ class RestorePasses:
     removal: RestoreRemoval = field(init=False)
     _book: JobBook = field(init=False)
     _keeping: ReplacedCollectionRemoval = field(init=False)
-    # Restores of which this process has seen the end of every recovery that it started. Others may still be recovering.
+    # Restores whose recoveries were all started by this process and got a response. For any other restore, the server
+    # may still be executing a recovery.
     _supervised: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
@@ -96,7 +99,7 @@ class RestorePasses:
         self._keeping = ReplacedCollectionRemoval(self.servers, self.periods)
 
     async def run(self, key: Key) -> float | None:
-        """Run one pass; return the seconds until the next one, or None.
+        """Run one pass; return the seconds until the next one, or None if no further pass is scheduled.
 
         Raises:
             TransientError: If the pass must be repeated. The status has the reason.
@@ -118,7 +121,7 @@ class RestorePasses:
         return await self._advance(job)
 
     async def _refuse(self, job: Job, exc: SpecInvalid) -> None:
-        """Record that an object is invalid. It has created nothing."""
+        """Record that an object is invalid, or let it be deleted. Such an object has created nothing."""
         if job.metadata.deletion_timestamp:
             await job.remove_finalizer()
             return
@@ -187,7 +190,7 @@ class RestorePasses:
     async def _abandon(self, job: RestoreJob, server: Server, memory: AgentMemory) -> None:
         """Choose a new collection name that no recovery in progress uses.
 
-        A collection that appears under the old one is removed.
+        If a recovery still creates a collection with the old name, that collection is removed.
         """
         abandoned = _abandoned_names(job)
         log.warning("%s: cannot tell whether %s is still being recovered: using another name", job.key, abandoned[-1])
@@ -202,7 +205,7 @@ class RestorePasses:
         return self.table.parse(document)
 
     async def _check_target(self, job: RestoreJob) -> None:
-        """Raise unless the restore is still wanted and its AgentMemory is the one that it started for.
+        """Raise if the restore must stop.
 
         Raises:
             SpecInvalid: If the AgentMemory was deleted or recreated, the restore was deleted, or its deadline has
@@ -260,7 +263,10 @@ class RestorePasses:
                 self.request(key)
 
     async def _check_ended(self, job: RestoreJob) -> float | None:
-        """Process an ended restore, and remove collections that its abandoned recoveries still create."""
+        """Finish an ended restore, and remove collections that its abandoned recoveries have created since.
+
+        Returns the seconds until the next check, or None.
+        """
         self._supervised.discard(job.key)
         connection = job.connection
         if not job.abandoned or connection is None:
@@ -324,10 +330,10 @@ class RestorePasses:
     async def _check_alive(self, job: RestoreJob) -> None:
         """Raise unless the AgentMemory is the one that the restore started for.
 
-        Reads the API server, because a watch may lag.
+        Reads the object from the API server, because the watch may lag.
 
         Raises:
-            SpecInvalid: If it was deleted or recreated.
+            SpecInvalid: If the AgentMemory was deleted or recreated.
         """
         key = job.target_key
         try:
@@ -338,7 +344,7 @@ class RestorePasses:
             raise SpecInvalid(Reason.TARGET_GONE, fault)
 
     async def _release(self, job: RestoreJob) -> None:
-        """Clean up after a restore that is deleted before its end, and remove its finalizer."""
+        """Clean up after a restore that is deleted before it was applied, and remove its finalizer."""
 
         async def clean() -> None:
             if not has_succeeded(job.status):
@@ -351,5 +357,5 @@ class RestorePasses:
 
 
 def _abandoned_names(job: RestoreJob) -> list[str]:
-    """Return the abandoned collection names, including the present one."""
+    """Return the newest abandoned collection names, with the present name added."""
     return [*job.abandoned, str(job.physical)][-MAX_ABANDONED:]

@@ -1,7 +1,7 @@
-"""Restore into the live collection: rehearsed, with the API closed and a safety snapshot, undone after a failure.
+"""Restore a snapshot into the live collection itself, while the API serves no request for the agent.
 
 `restores/rules/in_place_steps.py` lists the steps. Each may be repeated after any failure. Only Recover and later steps
-change the contents of the collection. From then on a failure is undone by restoring the safety snapshot.
+change the contents of the collection. After a failure in Recover or Compare, the safety snapshot is restored.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -61,7 +61,7 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.times import parse_time, render_second
 
-# Checks of the contents. Settings are not compared: the collection keeps its own.
+# Checks of the contents. Settings are not compared, because the live collection keeps its own.
 _CONTENTS = (Check.RESTORE, Check.MISSING, Check.SAMPLE, Check.PROBES)
 
 
@@ -70,8 +70,10 @@ class InPlaceRestore:
     """Runs restores into the live collection itself.
 
     Attributes:
+        scratch: Scratch collections for the rehearsal and the comparison.
         request: Requests a pass over another object.
-        claims: Records that the agent is closed; None if there are no claims.
+        erasures: Repeats erasures in restored collections.
+        claims: Records the minimum epoch of a closed agent. None records the closing only in the collection's metadata.
     """
 
     table: ObjectTable
@@ -91,8 +93,8 @@ class InPlaceRestore:
         """Run the steps until one must wait; another pass continues.
 
         Raises:
-            SpecInvalid, NotOwned, StoreRejected: If it cannot be done. `undo` must follow.
-            TransientError: If it must be continued.
+            SpecInvalid, NotOwned, StoreRejected: If the restore cannot be completed. The caller must call `undo`.
+            TransientError: If a step must be repeated by another call.
         """
         first = current_step(task.job.status, InPlaceStep) or InPlaceStep.REHEARSE
         came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.start_step)
@@ -101,7 +103,7 @@ class InPlaceRestore:
 
     @property
     def _steps(self) -> Mapping[InPlaceStep, Callable[[RestoreRun], Awaitable[str | None]]]:
-        """Function of each step. It returns its result, or None while it waits."""
+        """Function of each step, which returns its result, or None while it waits."""
         return {
             InPlaceStep.REHEARSE: self._rehearse,
             InPlaceStep.CLOSE: self._close,
@@ -137,8 +139,8 @@ class InPlaceRestore:
         if self.claims is not None:
             await self.claims.set_min_epoch(job.slug, epoch)
         await server.snapshots.write_metadata(physical, _closing_metadata(job, epoch) | {MOVING_KEY: None})
-        # Wait for late writes: after Recover they could match revisions of the snapshot. Now the safety snapshot has
-        # them.
+        # Wait for late writes: after Recover they could match revisions of the snapshot. After this wait the safety
+        # snapshot contains them.
         await self.announcing.wait_for_late_writes(server)
         return "the API answers 503"
 
@@ -153,7 +155,7 @@ class InPlaceRestore:
         return f"from {task.source.description}"
 
     async def _new_marker(self, task: RestoreRun) -> Json:
-        """Return the metadata field with the marker of this AgentMemory."""
+        """Return the metadata field that makes this AgentMemory the owner; empty if the snapshot has no marker."""
         marker = (await _observe_live(task)).collection.marker
         return {METADATA_KEY: marker_to_json(with_owner(marker, task.marker))} if marker else {}
 
@@ -176,7 +178,7 @@ class InPlaceRestore:
     async def _converge(self, task: RestoreRun) -> None:
         """Change the collection to what the AgentMemory specifies.
 
-        The server kept its settings, but not every index.
+        A recovery keeps the settings of an existing collection, but not every payload index.
         """
         terms = replace(build_pass_terms(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
         await reconcile(
@@ -191,7 +193,7 @@ class InPlaceRestore:
     async def _erase(self, task: RestoreRun) -> str:
         """Repeat the erasures since the snapshot.
 
-        They are read from the safety snapshot, restored into a scratch collection.
+        They are read from the safety snapshot, which is restored into a scratch collection.
         """
         async with self.scratch.reserve(task.server, task.job.metadata.uid) as name:
             await restore_into(name, self.safety.subject(task.job), task.server)
@@ -225,10 +227,10 @@ class InPlaceRestore:
         await task.succeed(message, came_to)
 
     async def undo(self, job: RestoreJob, server: Server) -> None:
-        """Undo a restore that failed or was deleted: restore the safety snapshot if needed, and open the API.
+        """Undo a restore that failed or was deleted: restore the safety snapshot if needed, and reopen the agent.
 
         Raises:
-            TransientError: If it must be continued.
+            TransientError: If the undoing must be repeated.
             SpecInvalid: If the safety snapshot cannot be restored. The message gives the remedy. The API stays closed,
                 unless the restore's object is being deleted.
         """
@@ -260,7 +262,13 @@ class InPlaceRestore:
         await job.write(with_fields(job.status, {"steps": [*steps, undone]}))
 
     async def roll_back(self, job: RestoreJob) -> bool:
-        """Create a MemoryRestore of the safety snapshot, and record its result; return True once it has ended."""
+        """Roll a restore in place back by another MemoryRestore, from the safety snapshot.
+
+        Creates that object if it does not exist, and records its result once it has ended.
+
+        Returns:
+            True if the other restore has ended.
+        """
         safety = (job.status.get("safetySnapshot") or {}).get("name")
         key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
         document = self.table.get(key)
@@ -288,13 +296,16 @@ class InPlaceRestore:
 
 
 async def restore_file_over(physical: str, subject: ComparedSnapshot, server: Server) -> None:
-    """Have the server replace a collection's contents by one of its own snapshot files."""
+    """Have the server replace a collection's contents by one of its own snapshot files.
+
+    Raises the errors of `SnapshotStore.recover`.
+    """
     location = await server.snapshots.own_location(subject.physical, subject.name)
     await server.snapshots.recover(physical, location, sha256=subject.sha256)
 
 
 def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
-    """Return the epoch with which the collection opens: the recorded one, or the next."""
+    """Return the epoch with which the collection will open: the claim's if it is higher, else a new one."""
     number, until = read_epoch(metadata).number, read_closed_until(metadata) or 0
     if job.min_epoch > number:
         return job.min_epoch
@@ -306,7 +317,11 @@ def _closing_metadata(job: RestoreJob, epoch: int) -> Json:
 
 
 def _closed_metadata(job: RestoreJob, before: Json | None) -> Json:
-    """Return the metadata to write over that of the snapshot: the next epoch, and the mark of a closed collection."""
+    """Return the metadata that replaces the snapshot's: the next epoch, and the mark of a closed collection.
+
+    Args:
+        before: Metadata of the collection before the recovery.
+    """
     epoch = _epoch_after(job, before)
     return _closing_metadata(job, epoch) | epoch_to_json(Epoch(number=epoch, contents=epoch))
 
@@ -328,10 +343,12 @@ def _rollback_document(key: Key, memory: str, safety: str) -> Json:
 
 
 async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable, claims: ClaimRegistry | None) -> None:
-    """Open a collection for the API again, with a new epoch.
+    """Open a closed collection for the API again, with the epoch that was recorded when it was closed.
+
+    If the collection was deleted, only the slug's claim is cleared.
 
     Raises:
-        TransientError: If it must be repeated.
+        TransientError: If the call must be repeated.
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is not None:
@@ -341,15 +358,20 @@ async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable
         if number > epoch.number:
             changes |= epoch_to_json(Epoch(number=number, contents=number))
         await server.snapshots.write_metadata(physical, changes)
-    # Clear the claim last: a process that receives the change late still decides by the epoch.
+    # Clear the claim last: a process that receives this change late still finds an epoch that the claim accepts.
     if claims is not None:
         await claims.set_min_epoch(slug, 0)
 
 
 async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> bool:
-    """Return whether a collection is closed by a restore that will not open it.
+    """Return whether a restore that has closed a collection will not open it again.
 
-    Such a restore was deleted, or its status has no `closedSince`. Reads the API server, because a watch may lag.
+    Such a restore was deleted, or its status has no `closedSince`. Its object is read from the API server, because the
+    watch may lag.
+
+    Args:
+        metadata: Metadata of the collection; False is returned if the collection is not closed.
+        memory: Key of the AgentMemory, in whose namespace the restore is.
     """
     if read_closed_until(metadata) is None:
         return False

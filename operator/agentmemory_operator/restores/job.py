@@ -27,7 +27,7 @@ DEFAULT_KEEP_HOURS = 24
 
 @dataclass(slots=True)
 class RestoreJob(Job):
-    """A MemoryRestore in a pass."""
+    """Job of a MemoryRestore, with access to the fields of its spec and status."""
 
     restore: MemoryRestore
 
@@ -36,24 +36,27 @@ class RestoreJob(Job):
         """Parse a job's object as a restore.
 
         Raises:
-            SpecInvalid: If it is not valid.
+            SpecInvalid: If the object is not valid.
         """
         return cls(job.key, job.metadata, job.document, job.status, job.book, parse_restore(job.document))
 
     @property
     def is_in_place(self) -> bool:
-        """True if it restores into the live collection itself."""
+        """True if the snapshot is restored into the live collection itself, False for a swap."""
         return self.restore.spec.mode == "InPlace"
 
     @property
     def physical(self) -> str | None:
-        """Collection to restore into; None before it was chosen."""
+        """Collection to restore into; None before the restore has started."""
         name: str | None = self.status.get("physical")
         return name
 
     @property
     def previous(self) -> str | None:
-        """Replaced collection; None if there was none or it was removed."""
+        """Collection that the swap replaces or has replaced; None if there is none or it was removed.
+
+        After a rollback this is the restored collection.
+        """
         recorded = self.status.get("previousCollection") or {}
         return None if "removedTime" in recorded else recorded.get("physical")
 
@@ -63,7 +66,10 @@ class RestoreJob(Job):
         return list(self.status.get("abandoned") or ())
 
     def alias_for(self, physical: str) -> str:
-        """Return the alias that pointed to a collection. An adopted collection does not contain it in its name."""
+        """Return the alias that pointed to a collection.
+
+        It is read from the collection's name, except for an adopted collection, which may have any name.
+        """
         document = self.book.table.get(self.target_key)
         return alias_in_name(physical) or alias_of(slug_of(document) if document else self.target_key.name)
 
@@ -74,17 +80,14 @@ class RestoreJob(Job):
 
     @property
     def connection(self) -> Key | None:
-        """Connection that the restore started on, which remains known if the AgentMemory is deleted.
-
-        None before the start.
-        """
+        """Connection on which the restore started, also known if the AgentMemory is deleted; None before the start."""
         recorded = self.status.get("connection") or {}
         namespace, name = recorded.get("namespace"), recorded.get("name")
         return Key(QDRANT_CONNECTION, namespace, name) if namespace and name else None
 
     @property
     def identity(self) -> RestoreIdentity:
-        """Identity of the restore, the same however often its object is created."""
+        """Identity of the restore, which stays the same if its object is deleted and created again."""
         digest = digest_of(self.document["spec"])
         return RestoreIdentity(namespace=self.key.namespace, name=self.key.name, digest=digest)
 
@@ -95,12 +98,12 @@ class RestoreJob(Job):
 
     @property
     def stamp(self) -> StatusStamp:
-        """Current time and generation, for a status."""
+        """Current time and the object's generation, for a new status."""
         return StatusStamp(self.metadata.generation, self.now)
 
     @property
     def keep_until(self) -> str:
-        """Removal time of a collection that is replaced now."""
+        """Time at which a collection that is replaced now may be removed, RFC 3339: after 24 hours by default."""
         hours = self.restore.spec.keep_previous_hours
         keep_s = (DEFAULT_KEEP_HOURS if hours is None else hours) * 3600
         return render_second(self.now_ms / 1000 + keep_s)
@@ -109,7 +112,7 @@ class RestoreJob(Job):
     def slug(self) -> str:
         """Slug of the target agent.
 
-        If its object is deleted: from the collection's name, else the name of the target.
+        If the AgentMemory is deleted, the slug is read from the collection's name, else it is the AgentMemory's name.
         """
         document = self.book.table.get(self.target_key)
         slug_in_name = find_slug(self.physical) if self.physical else None
@@ -117,7 +120,7 @@ class RestoreJob(Job):
 
     @property
     def min_epoch(self) -> int:
-        """Lowest epoch in which the agent is served: see `SlugClaim`."""
+        """Lowest epoch number of a collection with which the API serves the agent; 0 accepts any. See `SlugClaim`."""
         return self.book.table.claims.min_epoch_of(self.slug)
 
 
@@ -126,8 +129,10 @@ class RestoreRun:
     """One restore in progress, as passed to each of its steps.
 
     Attributes:
+        memory: AgentMemory to restore into.
+        source: Snapshot to restore.
         desired: Collection that the AgentMemory specifies.
-        takeover: Terms under which it may use another owner's memories.
+        takeover: Terms under which the restore may use another owner's memories.
         check_target: Raises SpecInvalid if the restore must stop.
     """
 
@@ -142,7 +147,7 @@ class RestoreRun:
 
     @property
     def alias(self) -> str:
-        """Alias of the agent."""
+        """Alias through which clients reach the agent's live collection."""
         return alias_of(self.memory.slug)
 
     @property
@@ -152,19 +157,22 @@ class RestoreRun:
 
     @property
     def marker(self) -> Marker:
-        """Marker of the AgentMemory."""
+        """Ownership marker of the AgentMemory for the restored collection."""
         assert self.desired.marker is not None
         return self.desired.marker
 
     async def read_live(self) -> Observation | None:
-        """Read the collection behind the alias."""
+        """Read the collection behind the alias; None if there is none."""
         return await find_live(self.server, self.alias, self.job.previous)
 
     async def start_step(self, step: AnyStep, came_to: str) -> None:
-        """Record the start of a step. Before every step except the last, check that the restore is still wanted.
+        """Record the start of a step. Before every step except the last, call `check_target`.
 
         Args:
             came_to: Result of the step before.
+
+        Raises:
+            SpecInvalid: If the restore must stop; the step is not recorded.
         """
         if step is not list(type(step))[-1]:
             await self.check_target()
@@ -182,18 +190,18 @@ class RestoreRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePeriods:
-    """Durations in seconds.
+    """Timeouts and pauses of restore passes, in seconds.
 
     Attributes:
         wait_poll_s: Pause between checks of a waiting restore.
-        settle_s: Time in which the watch usually delivers a write.
+        settle_s: Pause after a pass, in which the watch usually delivers its writes.
         patience_s: Maximum age of a restore that is retried after transient errors.
         deadline_s: Age at which an unfinished restore fails.
         release_s: Maximum time that an unavailable server delays a deletion.
-        source_s: Time to wait for a MemorySnapshot that does not exist.
+        source_s: Time to wait for a MemorySnapshot that does not exist, from the creation of the restore.
         watch_s: Time in which the watch has certainly delivered every write.
         kept_check_period_s: Pause between checks of a replaced collection.
-        late_s: Time in which a recovery without a response may still create its collection.
+        late_s: Time after the end in which a recovery without a response may still create its collection.
     """
 
     wait_poll_s: float = 5.0
@@ -208,5 +216,5 @@ class RestorePeriods:
 
 
 def alias_in_name(physical: str) -> str:
-    """Return the alias that a numbered collection was created for."""
+    """Return the alias that a numbered collection was created for; "" if its name has no number."""
     return physical.rpartition("__")[0]

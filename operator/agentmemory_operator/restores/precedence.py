@@ -10,7 +10,11 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 
 def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
-    """Return the condition reason and message that block a restore, or None if it can proceed."""
+    """Return the condition reason and message that block a restore, or None if it can proceed.
+
+    A restore waits until its AgentMemory exists, is not suspended and owns its slug, and until no other restore
+    precedes it. Before the start it also waits for a rebuild that is moving the alias.
+    """
     key = job.target_key
     document = table.get(key)
     if document is None or document["metadata"].get("deletionTimestamp"):
@@ -40,13 +44,13 @@ def moving_rebuild_message(target: Key, table: ObjectTable) -> str | None:
 
 
 def find_started_restore(target: Key, table: ObjectTable) -> Key | None:
-    """Return a started restore into an AgentMemory, or None."""
+    """Return an unfinished restore into an AgentMemory that has started, or is being rolled back; None if none has."""
     started = (key for key in _unended(target, table) if _has_begun(table.get(key) or {}))
     return next(started, None)
 
 
 def find_target_fault(job: RestoreJob, document: Json | None) -> str | None:
-    """Return the reason why a started restore must stop, or None if its AgentMemory still exists.
+    """Return the reason why a started restore must stop, or None if the AgentMemory that it started for still exists.
 
     Args:
         document: The AgentMemory; None if it was deleted.

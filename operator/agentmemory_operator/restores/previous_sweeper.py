@@ -1,4 +1,4 @@
-"""Maintain the collections that restores and rebuilds replaced: erase forgotten users there, and remove due ones."""
+"""Maintain the collections that restores and rebuilds replaced: repeat erasures in them, and remove them when due."""
 
 import asyncio
 import logging
@@ -32,7 +32,10 @@ class ReplacedCollectionRemoval:
     periods: RestorePeriods
 
     async def check(self, job: RestoreJob) -> float | None:
-        """Remove the replaced collection if it is due; return the seconds until the next check, or None.
+        """Remove the replaced collection if it is due.
+
+        Returns:
+            Seconds until the next check; None if none is needed.
 
         Raises:
             TransientError: If the check must be repeated.
@@ -42,14 +45,14 @@ class ReplacedCollectionRemoval:
         except TransientError:
             raise
         except AgentMemoryError as exc:
-            # The connection was deleted or is invalid. Never remove a collection on a guess.
+            # The connection was deleted or is invalid, so nothing is known about the collection: do not remove it.
             log.warning("checking the collection that %s replaced is postponed: %s", job.key, exc)
             return self.periods.kept_check_period_s
 
     def delay_until_delivered_s(self, job: RestoreJob) -> float | None:
-        """Return the seconds until the next check, or None.
+        """Return the seconds until the next check if the restore ended in the last `watch_s`, else None.
 
-        The watch may not have delivered a finalizer that a pass has just written.
+        Within that time, the watch may not have delivered the finalizer that a pass has written.
         """
         return self.periods.wait_poll_s if job.seconds_since(job.status.get("endTime")) < self.periods.watch_s else None
 
@@ -76,7 +79,14 @@ class ReplacedCollectionRemoval:
 
 @dataclass(slots=True)
 class PreviousSweeper:
-    """Maintains all collections that are marked as replaced. Only the leading operator runs it."""
+    """Removes due collections that are marked as replaced, and repeats erasures in the others.
+
+    Only the leading operator runs it.
+
+    Attributes:
+        cluster_id: Returns the ID of the cluster.
+        period_s: Seconds between two sweeps.
+    """
 
     table: ObjectTable
     servers: Servers
@@ -86,7 +96,7 @@ class PreviousSweeper:
     period_s: float = SWEEP_S
 
     async def run(self) -> None:
-        """Sweep every server periodically, until cancelled."""
+        """Sweep every server periodically until cancelled, for the first time after `period_s`."""
         await asyncio.sleep(self.period_s)
         sweep = partial(self.servers.sweep, work=self.sweep, what="collections that were replaced")
         await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
@@ -94,8 +104,8 @@ class PreviousSweeper:
     async def sweep(self, server: Server) -> list[str]:
         """Remove this cluster's replaced collections that are due; return their names.
 
-        A collection with an incomplete owner in its marker is kept. In collections that are not due, memories erased
-        since are erased too.
+        A collection with an incomplete owner in its marker is kept. In collections that are kept for a rollback, the
+        memories are erased that were erased in the live collection since the replacement.
         """
         cluster_id, removed = await self.cluster_id(), []
         for name in await server.snapshots.collections():

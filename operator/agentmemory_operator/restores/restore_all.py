@@ -34,8 +34,8 @@ class LostAgent:
     """An agent that lost its collection.
 
     Attributes:
-        since: Time at which the loss was first observed.
-        snapshots: Verified snapshots that the server can restore, newest first.
+        since: Time at which the loss was first observed, RFC 3339.
+        snapshots: Verified snapshots that the server can restore, or may if a version is unknown; newest first.
     """
 
     namespace: str
@@ -44,7 +44,7 @@ class LostAgent:
     snapshots: tuple[SnapshotFacts, ...]
 
     def build_restore(self, snapshot: str) -> Json:
-        """Build the MemoryRestore of a snapshot into the agent."""
+        """Build the MemoryRestore of a MemorySnapshot, given by its name, into the agent."""
         stamp = "".join(letter for letter in self.since.lower() if letter.isalnum())
         choice = hashlib.sha256(snapshot.encode()).hexdigest()[:6]
         name = f"{self.name[:_MAX_NAME_CHARS]}-{stamp}-{choice}"
@@ -61,6 +61,7 @@ class RestoredAgent:
     """Result for one agent.
 
     Attributes:
+        agent: NAMESPACE/NAME of the AgentMemory.
         message: Result for users, with the remedy if the agent was not restored.
     """
 
@@ -71,11 +72,11 @@ class RestoredAgent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreAll:
-    """Restores the agents whose collections a connection's server lost.
+    """Restores the agents that lost their collections with the server of a connection.
 
     Attributes:
         concurrency: Maximum number of restores in progress.
-        poll_s: Pause between reads of a restore in progress.
+        poll_s: Pause between reads of a restore in progress, in seconds.
         report: Called with the result of each agent, in order of completion.
     """
 
@@ -86,7 +87,7 @@ class RestoreAll:
     poll_s: float = 0.5
 
     async def find(self) -> list[LostAgent]:
-        """Return the agents of the connection that lost their collections, sorted by name.
+        """Return the agents of the connection that lost their collections, sorted by namespace and name.
 
         Raises:
             NotFound: If the connection does not exist.
@@ -111,7 +112,10 @@ class RestoreAll:
         return LostAgent(namespace=namespace, name=name, since=since, snapshots=tuple(newest_first))
 
     async def run(self, lost: Sequence[LostAgent]) -> list[RestoredAgent]:
-        """Restore agents, at most `concurrency` concurrently. A failure does not stop the others."""
+        """Restore agents, at most `concurrency` concurrently; return the results in the order of `lost`.
+
+        A restore that fails does not stop the others.
+        """
         slots = asyncio.Semaphore(self.concurrency)
 
         async def restore_in_slot(agent: LostAgent) -> RestoredAgent:
@@ -123,7 +127,7 @@ class RestoreAll:
         return list(await asyncio.gather(*(restore_in_slot(agent) for agent in lost)))
 
     async def _restore(self, lost: LostAgent) -> RestoredAgent:
-        """Restore one agent from its newest snapshot that can be recovered."""
+        """Restore one agent from its newest snapshot; if that restore fails, try the next older one."""
         agent = f"{lost.namespace}/{lost.name}"
         message = "this server cannot restore any of its verified snapshots: restore it manually, or start empty"
         for snapshot in lost.snapshots:

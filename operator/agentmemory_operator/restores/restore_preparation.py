@@ -29,7 +29,7 @@ _NAME_FIELDS = ("steps", "points", "previousCollection")
 
 @dataclass(frozen=True, slots=True)
 class RestoreStarter:
-    """Starts restores.
+    """Starts restores: checks them, and writes the chosen collection names into their status.
 
     Attributes:
         locks: Locks of the aliases, shared by all modules that move aliases.
@@ -49,7 +49,8 @@ class RestoreStarter:
         Raises:
             SourceWaiting: If the snapshot is not available yet.
             SpecInvalid: If the restore cannot be done.
-            TransientError: If it must be repeated.
+            ServerFull, NamespaceFull: If a new agent may not get a collection.
+            TransientError: If the call must be repeated.
         """
         metadata = await server.snapshots.metadata(live.physical) if live else None
         if record := find_record(parse_records(metadata), job.identity):
@@ -77,10 +78,10 @@ class RestoreStarter:
     ) -> None:
         """Choose the collection names and write them to the status.
 
-        While they are there, no pass creates another collection.
+        As long as the status contains them, no pass over the AgentMemory creates another collection.
 
         Args:
-            kept: Further status fields.
+            kept: Further status fields to write.
         """
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await find_live(server, alias, memory.reported_physical)

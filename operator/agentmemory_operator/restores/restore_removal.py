@@ -30,7 +30,12 @@ class RestoreRemoval:
     in_place: InPlaceRestore
 
     async def clean(self, job: RestoreJob) -> None:
-        """Undo a restore in place, or remove the collection that a swap created but did not make live."""
+        """Undo a restore in place, or remove the collection that a swap created but did not make live.
+
+        Raises:
+            SpecInvalid: If the safety snapshot of a restore in place cannot be restored.
+            TransientError: If the call must be repeated.
+        """
         physical, connection = job.physical, job.connection
         if physical is None or connection is None:
             return

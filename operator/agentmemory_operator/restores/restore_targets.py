@@ -36,13 +36,13 @@ log = logging.getLogger(__name__)
 async def read_own_live(
     server: Server, memory: AgentMemory, desired: Collection, *, takeover: TakeoverTerms
 ) -> Observation | None:
-    """Return the collection behind the alias of a restore's target, or None.
+    """Return the collection behind the alias of the AgentMemory to restore into, or None if there is none.
 
     Args:
-        takeover: Terms under which the target may take over another owner's collection.
+        takeover: Terms under which the AgentMemory may take over another owner's collection.
 
     Raises:
-        NotOwned: If it belongs to another object.
+        NotOwned: If the collection belongs to another object.
     """
     alias, expected = alias_of(memory.slug), memory.reported_physical
     live = await find_live(server, alias, expected)
@@ -55,17 +55,18 @@ async def read_own_live(
 
 
 async def may_use_target(job: RestoreJob, server: Server, ours: Marker, *, takeover: TakeoverTerms) -> bool:
-    """Return whether a restore may use the collection of its chosen name, or the name if there is none.
+    """Return whether a restore may use the collection name in its status. If not, a swap must choose another name.
 
-    A recovered copy has the marker of its original owner until it is claimed. A copy of a killed operator is recognised
-    by a marker that this restore accepts as source. Any other collection is not changed; a swap then chooses another
-    name.
+    The name may be free, or belong to a copy that a killed operator recovered. Until step Claim such a copy has the
+    marker of its original owner, so any marker is accepted that this restore accepts in its source.
 
     Args:
+        ours: Marker of the AgentMemory to restore into.
         takeover: Terms under which the restore may use another owner's snapshot.
 
     Raises:
-        NotOwned: If it belongs to another owner and the restore is in place, or the name is not one of the agent's.
+        NotOwned: If the collection belongs to another owner, and the restore is in place or the name is not one that a
+            swap could have chosen.
     """
     physical = str(job.physical)
     if await server.may_use(physical):

@@ -27,10 +27,11 @@ from agentmemory_operator.spec.times import parse_time
 
 @dataclass(slots=True)
 class Rollback:
-    """Rolls restores back.
+    """Rolls restores by swap back.
 
     Attributes:
         locks: Locks of the aliases, shared by all modules that move aliases.
+        erasures: Repeats erasures in the collection that becomes live again.
     """
 
     locks: AliasLocks
@@ -41,6 +42,9 @@ class Rollback:
         self, job: RestoreJob, server: Server, memory: AgentMemory, check_target: Callable[[], Awaitable[None]]
     ) -> None:
         """Roll a restore back. After a crash, another call continues.
+
+        Args:
+            check_target: Raises SpecInvalid if the AgentMemory was deleted or recreated.
 
         Raises:
             SpecInvalid, NotOwned: If it cannot be rolled back. The alias was not moved; the message has the reason.
@@ -58,7 +62,7 @@ class Rollback:
         await self._reapply(server, restored, previous, memory)
         await resolve_pending_chains(server, previous, memory, job.book.clock)
         records = mark_rolled_back(parse_records(await server.snapshots.metadata(restored)), job.identity)
-        # Remove the marks that it got when it was replaced.
+        # Remove the marks that the previous collection got when it was replaced.
         changes = records_to_json(records) | dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
         await server.snapshots.write_metadata(previous, changes)
 
@@ -82,8 +86,8 @@ class Rollback:
         """Raise unless a collection belonged to this agent. Its name comes from the status, which tenants can write.
 
         Raises:
-            NotOwned: If it belongs to another namespace.
-            SpecInvalid: If it belongs to another agent.
+            NotOwned: If the collection belongs to another namespace.
+            SpecInvalid: If it belongs to another agent of the namespace.
         """
         observed = await server.collections.observe(previous, previous, is_linked=True)
         marker, metadata = observed.collection.marker if observed else None, memory.metadata

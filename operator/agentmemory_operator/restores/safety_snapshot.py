@@ -31,7 +31,7 @@ class SafetyLimits:
 
 @dataclass(frozen=True, slots=True)
 class SafetySnapshots:
-    """Creates safety snapshots while the agent is closed. One without later writes contains everything."""
+    """Creates safety snapshots while the agent is closed, until no write has followed the start of the last one."""
 
     table: ObjectTable
     cluster: Cluster
@@ -41,7 +41,8 @@ class SafetySnapshots:
         """Advance the safety snapshot; return its result, or None while it waits.
 
         Raises:
-            SpecInvalid: If no usable one can be created. Nothing has changed.
+            SpecInvalid: If the snapshot is not verified, or direct writes to Qdrant continue. The contents of the
+                collection have not changed.
         """
         job = task.job
         attempt = (job.status.get("safetySnapshot") or {}).get("attempt", 1)
@@ -85,7 +86,7 @@ class SafetySnapshots:
         return f"{name} holds {count} memories, including {since} changes since the snapshot"
 
     def subject(self, job: RestoreJob) -> ComparedSnapshot:
-        """Return the safety snapshot of a restore, in the form that can be restored.
+        """Return the safety snapshot of a restore, as `restore_into` and `restore_file_over` accept it.
 
         Raises:
             SpecInvalid: If its file no longer exists.

@@ -36,7 +36,7 @@ from agentmemory_operator.spec.times import parse_time
 QDRANT = "Qdrant"
 
 RecoverInto = Callable[[Server, str], Awaitable[None]]
-"""Recovers the snapshot into a collection of that name on a server. It may be repeated."""
+"""Recovers a snapshot into the collection of a given name on a server. The call can be repeated."""
 
 
 class SourceWaiting(TransientError):
@@ -53,10 +53,11 @@ class SourceWaiting(TransientError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotSource:
-    """The source of a restore.
+    """Snapshot that a restore recovers, and the facts about it that are known before the recovery.
 
     Attributes:
         description: Description for users.
+        recover: Recovers the snapshot.
         version: Qdrant version that created the snapshot; None if unknown.
         dimensions: Size of the snapshot's vectors; None if unknown.
         started_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
@@ -84,8 +85,8 @@ class RestoreSources:
     """Finds the sources of restores.
 
     Attributes:
-        copies: Snapshots in object storage.
-        files: Files on web servers.
+        copies: Reads snapshots in object storage.
+        files: Reads files of web servers.
     """
 
     table: ObjectTable
@@ -98,7 +99,7 @@ class RestoreSources:
 
         Raises:
             SourceWaiting: If the MemorySnapshot does not exist or is not complete.
-            SpecInvalid: If it failed or may not be used.
+            SpecInvalid: If it failed, or failed verification; or if the URL is not allowed.
         """
         namespace = memory.metadata.namespace
         if source.snapshot_ref:
@@ -151,7 +152,7 @@ class RestoreSources:
         return agent if agent and self.table.find_namespace(agent) == namespace else None
 
     def _from_anywhere(self, snapshot: MemorySnapshot, memory: AgentMemory) -> RecoverInto:
-        """Return a call that recovers a snapshot from its first location that still has the bytes."""
+        """Return a call that recovers a snapshot from the first of its locations for which this succeeds."""
         places = [self._from_place(recover_from, snapshot, memory) for recover_from in locations_of(snapshot.status)]
 
         async def recover(server: Server, physical: str) -> None:

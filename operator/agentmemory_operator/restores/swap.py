@@ -60,6 +60,7 @@ class SwapRestore:
 
     Attributes:
         locks: Locks of the aliases, shared by all modules that move aliases.
+        erasures: Repeats erasures in the restored collection.
     """
 
     locks: AliasLocks
@@ -70,8 +71,9 @@ class SwapRestore:
         """Run a swap from its current step to its end.
 
         Raises:
-            SpecInvalid, NotOwned, StoreRejected: If it cannot be done. The collection that it created must be removed.
-            TransientError: If it must be continued.
+            SpecInvalid, NotOwned, StoreRejected: If the swap cannot be completed. The caller must remove the collection
+                that it created.
+            TransientError: If a step must be repeated by another call.
         """
         live = await task.read_live()
         is_switched = live is not None and live.physical == task.physical

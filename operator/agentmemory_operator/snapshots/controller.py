@@ -1,8 +1,8 @@
 """Passes over MemorySnapshots: each is created once, in steps. Each step is recorded in the status before it starts.
 
 `snapshots/rules/steps.py` lists the steps. After a crash at any point the next operator resumes at the recorded step.
-If the response to a create was lost, the file is found by its time among those of the server. After a failure or a
-deletion all partial data is removed.
+If the response to a create was lost, the file is found by its creation time among the server's files. Partial data is
+removed after a failure, and when the object of an unfinished snapshot is deleted.
 """
 
 import logging
@@ -66,10 +66,10 @@ from agentmemory_operator.spec.kinds.parse import parse_snapshot
 log = logging.getLogger(__name__)
 
 SUCCEEDED, FAILED = "succeeded", "failed"
-# Histogram buckets, for small collections and for those of hundreds of gigabytes.
+# Histogram buckets in seconds: from small collections to hundreds of gigabytes.
 SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
-# Reasons that may disappear soon, because the user is still applying objects.
+# Reasons of errors that may disappear soon, because the user is still applying objects.
 _AWAITED = (
     Reason.AGENT_MEMORY_NOT_FOUND,
     Reason.NO_COLLECTION,
@@ -81,7 +81,7 @@ _AWAITED = (
 
 
 class SnapshotMeter:
-    """Counts snapshots by result."""
+    """Metrics of snapshots: number and duration by result, and bytes."""
 
     def __init__(self) -> None:
         self._runs = Counter("agentmemory_snapshots_total", "Snapshots by result.", ("outcome",), registry=None)
@@ -96,32 +96,32 @@ class SnapshotMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Metrics of snapshots."""
+        """Collectors to register with Prometheus."""
         return [self._runs, self._bytes, self._durations]
 
     def succeeded(self, seconds: float, size: int) -> None:
-        """Count a snapshot that was created; `size` is in bytes."""
+        """Record a snapshot that was created in `seconds` with `size` bytes."""
         self._runs.labels(SUCCEEDED).inc()
         self._bytes.inc(size)
         self._durations.labels(SUCCEEDED).observe(seconds)
 
     def failed(self, seconds: float) -> None:
-        """Count a snapshot that failed."""
+        """Record a snapshot that failed after `seconds`."""
         self._runs.labels(FAILED).inc()
         self._durations.labels(FAILED).observe(seconds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotPeriods:
-    """Durations in seconds.
+    """Timeouts and pauses of snapshot passes, in seconds.
 
     Attributes:
         deadline_s: Maximum duration of a snapshot, including its verification.
         wait_s: Time to wait for objects that the user may still apply: the AgentMemory, a Secret.
         wait_poll_s: Pause between checks for such objects.
-        settle_s: Delay of the pass after a snapshot's end, in which the watch delivers the written status.
+        settle_s: Pause before the next pass after a snapshot's end, so the watch can deliver the written status.
         check_period_s: Pause between passes over a completed snapshot.
-        recheck_s: Minimum time between two checks that do not find the file, before it counts as deleted.
+        recheck_s: Minimum time between two checks without the file, after which the file counts as deleted.
         release_s: Maximum time that an unavailable server delays a deletion or the cleanup of a failed snapshot.
     """
 
@@ -141,7 +141,7 @@ class SnapshotPasses:
     Attributes:
         request: Requests a pass over another object.
         prover: Verifies snapshots.
-        copies: Copies of snapshots in object storage.
+        copies: Reads and writes copies of snapshots in object storage.
         scratch: Scratch collections in which imports are examined.
         takeover_requests: Records requests to take over another owner's memories, when a snapshot is refused for that.
     """
@@ -187,7 +187,7 @@ class SnapshotPasses:
         return await self._advance(job)
 
     async def _advance(self, job: Job) -> float:
-        """Continue an unfinished snapshot. The deletion of its object waits for the current step."""
+        """Continue an unfinished snapshot; return the seconds until the next pass."""
         try:
             if current_step(job.status) is SnapshotStep.CLEAN:
                 await self._clean(job)
@@ -223,9 +223,9 @@ class SnapshotPasses:
         await self._report(job, "Normal", "SnapshotMade", message)
 
     async def _handle_error(self, job: Job, exc: AgentMemoryError) -> float:
-        """Record an error in the status; return the seconds until the next pass.
+        """Retry a snapshot, let it wait, or fail it, depending on the error; return the seconds until the next pass.
 
-        The snapshot is retried, waits, or fails permanently.
+        The status records the error.
 
         Raises:
             TransientError: `exc`, if the step must be repeated.
@@ -254,7 +254,8 @@ class SnapshotPasses:
     async def _clean(self, job: Job) -> None:
         """Remove the partial data of a failed snapshot and end it.
 
-        A transient error is retried for `deadline_s` and `release_s`. If data remains, the message contains the error.
+        Transient errors are retried until the snapshot is older than `deadline_s` + `release_s`. If data remains then,
+        the message contains the error.
         """
         reason, message = read_failure(job.status)
         status = job.status
@@ -346,7 +347,7 @@ class SnapshotPasses:
         await self._report(job, kind, "SnapshotVerified", f"{proof.reason}: {proof.message}")
 
     async def _record_loss(self, job: Job) -> None:
-        """Remove the location of a file that no longer exists from the status."""
+        """Record that the file no longer exists in Qdrant. Without a copy in S3, the bytes are lost."""
         if location_of(job.status, S3):
             await job.write(without_location(job.status, QDRANT))
             return
@@ -358,7 +359,7 @@ class SnapshotPasses:
         """Remove the bytes if the policy requires it or the snapshot is unfinished; then remove the finalizer.
 
         Raises:
-            TransientError: If they cannot be removed yet. The deletion then waits at most `release_s`.
+            TransientError: If the bytes cannot be removed yet. The deletion then waits at most `release_s`.
         """
 
         async def remove() -> None:
@@ -372,7 +373,7 @@ class SnapshotPasses:
 
 
 def is_removing_bytes(job: Job) -> bool:
-    """Return whether the deletion of the object removes the bytes: by its policy, or confirmed by an annotation."""
+    """Return whether deleting the object removes the bytes: its policy is Delete, or an annotation confirms it."""
     is_confirmed = job.metadata.annotations.get(CONFIRM_DELETE) == job.metadata.name
     # The document may come from a manifest file, which is not validated.
     spec = job.document.get("spec")
@@ -380,7 +381,7 @@ def is_removing_bytes(job: Job) -> bool:
 
 
 def may_be_fixed_soon(exc: AgentMemoryError) -> bool:
-    """Return whether the user may fix an error soon: apply a missing object, correct a key, or create a bucket."""
+    """Return whether the user may fix an error soon, by applying a missing object, a valid key, or a bucket."""
     match exc:
         case SpecInvalid():
             return exc.reason in _AWAITED

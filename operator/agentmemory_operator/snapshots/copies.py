@@ -36,7 +36,9 @@ class ServerFile:
     """Snapshot file on a Qdrant server.
 
     Attributes:
-        size: Bytes.
+        physical: Name of the collection in Qdrant.
+        name: File name.
+        size: Size in bytes.
         sha256: Hex digest listed by the server; None if the server lists none.
     """
 
@@ -47,7 +49,7 @@ class ServerFile:
     sha256: str | None
 
     async def sha256_of_bytes(self) -> str:
-        """Return the SHA-256 listed by the server, else download the file to compute it."""
+        """Return the hex SHA-256: the one listed by the server, else computed from a download of the file."""
         if self.sha256:
             return self.sha256
         async with self.store.download(self.physical, self.name) as content:
@@ -57,7 +59,7 @@ class ServerFile:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """Copies of snapshots in object storage."""
+    """Writes, reads and deletes copies of snapshots in object storage."""
 
     storages: Storages
 
@@ -76,16 +78,17 @@ class Copies:
         Args:
             location: Location of the copy, from the status.
             storage: Storage of the agent. Only its encryption and prefix are used here.
+            slug: Slug of the agent, which is part of the key.
             namespace: Namespace of the MemorySnapshot, and of the Secret.
 
         Raises:
             ChecksumMismatch: If the server's bytes differ from its checksum, or two uploads stored other bytes.
-            StorageRejected, SecretMissing: If a user must fix the storage or the Secret.
+            StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """
         sha256 = await file.sha256_of_bytes()
         async with self.storages.open_location(location, namespace, encryption=storage.encryption) as (objects, key):
-            # Abort uploads that killed processes have left for this agent.
+            # Killed processes may have left unfinished uploads for this agent.
             folder, owner = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
             await objects.abort_uploads(
                 folder, older_than_ms=ABANDONED_MS, matches=lambda key: parse_owner(key) == owner
@@ -96,7 +99,7 @@ class Copies:
                     await _read_back(objects, key, size=file.size, sha256=sha256)
                     break
                 except ChecksumMismatch:
-                    # Delete it, so that it is never used as a copy.
+                    # The object must never be used as a copy.
                     await objects.delete(key)
                     if attempt == MAX_SEND_ATTEMPTS:
                         raise
@@ -111,14 +114,15 @@ class Copies:
         namespace: str,
         progress: Progress = report_nothing,
     ) -> None:
-        """Have a server restore a collection from an object.
+        """Have a server restore the collection `physical` from an object in storage.
 
         The bytes are streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
             ChecksumMismatch: If its bytes differ from its SHA-256. No collection was created from them.
-            StoreRejected: If the server rejects the bytes.
+            StoreRejected: If the server or the storage rejects the call.
+            TransientError: If the storage or the server is unavailable.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, known):
             await store.upload(physical, aiter(content), sha256=known.sha256)
@@ -127,7 +131,10 @@ class Copies:
     async def open(
         self, place: S3Object, *, namespace: str, progress: Progress = report_nothing
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
-        """Open an object's bytes, checked against the SHA-256 of `place`, else of the object's metadata.
+        """Open an object; yield its bytes and its metadata.
+
+        Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `place`, or of the
+        object's metadata if `place` has none.
 
         Raises:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
@@ -140,7 +147,7 @@ class Copies:
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes at a location of a status. Raises: As `open`."""
+        """Open the bytes of a copy at a location from a status; otherwise as `open`."""
         async with self.open(parse_location(location), namespace=namespace) as (content, _):
             yield aiter(content)
 
@@ -168,7 +175,7 @@ class Copies:
 
 
 def object_of_copy(location: Mapping[str, Any], sha256: str | None) -> S3Object:
-    """Return the location of a copy from a status, with the recorded SHA-256."""
+    """Parse a copy's location from a status, and add the recorded SHA-256; None adds none."""
     return parse_location(location, sha256=sha256)
 
 
@@ -177,7 +184,7 @@ async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha
     stored = await objects.head(key)
     if stored is not None and (stored.size, stored.sha256) == (file.size, sha256):
         return
-    # Only one pass at a time uploads to a key, so another upload to it is of a killed process.
+    # Only one pass at a time uploads to a key, so a killed process left any other upload to it.
     await _abort_uploads(objects, key)
     async with file.store.download(file.physical, file.name) as content:
         metadata = {"sha256": sha256, "size": str(file.size)}

@@ -32,22 +32,24 @@ from agentmemory_operator.snapshots.rules.copy_verdict import (
 from agentmemory_operator.spec.times import parse_time
 
 SETTLED_MS = 600_000
-"""Time after the move of a rebuild in which late writes are still corrected: a few requests and their embedding."""
+"""Milliseconds after a rebuild moved the alias in which it may still correct late writes: a few requests' duration."""
 
 OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedSnapshot:
-    """A snapshot to be verified.
+    """A snapshot to be restored or verified.
 
     Attributes:
         uid: UID of its object.
         physical, name: Collection and file name in Qdrant.
-        sha256: SHA-256 from its creation.
-        live: Collection to compare with, which must still have the snapshot's contents. None if it no longer exists.
+        size: Recorded size in bytes.
+        sha256: SHA-256 from its creation; None if unknown.
+        recorded: Facts from its creation.
+        live: Collection to compare the copy with, normally the one that the snapshot was created from. None if unknown.
         owner: Expected owner; None accepts the owner of the live collection.
-        open_copy: Opens the bytes if Qdrant does not have the file.
+        open_copy: Opens the bytes in object storage. None if Qdrant has the file.
     """
 
     uid: str
@@ -62,7 +64,10 @@ class ComparedSnapshot:
 
 
 async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
-    """Compare a restored copy with its snapshot's record and with the live collection.
+    """Compare a restored copy with its snapshot's record and with the live collection; return the findings.
+
+    Args:
+        copy: Name of the collection that the snapshot was restored into.
 
     Raises:
         TransientError: If one of the collections cannot be read now.

@@ -49,9 +49,10 @@ class BytesRemoval(Protocol):
     """Removes the bytes of a snapshot from all locations."""
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
-        """Remove the bytes that a MemorySnapshot's status names and that belong to it. Missing ones are no error.
+        """Remove the bytes that a MemorySnapshot's status names and that belong to it. Missing bytes are no error.
 
         Args:
+            status: Status with the locations of the bytes.
             snapshot: The MemorySnapshot as received.
 
         Raises:
@@ -61,16 +62,17 @@ class BytesRemoval(Protocol):
 
 
 def removed_counter() -> Counter:
-    """Build the counter of removed snapshots."""
+    """Build the Prometheus counter of the snapshots that retention removed."""
     return Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", registry=None)
 
 
 @dataclass(slots=True)
 class RetentionRuns:
-    """Removes snapshots that no rule keeps, for few agents at a time.
+    """Removes snapshots that no rule keeps, for at most 2 agents of a namespace at a time.
 
-    Args:
-        read_overview: Returns the state of an agent's snapshots. None if none of them may be removed.
+    Attributes:
+        removal: Removes the bytes of a snapshot.
+        read_overview: Returns the state of an agent's snapshots, or None if none of them may be removed.
     """
 
     table: ObjectTable
@@ -86,14 +88,17 @@ class RetentionRuns:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Metrics of retention."""
+        """Collectors to register with Prometheus."""
         return [self._removed]
 
     async def run(self, key: Key) -> float | None:
-        """Run the next step of the oldest five snapshots to remove; return the seconds until the next run.
+        """Run the next step of the oldest five snapshots to remove.
+
+        Returns:
+            Seconds until the next run; None if the agent has no valid retention rules, or is deleted or suspended.
 
         Raises:
-            LeadershipLost: If this process must stop.
+            LeadershipLost: If another operator may lead. Other errors are logged, and the removal is retried.
         """
         outlook = self.read_overview(key)
         if outlook is None or outlook.figures.rules is None:
@@ -113,7 +118,10 @@ class RetentionRuns:
         return SOON_S if to_remove else PERIOD_S
 
     def _to_remove(self, outlook: SnapshotOverview) -> list[RetentionVerdict]:
-        """Return the snapshots to remove, oldest first. The objects that need them are only read if there are any."""
+        """Return the snapshots to remove, oldest first.
+
+        The restores and agents that need a snapshot are searched for only if the rules alone would remove any.
+        """
         if all(verdict.is_kept for verdict in judge_overview(outlook)):
             return []
         namespace = outlook.memory.metadata.namespace
@@ -125,10 +133,7 @@ class RetentionRuns:
         return [document for document in self.table.documents(kind) if key_of(document).namespace == namespace]
 
     def _is_deleting(self, key: Key, verdict: RetentionVerdict) -> bool:
-        """Return whether the object is deleted or being deleted.
-
-        A finalizer may delay that; the watch reports its end.
-        """
+        """Return whether the snapshot's object is deleted, or a finalizer delays its deletion."""
         document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
         return document is None or bool(document["metadata"].get("deletionTimestamp"))
 
@@ -140,7 +145,7 @@ class RetentionRuns:
         if taken.is_being_removed:
             await self._remove(outlook, document, taken.metadata)
         else:
-            # Its bytes are deleted in the next step. By then a restore that started before this step is visible.
+            # The bytes are deleted in the next step. By then a restore that started before this step is visible.
             await self._mark_removed(outlook, document, taken.metadata, why=verdict.text)
 
     async def _mark_removed(self, outlook: SnapshotOverview, document: Json, metadata: Metadata, *, why: str) -> None:

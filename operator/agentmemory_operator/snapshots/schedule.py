@@ -1,8 +1,8 @@
 """Request the scheduled snapshots of agents, and write the state of their snapshots into the status.
 
-Every pass over an agent calls `note`, and every event of a snapshot calls `request_check`; both schedule a check of the
-agent. A check claims a due time of the schedule by creating an object named after it. Everything that matters is in
-objects, so a restart loses nothing.
+Every pass over an agent calls `update_status`, and every event of a snapshot calls `request_check`; both schedule a
+check of the agent. A check claims a due time of the schedule by creating an object named after it. All claims are
+objects, so a restart loses none.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ FIELDS = ("lastSnapshot", "lastSnapshotSlot", "nextSnapshotTime")
 
 
 class ScheduleMeter:
-    """Age of the last usable snapshot of each agent with a schedule, as metrics."""
+    """Metrics of agents with a schedule: start of the last usable snapshot, and number of overdue agents by reason."""
 
     def __init__(self) -> None:
         self._last_s: dict[Key, float] = {}
@@ -54,7 +54,7 @@ class ScheduleMeter:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Metrics of the schedule."""
+        """Collectors to register with Prometheus."""
         return [
             LiveGauge(
                 "agentmemory_snapshot_last_verified_timestamp_seconds",
@@ -77,7 +77,7 @@ class ScheduleMeter:
         self._overdue.pop(key, None)
 
     def record(self, key: Key, outlook: SnapshotOverview) -> None:
-        """Record the present state of an agent's snapshots."""
+        """Record the present state of an agent's snapshots; forget an agent without a schedule."""
         self.forget(key)
         if outlook.figures.stale_ms is None:
             return
@@ -96,7 +96,7 @@ class ScheduleMeter:
 class SnapshotSchedule:
     """Requests the snapshots of all agents with a schedule.
 
-    Args:
+    Attributes:
         request: Requests a pass over an object.
         removal: Removes the bytes of snapshots that retention does not keep.
     """
@@ -120,21 +120,23 @@ class SnapshotSchedule:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Metrics of the schedule and of retention."""
+        """Collectors of the schedule and of retention, to register with Prometheus."""
         return [*self.meter.metrics, *self.retention.metrics]
 
     async def run(self) -> None:
-        """Run the queues until cancelled."""
+        """Run the checks and the removals until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run())
             group.create_task(self.retention.queue.run())
 
     def update_status(self, key: Key, document: Json, status: Json) -> Json:
-        """Return an agent's new status with the state of its snapshots, and schedule a check of them.
+        """Add the state of an agent's snapshots to its new status, and schedule a check of them.
+
+        An agent without snapshots and `snapshots` block gets no check, and `status` is returned unchanged.
 
         Args:
             document: The object as received, with its old status.
-            status: Status of the pass.
+            status: New status that the pass has computed.
         """
         old = document.get("status") or {}
         if not self._has_snapshots(key, document):
@@ -199,7 +201,7 @@ class SnapshotSchedule:
         return memory.model_copy(update={"status": memory.status | {"collection": collection}})
 
     def _slot_ms(self, key: Key, memory: AgentMemory, taken: list[SnapshotFacts]) -> int:
-        """Return the last time that was claimed, according to the status, this process, or an existing object."""
+        """Return the last claimed time of the schedule: the latest in the status, this process, and the objects."""
         recorded = memory.status.get("lastSnapshotSlot")
         own = self._slots.get((key, memory.metadata.uid), 0)
         return max(parse_time(recorded) if recorded else 0, own, *(snapshot.slot_ms or 0 for snapshot in taken), 0)
@@ -231,7 +233,7 @@ class SnapshotSchedule:
             return None
 
     async def check(self, key: Key) -> float | None:
-        """Claim the first due snapshot; return the seconds until the next event, or None.
+        """Claim the first due snapshot; return the seconds until the next check, or None if no time is known.
 
         Also updates the metrics, requests a retention run, and requests a pass if the status is out of date.
 
@@ -265,9 +267,9 @@ class SnapshotSchedule:
         return [claim for claim in claims if claim is not None]
 
     def _is_served(self, key: Key, outlook: SnapshotOverview) -> bool:
-        """Return whether a snapshot can be created now.
+        """Return whether a snapshot may be requested now: the agent has a schedule and is ready, and none is running.
 
-        Snapshots are not requested before: they would accumulate and then run in a burst.
+        Snapshots are not requested earlier, because they would accumulate and then run in a burst.
         """
         memory = outlook.memory
         conditions = memory.status.get("conditions") or []

@@ -66,12 +66,12 @@ log = logging.getLogger(__name__)
 
 
 class Verifier(Protocol):
-    """Verifies snapshots."""
+    """Verifies snapshots (`snapshots/verify.py: Verification`)."""
 
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
-        """Return the condition Verified of a snapshot that was created, verified as `status.verify` requires.
+        """Verify an existing snapshot as `status.verify` requires; return the condition Verified.
 
-        False means that it is unusable, Unknown that the verification gave no result.
+        Status False means that the snapshot is unusable, Unknown that the verification gave no result.
 
         Raises:
             TransientError: If the verification must be repeated.
@@ -81,10 +81,10 @@ class Verifier(Protocol):
 
 @dataclass(slots=True)
 class _CollectionLock:
-    """Serialises the snapshots of one collection.
+    """Lock that serialises the creation of snapshots of one collection.
 
     Attributes:
-        ended_s: End of the last one, by the loop's clock.
+        ended_s: Time at which the last creation ended, in seconds of the event loop's clock.
     """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -96,9 +96,9 @@ class SnapshotCreator:
     """Creates snapshots, and resumes interrupted ones.
 
     Attributes:
-        prover: Verifies them.
-        copies: Copies them to object storage.
-        imports: Imports existing ones.
+        prover: Verifies snapshots.
+        copies: Copies snapshots to object storage.
+        imports: Imports existing snapshots.
     """
 
     table: ObjectTable
@@ -107,15 +107,17 @@ class SnapshotCreator:
     prover: Verifier
     copies: Copies
     imports: SnapshotImport
-    # For each snapshot in progress: tombstones written shortly before it, and the page size of the engine.
+    # For each snapshot in progress: tombstones written shortly before it (None if they cannot be read), and the number
+    # of points that one read may return.
     _deleted: dict[Key, tuple[Rows | None, int]] = field(default_factory=dict)
     _locks: defaultdict[tuple[Key, str], _CollectionLock] = field(default_factory=lambda: defaultdict(_CollectionLock))
 
     async def create(self, job: Job, snapshot: MemorySnapshot) -> ConditionState:
-        """Run the remaining steps; return the condition Verified.
+        """Run the remaining steps of a snapshot or import, and verify it; return the condition Verified.
 
         Raises:
-            AgentMemoryError: If a step must be repeated, or the snapshot cannot be created.
+            TransientError: If the current step must be repeated.
+            AgentMemoryError: Any other, if the snapshot cannot be created.
         """
         connection = recorded_connection(job.status) or connection_of(self._memory(job, snapshot))
 
@@ -287,7 +289,7 @@ class SnapshotCreator:
         await write_progress(job, job.status | {"sha256": sha256, "step": SnapshotStep.VERIFY})
 
     async def _find_created(self, job: Job, server: Server) -> SnapshotFile | None:
-        """Return the newest file of earlier attempts, or None. Older ones are deleted."""
+        """Return the newest file that earlier attempts created, or None. Their older files are deleted."""
         if not job.status["attempts"]:
             return None
         physical = job.status["physical"]
@@ -322,7 +324,7 @@ async def write_progress(
 
 
 def other_statuses(table: ObjectTable, own: Key) -> Iterator[Mapping[str, Any]]:
-    """Yield the status of every other MemorySnapshot of a namespace."""
+    """Yield the status of every other MemorySnapshot in the namespace of `own`."""
     for document in documents_in(table, MEMORY_SNAPSHOT, own.namespace):
         if key_of(document) != own:
             yield document.get("status") or {}

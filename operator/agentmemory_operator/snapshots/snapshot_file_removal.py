@@ -17,7 +17,7 @@ from agentmemory_operator.snapshots.snapshot_creation import recorded_connection
 
 @dataclass(slots=True)
 class SnapshotRemoval:
-    """Deletes the bytes that a MemorySnapshot's status names and that belong to it. Each may be deleted already."""
+    """Deletes the bytes that a MemorySnapshot's status names and that belong to it. Missing bytes are no error."""
 
     servers: Servers
     copies: Copies
@@ -26,6 +26,7 @@ class SnapshotRemoval:
         """Delete a snapshot's bytes from all locations.
 
         Args:
+            status: Status with the locations of the bytes.
             snapshot: The MemorySnapshot as received.
 
         Raises:
@@ -51,6 +52,8 @@ class SnapshotRemoval:
         namespace: str,
     ) -> None:
         """Delete files of a collection, and its placeholder if no files remain.
+
+        Does nothing if the status records no connection: then the snapshot has created no file.
 
         Args:
             choose: Receives the existing files; returns the names of those to delete.

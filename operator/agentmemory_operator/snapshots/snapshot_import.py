@@ -41,9 +41,11 @@ class SnapshotImport:
         """Import a snapshot; return the status fields to record, and the condition Verified.
 
         Raises:
-            NotOwned: If it belongs to another agent and no annotation allows a takeover.
-            SpecInvalid: If it does not exist, its SHA-256 is unknown, or the server cannot restore it.
+            NotOwned: If the snapshot belongs to another agent and no annotation allows a takeover.
+            SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the server cannot restore it.
             ChecksumMismatch: If its bytes differ from its SHA-256.
+            StorageRejected: If a user must fix the storage or the Secret.
+            TransientError: If the import must be repeated.
         """
         marker = desired_collection(memory, cluster_id=await self.cluster.cluster_id()).marker
         namespace = job.metadata.namespace

@@ -23,7 +23,7 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.times import parse_time
 
 MAX_RESTORE_ATTEMPTS = 3
-"""Maximum number of failed restores by a responding server before the snapshot counts as unusable."""
+"""Number of restores that a responding server may fail before the failure counts as the snapshot's result."""
 
 log = logging.getLogger(__name__)
 
@@ -37,8 +37,9 @@ class Verification:
     """Verifies snapshots, one restore at a time on each server.
 
     Attributes:
+        scratch: Scratch collections to restore into.
         max_scratch_bytes: Larger snapshots are verified by checksum only. None restores any size.
-        open_elsewhere: Opens bytes in object storage; None if none is configured.
+        open_elsewhere: Opens bytes in object storage; None if no object storage can be read.
     """
 
     scratch: ScratchCollections
@@ -48,7 +49,7 @@ class Verification:
     _locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
-        """Return the condition Verified of an existing MemorySnapshot, verified as its `status.verify` requires.
+        """Verify an existing MemorySnapshot as its `status.verify` requires; return the condition Verified.
 
         Raises:
             TransientError: If the verification must be repeated.
@@ -84,7 +85,7 @@ class Verification:
         """Verify a snapshot; return the findings of all checks.
 
         Args:
-            mode: Full or Checksum.
+            mode: Full or Checksum. Full restores the snapshot, unless it exceeds `max_scratch_bytes`.
 
         Raises:
             TransientError: If the verification must be repeated.
@@ -126,7 +127,7 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
 
     Raises:
         NotFound: If the bytes do not exist.
-        StoreRejected: If the server rejects both, because the bytes or the collection are invalid.
+        StoreRejected: If the server rejects the uploaded bytes, because they or the collection are invalid.
         StoreUnavailable: If the server is unavailable or did not complete the restore.
     """
     if subject.open_copy is None:
@@ -146,7 +147,7 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
 
 
 def open_bytes(subject: ComparedSnapshot, server: Server) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-    """Open a snapshot's bytes, from object storage or from the server."""
+    """Open a snapshot's bytes: with `open_copy` if it is set, else by a download from the server."""
     if subject.open_copy is not None:
         return subject.open_copy()
     return server.snapshots.download(subject.physical, subject.name)
@@ -174,9 +175,6 @@ async def _verify_checksum(subject: ComparedSnapshot, server: Server) -> Verific
 
 
 async def _size_of(subject: ComparedSnapshot, server: Server) -> int:
-    """Return the larger of the recorded size and the size that the server lists.
-
-    The status can be written by tenants.
-    """
+    """Return the larger of the recorded size and the listed one, because tenants can write the status."""
     listed = (file.size for file in await server.snapshots.files(subject.physical) if file.name == subject.name)
     return max(subject.size, *listed, 0)

@@ -22,7 +22,7 @@ from agentmemory_operator.rebuilds.rules.plain_swap_steps import is_plain_delete
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RebuildRequest:
-    """Request of the object.
+    """Rebuild or rollback that an AgentMemory requests.
 
     Attributes:
         digest: Digest of the plan that a rebuild may apply; None if there is none.
@@ -38,10 +38,10 @@ class RebuildDecision:
     """Next action for an agent's rebuilds.
 
     Attributes:
-        current: Rebuild in progress to continue.
+        current: Rebuild in progress to continue; None if there is none.
         new_kind: Kind of the rebuild to start; None to start none.
         unwanted: Rebuilds in progress to cancel.
-        is_urgent: True if clients are not served until `current` continues, or will soon not be.
+        is_urgent: True if `current` has deleted the plain collection, or is about to: clients wait for its alias.
     """
 
     current: RebuildRecord | None = None
@@ -51,7 +51,7 @@ class RebuildDecision:
 
     @property
     def can_wait_for_restore(self) -> bool:
-        """True if a restore may go first: there is something to do, but no rebuild that is past its move or urgent."""
+        """True if there is something to do, and a restore may go first: `current` is not urgent and not moved."""
         current = self.current
         if current is None:
             return self.new_kind is not None or bool(self.unwanted)

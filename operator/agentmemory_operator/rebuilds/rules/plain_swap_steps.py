@@ -24,7 +24,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord,
 
 
 class PlainSwapStep(StrEnum):
-    """Next step."""
+    """Next step to put a plain collection behind an alias; see the module's table."""
 
     KEEP = "Keep"
     REPLACE = "Replace"
@@ -36,11 +36,12 @@ class PlainSwapStep(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainSwapState:
-    """State of the collections.
+    """State that determines the next step.
 
     Attributes:
         has_plain: True if a collection has the alias's own name.
         alias_target: Collection behind the alias; None if there is no alias.
+        record: Record in the target's metadata.
         has_way_back: True if the copy of the plain collection exists.
     """
 
@@ -70,7 +71,7 @@ def awaits_alias(record: RebuildRecord | None, alias: str) -> bool:
 
 
 def is_plain_deleted(record: RebuildRecord, alias: str) -> bool:
-    """Return whether the plain collection was deleted, or was about to be, so that its target must be kept."""
+    """Return whether the plain collection was deleted, or was about to be. The record's target must then be kept."""
     return awaits_alias(record, alias) and record.gone_ms is not None
 
 

@@ -25,7 +25,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
 
 MAX_PROBES = 100
-"""Number of searches.
+"""Maximum number of probes.
 
 With 100, a share of 95 % has a precision of about 4 percentage points (two standard deviations).
 """
@@ -41,7 +41,7 @@ _HIDDEN = (TOMBSTONE_KEY, "pending", "supersededById", "expiresAt")
 
 @dataclass(frozen=True, slots=True)
 class RecallDrop:
-    """A figure that is lower after the rebuild."""
+    """Figure that is lower after the rebuild: its name for messages, and its value before and after, 0..1."""
 
     figure: str
     before: float
@@ -49,23 +49,23 @@ class RecallDrop:
 
     @property
     def percent(self) -> float:
-        """Percentage points."""
+        """Size of the drop in percentage points."""
         return (self.before - self.after) * 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResults:
-    """Results of a search in one collection.
+    """Results of a probe in one collection.
 
     Attributes:
-        exact, approximate: Ids and scores, best first.
+        exact, approximate: Ids and scores of the exact search and of the search by the index, best first.
     """
 
     exact: Sequence[tuple[PointId, float]]
     approximate: Sequence[tuple[PointId, float]]
 
     def restrict_to(self, ids: Set[PointId]) -> "ProbeResults":
-        """Return the results with these ids only."""
+        """Return the results of both searches that have one of these ids, in the same order."""
         return ProbeResults(
             exact=[result for result in self.exact if result[0] in ids],
             approximate=[result for result in self.approximate if result[0] in ids],
@@ -73,7 +73,7 @@ class ProbeResults:
 
     @property
     def ids(self) -> set[PointId]:
-        """Ids of all results."""
+        """Ids of the results of both searches."""
         return {id_ for id_, _ in (*self.exact, *self.approximate)}
 
 
@@ -87,7 +87,7 @@ class ProbeComparison:
 
 
 def choose_probes(points: Sequence[Json], ids: Set[PointId], *, needs_content: bool) -> list[Json]:
-    """Return the points to search for: those visible to their user's searches and alike in both collections.
+    """Return at most 100 points to search for, which are visible to searches and alike in both collections.
 
     Args:
         points: Points with payload and vectors, in the order of the sample.
@@ -108,11 +108,11 @@ def _is_searchable(point: Json, *, needs_content: bool) -> bool:
 def compute_recall(
     probed: Sequence[ProbeComparison], unchanged: Mapping[PointId, Hashable], *, is_embedded: bool, is_comparable: bool
 ) -> ProbeRecall:
-    """Compute the figures of the probes.
+    """Compute the figures of the probes. Probes for points that have changed since are not counted.
 
     Args:
-        unchanged: Points that were the same in both collections during the searches, with a hash of their text. Others
-            are not counted.
+        unchanged: Ids of the points that were the same in both collections during the searches, with a hash of their
+            text. Results with other ids are ignored.
         is_embedded: True if the target's vectors were embedded again.
         is_comparable: True if scores of both collections can be compared.
     """
@@ -143,9 +143,9 @@ def _mean(shares: Sequence[float]) -> float:
 def _share(
     expected: Sequence[tuple[PointId, float]], found: Sequence[tuple[PointId, float]], *, by_score: bool = True
 ) -> float:
-    """Return the share of the best `TOP_K` expected results that were found.
+    """Return the share, 0..1, of the best `TOP_K` expected results that are among the best `TOP_K` found ones.
 
-    A result with the score of the last one counts too.
+    With `by_score`, a found result with the score of the last expected one counts too.
     """
     best = expected[:TOP_K]
     if not best:
@@ -176,7 +176,7 @@ def find_drops(recall: ProbeRecall) -> list[RecallDrop]:
 
 
 def find_blocking_drop(recall: ProbeRecall, *, max_percent: float) -> RecallDrop | None:
-    """Return the drop that holds the move, or None.
+    """Return the largest drop if it holds the move, else None.
 
     Args:
         max_percent: Maximum accepted drop of any figure in percentage points, 0..100.

@@ -3,10 +3,10 @@
 | check | passes if |
 |---|---|
 | Configuration | the target has the settings and indexes that the object specifies |
-| Missing | every point that was read in the source is in the target, with the same or a later revision |
+| Missing | the target has every point of the source, with the same or a later revision, and no others |
 | Count | as many memories and tombstones as in the source, within the number of writes in the meantime |
 | Sample | sampled points with the same revision are equal; see `rebuilds/rules/vector_tolerance.py` |
-| Probes | a few texts embedded again return the target's vectors; only if its vectors were embedded again |
+| Probes | a few texts embedded again return nearly the target's vectors; only if these are not copies |
 
 Only the bounds of the counts depend on the clocks of two machines. A point is first read in the source and then looked
 up in the target, where it must exist by then.
@@ -43,12 +43,12 @@ MAX_RECORDED_POINTS = 100_000
 """Maximum number of points that one walk records as missing or outdated. A target that lacks more was not copied."""
 
 MAX_CHECKED_TEXTS = 8
-"""Number of texts that are embedded again."""
+"""Maximum number of texts that check Probes embeds again."""
 
 
 @dataclass(slots=True)
 class CopyGaps:
-    """Result of a walk over both collections.
+    """Differences that a walk over both collections has found.
 
     Attributes:
         both: Number of points in both.
@@ -61,7 +61,7 @@ class CopyGaps:
     extra: list[PointId] = field(default_factory=list)
 
     def record(self, source: Rows, target: Rows) -> frozenset[PointId]:
-        """Record a stretch of both collections; return the ids of points that are alike."""
+        """Record one range of ids of both collections; return the ids of points that are alike."""
         difference = find_divergence(source, target)
         self.both += len(target) - len(difference.extra)
         behind = difference.behind[: MAX_RECORDED_POINTS - len(self.revisions)]
@@ -70,7 +70,11 @@ class CopyGaps:
         return difference.alike
 
     def find_remaining(self, target: Rows) -> list[PointId]:
-        """Return the recorded points of the source that are still missing or outdated."""
+        """Return the recorded points of the source that are still missing or outdated.
+
+        Args:
+            target: Points of the target, read again.
+        """
         return [id_ for id_, rev in self.revisions.items() if id_ not in target or rev_of(target[id_]) < rev]
 
 
@@ -102,7 +106,9 @@ class PointCounts:
 
 
 def judge_counts(counts: Iterable[PointCounts], *, changed: int) -> CheckFinding:
-    """Compare the numbers of points; return the finding. Without writes, all three numbers must be equal.
+    """Compare the numbers of points; return the finding.
+
+    The number in the target must be in the range of the two counts in the source, widened by `changed` at both ends.
 
     Args:
         changed: Number of points written in the source since shortly before its first count.

@@ -1,6 +1,6 @@
 """Maximum difference of a vector between the source and the target of a rebuild.
 
-| target | maximum difference from the source's vector |
+| datatype and distance | maximum difference of the target's vector from the source's |
 |---|---|
 | Float32 in both, distance not Cosine | none: equal bit for bit |
 | Float32 in both, distance Cosine | 1e-6 of its length: the engine scales it to length 1 again |
@@ -45,7 +45,13 @@ class VectorTolerance:
     is_embedded: bool
 
     def is_same(self, name: str, found: Any, before: Any) -> bool:
-        """Return whether a target's vector is a valid copy of the source's."""
+        """Return whether a target's vector is a valid copy of the source's, or a possible new embedding.
+
+        Args:
+            name: Name of the vector; "" for the embedding.
+            found: Vector in the target.
+            before: Vector in the source.
+        """
         if name or not found or not before:
             return is_bit_for_bit(name, found, before)
         return self.is_valid(found) if self.is_embedded else self._is_near(found, before)
@@ -67,7 +73,7 @@ class VectorTolerance:
 
     @property
     def description(self) -> str:
-        """Precision of the comparison, for messages."""
+        """Precision of the comparison in words, for messages."""
         if self.is_embedded:
             return "except for their vectors, which were embedded again"
         return (

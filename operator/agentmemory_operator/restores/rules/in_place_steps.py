@@ -3,13 +3,14 @@
 | step | action | written to the status before it starts |
 |---|---|---|
 | Rehearse | the snapshot is restored into a scratch collection; owner and fit are checked | `physical` |
-| Close | announced, then closed until the next epoch, in the slug's claim and in the metadata | `closedSince` |
+| Close | the closing is announced; the slug's claim gets the next epoch, the metadata a mark | `closedSince` |
 | Safeguard | a MemorySnapshot is created and verified; if writes arrived since its start, another one | its name |
-| Recover | the server replaces the collection's contents by the snapshot's | number of writes that it undoes |
-| Compare | compared with the snapshot in a scratch collection; erasures are repeated | |
+| Recover | the server replaces the collection's contents by the snapshot's | number of writes that this undoes |
+| Compare | the collection is compared with the snapshot in a scratch collection; erasures are repeated | |
 | Open | the API serves again | |
 
-Before Recover no contents change. After a failure in Recover or Compare the safety snapshot is restored.
+From Close to Open the API answers 503. Before Recover no contents change. After a failure in Recover or Compare the
+safety snapshot, which Safeguard created, is restored.
 """
 
 from enum import StrEnum
@@ -20,7 +21,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 
 class InPlaceStep(StrEnum):
-    """Steps of a restore in place, in order."""
+    """Step of a restore in place, in order; see the module's table."""
 
     REHEARSE = "Rehearse"
     CLOSE = "Close"
@@ -41,14 +42,17 @@ EQUAL_SETTINGS = {
     "has_keyword": "index.keyword.enabled",
     "shard_number": "index.sharding.shardNumber",
 }
-"""Settings that a server compares before it restores into an existing collection. The first five define its vectors."""
+"""Settings that must be equal to restore into an existing collection, with their path in the spec.
+
+Qdrant compares them too. The first five define the collection's vectors.
+"""
 
 
 def check_replaceable(live: Observation | None) -> None:
-    """Raise if there is no collection to restore into.
+    """Raise if the agent has no live collection to restore into.
 
     Raises:
-        SpecInvalid: If there is none.
+        SpecInvalid: If `live` is None.
     """
     if live is None:
         raise SpecInvalid(Reason.NO_COLLECTION, "there is no collection to replace: restore with mode Swap")
@@ -74,7 +78,7 @@ def check_equal_layout(live: Collection, copy: Collection) -> None:
 
 
 def safety_name(restore: str, attempt: int) -> str:
-    """Return the name of the MemorySnapshot that is created before a restore."""
+    """Return the name of the safety MemorySnapshot of a restore; `attempt` counts from 1."""
     return f"{restore}-before" if attempt == 1 else f"{restore}-before-{attempt}"
 
 

@@ -22,10 +22,11 @@ ROLL_BACK = "RollBack"
 
 @dataclass(frozen=True, slots=True)
 class StatusStamp:
-    """Time and generation of a status.
+    """Time and generation that a new status records.
 
     Attributes:
-        now: RFC 3339.
+        generation: Generation of the object that was processed.
+        now: Current time, RFC 3339.
     """
 
     generation: int
@@ -35,13 +36,15 @@ class StatusStamp:
 def started_status(
     old: Mapping[str, Any], *, physical: str, previous: str | None, target_uid: str, connection: Json, at: StatusStamp
 ) -> Json:
-    """Return the status that names the collections. It is written before any of them is created.
+    """Return the status of a restore that starts, with the names of its collections.
+
+    It is written before a collection is created.
 
     Args:
         physical: Collection to restore into.
         previous: Collection behind the alias; None if there is none.
         target_uid: UID of the AgentMemory.
-        connection: Namespace and name.
+        connection: Namespace and name of the QdrantConnection.
     """
     previous_field = {"previousCollection": {"physical": previous}} if previous else {}
     fields = {"physical": physical, "targetUid": target_uid, "connection": connection, "startTime": at.now}
@@ -118,7 +121,7 @@ def rolled_back_status(
 
     Args:
         kept: Restored collection, which is now the previous one.
-        until: Time of its removal.
+        until: Time after which it is removed, RFC 3339.
         writes_since: Number of memories that changed in it since the restore.
     """
     previous = {"physical": kept, "until": until, "writesSince": writes_since}
@@ -161,7 +164,7 @@ def current_step(status: Mapping[str, Any], kind: type[S]) -> S | None:
 
 
 def _results(old: Mapping[str, Any], *more: str) -> list[ConditionState]:
-    """Return the conditions that record the result."""
+    """Return the existing conditions with the result of a restore, to keep them in a new status."""
     types = (SUCCEEDED, ALREADY_APPLIED, *more)
     return [
         ConditionState(found["type"], found["status"] == "True", found["reason"], found["message"])
@@ -198,6 +201,6 @@ def _merge(status: Json, states: list[ConditionState], at: StatusStamp) -> Json:
 
 
 def _validate(status: Json) -> Json:
-    """Return the status as the schema serialises it."""
+    """Return the status as `MemoryRestoreStatus` serialises it, without null values."""
     dumped: Json = MemoryRestoreStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True)
     return dumped

@@ -1,7 +1,7 @@
 """Steps of a restore by swap, and the checks before them. Pure; each check raises with a reason and a remedy.
 
-A swap recovers a snapshot into a new collection, prepares it, and then moves the alias. The name of everything that a
-step creates is in the object's status before the step starts, so the next operator can continue or clean up:
+A swap recovers a snapshot into a new collection, prepares it, and then moves the alias. The status names everything
+that a step creates before the step starts. So after a crash the next operator can continue or clean up:
 
 | step | action | written to the status before it starts |
 |---|---|---|
@@ -38,7 +38,7 @@ from agentmemory_operator.spec.kinds.agent_memory import MOVE_TO_ALIAS
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 RECORDS_KEY = "agentmemoryRestores"
-"""Key of the collection's metadata with the records of restores that its contents went through, oldest first."""
+"""Key of a collection's metadata with the records of the restores applied to its agent, oldest first."""
 
 MAX_RECORDS = 64
 HTTPS_PORT = 443
@@ -47,7 +47,7 @@ _SHA256 = re.compile(r"^[0-9a-f]{64}$")
 
 
 class SwapStep(StrEnum):
-    """Steps of a swap, in order."""
+    """Step of a swap, in order; see the module's table."""
 
     RECOVER = "Recover"
     CLAIM = "Claim"
@@ -94,7 +94,7 @@ class RestoreRecord:
     Attributes:
         source: Description of the source, for users.
         applied_at: RFC 3339.
-        rolled_back: True if it was rolled back later.
+        rolled_back: True if the restore was rolled back later.
     """
 
     identity: RestoreIdentity
@@ -175,15 +175,15 @@ def check_origin(
     """Raise if the snapshot belongs to another owner.
 
     Args:
-        marker: Marker in the snapshot; None if it has none.
+        marker: Marker in the snapshot; None if it has none, which is accepted.
         own_marker: Marker of the AgentMemory that is restored.
         is_from_snapshot_object: True if the restore names a MemorySnapshot of its own namespace, so that a clone of
             another agent is intended. A file has only its marker, so there another agent is refused.
         takeover: Terms under which another owner's snapshot may be used.
 
     Raises:
-        NotOwned: If it belongs to another namespace or cluster, or is a file of another agent. The message gives the
-            remedy.
+        NotOwned: If the snapshot belongs to another namespace or cluster, or is a file of another agent. The message
+            gives the remedy.
     """
     if marker is None or marker.is_same_object(own_marker) or may_take_over(marker, own_marker, takeover):
         return
@@ -194,12 +194,12 @@ def check_origin(
 
 
 def check_fit(desired: Collection, recovered: Observation, live: Observation | None) -> None:
-    """Raise if the restored collection needs a Rebuild that the live one does not need.
+    """Raise if the restored collection needs a `Rebuild` that the live one does not need.
 
     Settings that can change in place are accepted: they are changed before the alias moves.
 
     Raises:
-        SpecInvalid: If its vectors or their layout differ from what the AgentMemory specifies.
+        SpecInvalid: If the restored vectors or their layout differ from what the AgentMemory specifies.
     """
     live_rebuilds = set(_rebuilds(desired, live)) if live else set()
     unfit = [rebuild for rebuild in _rebuilds(desired, recovered) if rebuild not in live_rebuilds]
@@ -326,6 +326,9 @@ class PendingRestore:
 
 
 def find_preceding(own: PendingRestore, others: Iterable[PendingRestore]) -> PendingRestore | None:
-    """Return the restore that precedes this one, or None. A started one precedes others, then the older one."""
+    """Return the restore that must run before `own`, or None.
+
+    Started restores come first, then those with older objects.
+    """
     first = min((own, *others), key=lambda contender: (not contender.is_started, contender.created, contender.uid))
     return None if first == own else first

@@ -5,15 +5,16 @@
 | Checksum | the SHA-256 of the bytes equals the recorded one, and the server's |
 | Restore | the server restores a collection from them |
 | Owner | the copy's marker names the object that the snapshot was created for |
-| Configuration | the hash of its settings equals the recorded one, or its settings equal those of the live collection |
+| Configuration | the hash of its settings equals the recorded one, else its settings equal the live collection's |
 | Indexes | the same for its payload indexes |
 | Count | the number of memories is between the counts before and after; deletions in between widen the range |
 | Missing | every live point that was last written before the snapshot is in the copy |
 | Sample | sampled points with the same revision in both are equal bit for bit |
 | Probes | exact searches among those points return the same points and scores in both |
 
-Writers continue during the comparison, so a point is compared only if it has not been written since. If the live
-collection no longer exists, the copy is compared with the record only, and the verdict contains a note.
+Equal settings do not count if the live collection's settings have changed since the record. Writers continue during
+the comparison, so a point is compared only if it has not been written since. If the live collection no longer exists,
+the copy is compared with the record only, and the verdict contains a note.
 """
 
 import hashlib
@@ -44,7 +45,7 @@ have been written at any time.
 """
 
 MAX_PROBES = 8
-"""Number of exact searches."""
+"""Maximum number of exact searches in one verification."""
 
 MAX_SHA_DIGITS = 12
 """Number of hex digits of a SHA-256 in a message."""
@@ -81,11 +82,12 @@ def hash_configuration(collection: Collection) -> str:
 
 
 def compare_checksum(computed: str, *, recorded: str | None, listed: str | None, size: int) -> CheckFinding:
-    """Compare the SHA-256 of the bytes that were read.
+    """Compare the SHA-256 of the bytes that were read with the known ones. If none is known, nothing was compared.
 
     Args:
-        recorded: SHA-256 from the creation of the snapshot.
-        listed: SHA-256 that the server lists now.
+        computed: SHA-256 of the bytes that were read, hex.
+        recorded: SHA-256 from the creation of the snapshot; None if unknown.
+        listed: SHA-256 that the server lists now; None if it lists none.
         size: Number of bytes read.
     """
     expected = {name: value for name, value in (("recorded", recorded), ("Qdrant's", listed)) if value}
@@ -100,7 +102,7 @@ def compare_checksum(computed: str, *, recorded: str | None, listed: str | None,
 
 
 def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
-    """Compare the owner in the copy's marker with the expected owner."""
+    """Compare the owner in the copy's marker with the expected owner. If one has no marker, nothing was compared."""
     if copy is None or owner is None:
         return CheckFinding(Check.OWNER, None, "it has no ownership marker")
     if copy.is_same_object(owner):
@@ -166,9 +168,9 @@ def _compare_indexes(copy: Collection, live: Collection) -> CheckFinding:
 
 
 def compare_count(copied: int, recorded: SnapshotRecord, deleted_since: int | None) -> CheckFinding:
-    """Compare the number of memories.
+    """Check that the copy's number of memories is in the range of the counts before and after the snapshot.
 
-    Each memory that was deleted during the snapshot widens the accepted range by one.
+    Each memory that was deleted during the snapshot widens the range by one at both ends.
 
     Args:
         copied: Memories of the copy, without tombstones.
@@ -186,17 +188,21 @@ def compare_count(copied: int, recorded: SnapshotRecord, deleted_since: int | No
 
 
 def must_contain(updated_at: object, begun_ms: int | None) -> bool:
-    """Return whether a live point was last written well before the snapshot, so that the snapshot must contain it."""
+    """Return whether a snapshot must contain a live point, because its last write was well before the start.
+
+    Args:
+        updated_at: Time of the last write from the payload; False is returned if it is no number.
+        begun_ms: Start of the snapshot, Unix milliseconds. None returns False.
+    """
     is_number = isinstance(updated_at, int) and not isinstance(updated_at, bool)
     return begun_ms is not None and is_number and updated_at < begun_ms - CLOCK_MARGIN_MS  # type: ignore[operator]
 
 
 def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes: int = MAX_PROBES) -> list[Json]:
-    """Build one search for each of the first vectors among points that are equal in both.
+    """Build exact searches among the points that are equal in both collections.
 
-    Each must return all these points.
-
-    Tombstones are excluded: if one has a vector in only one of both, only that collection would return it.
+    Each searches for the vector of one of the first `max_probes` of them, and must return them all. Tombstones are
+    excluded: if one has a vector in only one collection, only that collection would return it.
     """
     equal_ids = set(equal)
     living = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]
@@ -205,9 +211,9 @@ def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes
 
 
 def build_probe(point: Json, ids: Sequence[PointId]) -> Json:
-    """Build the exact search for a point's vector among points. It must return all of them with their scores.
+    """Build the exact search for a point's vector among the points `ids`, which returns them with their scores.
 
-    It is limited to the point's user, if it has one, so that it uses the payload index.
+    If the point has a user, the search is limited to points of that user, which uses the payload index.
     """
     user = point["payload"].get("userId")
     user_filter = [{"key": "userId", "match": {"value": user}}] if isinstance(user, str) else []
@@ -225,6 +231,7 @@ def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = 
     """Return the finding of the exact searches.
 
     Args:
+        searches: Number of searches in each collection.
         differing: Ids of unchanged points that differ in any search.
         refused: Error message if the server rejects such searches.
     """

@@ -40,7 +40,8 @@ Json = dict[str, Any]
 
 FIELD = "spec.snapshots"
 HOUR_MS = 3_600_000
-# One snapshot may fail before the next succeeds. Below an hour, verification takes a large part of the time.
+# Default maximum age of the last verified snapshot: two intervals, because one snapshot may fail. It is at least an
+# hour, because verification takes a large part of shorter intervals.
 STALE_GAPS, MIN_STALE_MS = 2, HOUR_MS
 
 MAX_NAME_CHARS, MAX_LABEL_CHARS = 253, 63
@@ -53,8 +54,8 @@ class SnapshotSettings:
     Attributes:
         schedule: Cron expression, or Never.
         rules: Retention rules; None without a valid block, so that nothing is removed.
-        stale_ms: Age at which the last verified snapshot is too old; None without a schedule.
-        verify: Value of the block; None if it is not set.
+        stale_ms: Age in milliseconds at which the last verified snapshot is too old; None without a schedule.
+        verify: Field `verify` of the block: Full, Checksum, or the string None. None if the field is not set.
     """
 
     schedule: str = NEVER
@@ -65,14 +66,14 @@ class SnapshotSettings:
 
     @property
     def has_schedule(self) -> bool:
-        """True if there is a schedule."""
+        """True unless `schedule` is Never."""
         return self.schedule != NEVER
 
 
 def read_settings(spec: SnapshotsSpec | None) -> SnapshotSettings:
-    """Return the values in force.
+    """Return the settings of a `snapshots` block, or of an agent without one, with defaults filled in.
 
-    A block with an invalid schedule or time zone counts as no schedule and no retention.
+    A block with an invalid schedule or time zone counts as no schedule and no retention; only its `verify` is kept.
     """
     if spec is None:
         return SnapshotSettings()
@@ -99,9 +100,9 @@ def _stale_ms(spec: SnapshotsSpec, schedule: str, zone: str) -> int | None:
 
 
 def snapshots_fault(spec: SnapshotsSpec | None) -> tuple[str, str] | None:
-    """Return the invalid field of the block and its error, or None.
+    """Return the first invalid field of the block and its error, or None.
 
-    An invalid field stops the creation of snapshots.
+    While a field is invalid, no snapshot is created on schedule or removed.
     """
     if spec is None:
         return None
@@ -119,7 +120,7 @@ class DueSnapshot:
     Attributes:
         name: Name of its object.
         slot_ms: Time of the schedule; None if the snapshot has another cause.
-        due_ms: Time of the request. A scheduled one is later than its slot by an offset, which depends on the agent.
+        due_ms: Time at which to create the object. On schedule it is the slot plus an offset that differs by agent.
         cause: Cause for users; empty for a scheduled snapshot.
     """
 
@@ -131,11 +132,12 @@ class DueSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotOverview:
-    """Everything that is known of an agent's snapshots at one time.
+    """State of an agent's snapshots at one time, from which all decisions of this module are made.
 
     Attributes:
+        figures: Settings of the agent's `snapshots` block.
         snapshots: Its snapshots, in any order.
-        slot_ms: Last time of the schedule that was claimed; 0 before the first.
+        slot_ms: Last time of the schedule that was claimed, Unix milliseconds; 0 before the first.
         server_version: Qdrant version of the server; None if unknown.
     """
 
@@ -157,7 +159,7 @@ class SnapshotOverview:
 
     @property
     def verified(self) -> list[SnapshotFacts]:
-        """Verified snapshots, newest first. With `verify: None`, unverified ones are included."""
+        """Verified snapshots, newest first. If the agent sets `verify: None`, unverified ones are included."""
         is_trusted = self.figures.verify == "None"
         return [
             snapshot
@@ -177,12 +179,12 @@ class SnapshotOverview:
 
     @property
     def rebuilt_ms(self) -> int:
-        """Time at which a rebuild made the present collection live; 0 if none did."""
+        """Time at which a rebuild made the present collection live, Unix milliseconds; 0 if none did."""
         rebuilt_time = (self.memory.status.get("collection") or {}).get("rebuiltTime")
         return parse_time(rebuilt_time) if rebuilt_time else 0
 
     def fits(self, one: SnapshotFacts) -> bool:
-        """Return whether a snapshot is of the live collection, or started after its rebuild."""
+        """Return whether a snapshot was created from the live collection, or started after the last rebuild."""
         live = self.memory.reported_physical
         return one.begun_ms >= self.rebuilt_ms or one.physical == live
 
@@ -197,7 +199,10 @@ def _start_order(taken: SnapshotFacts) -> tuple[int, str]:
 
 
 def next_scheduled(outlook: SnapshotOverview) -> DueSnapshot | None:
-    """Return the next scheduled snapshot, or None if the schedule has no further time."""
+    """Return the next scheduled snapshot, or None if the schedule has no further time.
+
+    If times of the schedule have passed since the last claimed one, the newest of them counts.
+    """
     figures, metadata = outlook.figures, outlook.memory.metadata
     created_ms = int(datetime.fromisoformat(metadata.creation_timestamp).timestamp() * 1000)
     since_ms = max(created_ms, outlook.slot_ms)

@@ -27,7 +27,7 @@ class SnapshotFacts:
     """Facts about one snapshot.
 
     Attributes:
-        slot_ms: Time of the schedule that it was created for; None for others.
+        slot_ms: Time of the schedule that it was created for, Unix milliseconds; None without a schedule.
         begun_ms: Start time, else creation time of the object; Unix milliseconds.
         is_ended: True if it has succeeded or permanently failed.
         is_verified: None if verification gave no result.
@@ -52,12 +52,12 @@ class SnapshotFacts:
 
     @property
     def name(self) -> str:
-        """Name of the object."""
+        """Name of the MemorySnapshot object."""
         return self.metadata.name
 
     @property
     def time_ms(self) -> int:
-        """Time that retention counts: of the slot, else of the start."""
+        """Time by which the retention rules sort: `slot_ms`, else `begun_ms`."""
         return self.begun_ms if self.slot_ms is None else self.slot_ms
 
     @property
@@ -77,7 +77,7 @@ class SnapshotFacts:
 
 
 def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
-    """Parse the facts from a MemorySnapshot."""
+    """Parse the facts from a MemorySnapshot as received. A malformed start time counts as 0."""
     metadata = Metadata.model_validate(document["metadata"])
     status = document.get("status") or {}
     succeeded, verified = (find_condition(status, kind) for kind in ("Succeeded", "Verified"))
@@ -150,6 +150,7 @@ def max_recorded_points(physical: str | None, snapshots: Iterable[Mapping[str, A
     """Return the largest number of memories that a snapshot of a collection recorded; 0 if none did.
 
     Args:
+        physical: Name of the collection.
         snapshots: MemorySnapshots as received.
     """
     statuses = [snapshot.get("status") or {} for snapshot in snapshots]
@@ -164,10 +165,11 @@ def check_version(source: str | None, server: str) -> None:
     """Raise if the server cannot restore a snapshot of another version.
 
     Args:
-        source: Version that created the snapshot. If None or malformed, nothing is checked.
+        source: Qdrant version that created the snapshot; None if unknown.
+        server: Qdrant version of the server. If either version is unknown or malformed, nothing is checked.
 
     Raises:
-        SpecInvalid: If another minor version or a later patch created it. Source: Qdrant's documentation of snapshots.
+        SpecInvalid: If the server's minor version differs or its patch is older (Qdrant's documentation of snapshots).
     """
     origin, running = _version_of(source or ""), _version_of(server)
     if origin is None or running is None or (origin[:2] == running[:2] and origin[2] <= running[2]):

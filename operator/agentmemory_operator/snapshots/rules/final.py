@@ -18,7 +18,7 @@ MAX_NAME_CHARS = 253
 def final_name(metadata: Metadata) -> str:
     """Return the name of an AgentMemory's final snapshot.
 
-    It contains the start of the UID, so a recreated object gets another.
+    The name contains the start of the object's UID, so a recreated object gets another name.
     """
     suffix = f"-final-{metadata.uid[:UID_DIGITS].lower().strip('-')}"
     return metadata.name[: MAX_NAME_CHARS - len(suffix)].rstrip("-.") + suffix
@@ -53,7 +53,7 @@ def find_fault(document: Mapping[str, Any] | None, name: str) -> str | None:
         document: The MemorySnapshot, or None if the watch has not delivered it yet.
 
     Raises:
-        DeletionPending: If it has not ended.
+        DeletionPending: If the snapshot has not ended.
     """
     status = (document or {}).get("status") or {}
     if not is_ended(status):

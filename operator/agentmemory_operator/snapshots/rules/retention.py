@@ -1,6 +1,7 @@
 """Decide which snapshots of an agent are kept and which are removed, each with every reason.
 
-Pure, and independent of the order of the input. Idempotent: the snapshots that one run keeps, the next run keeps too.
+Pure, and independent of the order of the input. Idempotent: if the removed snapshots are left out and nothing else
+changes, the same snapshots are kept again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ MAX_KEPT_FAILURES = 10
 
 
 class RetentionReason(StrEnum):
-    """Reason to keep or remove a snapshot."""
+    """Reason to keep or remove a snapshot; its value is shown to users."""
 
     PINNED = "pinned"
     MANUAL = "not taken by the schedule"
@@ -41,7 +42,7 @@ class RetentionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KeepReason:
-    """One reason of a verdict.
+    """One reason of a verdict, to keep or to remove.
 
     Attributes:
         detail: Details, such as the day of a daily snapshot; empty if there are none.
@@ -90,9 +91,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRules:
-    """Limits in force.
+    """Limits by which an agent's snapshots are kept, with their defaults.
 
     Attributes:
+        keep_last: Number of newest snapshots to keep.
+        daily, weekly, monthly: Number of newest days, ISO weeks and months of which one snapshot is kept.
+        max_age_days: Age after which these limits keep no snapshot; None for no maximum.
         time_zone: Time zone of the days, weeks and months.
     """
 
@@ -109,6 +113,7 @@ class RetentionVerdict:
     """Decision on one snapshot.
 
     Attributes:
+        name: Name of its object.
         reasons: Reasons to keep it, else the reason to remove it; at least one.
     """
 
@@ -136,7 +141,7 @@ class _Case:
 
     @property
     def subjects(self) -> list[Candidate]:
-        """Snapshots that retention may remove."""
+        """Scheduled, finished snapshots whose removal has not started: only these can be removed."""
         return [item for item in self.ordered if item.is_scheduled and item.is_finished and not item.is_removing]
 
     def is_old(self, candidate: Candidate, days: int | None) -> bool:
@@ -144,9 +149,9 @@ class _Case:
 
 
 def judge(candidates: Sequence[Candidate], rules: RetentionRules, *, now_ms: int) -> tuple[RetentionVerdict, ...]:
-    """Decide on each snapshot of one agent, newest first.
+    """Return the verdict on each snapshot of one agent, newest first.
 
-    A snapshot is kept if any of these rules applies:
+    A snapshot is kept if any of these rules applies. From the third rule on, only scheduled, finished snapshots count.
     - A restore or an agent needs it.
     - It is pinned, not scheduled, or not finished.
     - It is the newest good one, or the newest verified one that the running server can restore. If the server can

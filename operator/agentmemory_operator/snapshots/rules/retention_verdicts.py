@@ -1,4 +1,4 @@
-"""Retention verdict of each snapshot of an agent, from an `SnapshotOverview` or from the objects as received."""
+"""Retention verdict of each snapshot of an agent, from a `SnapshotOverview` or from the objects as received."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ def judge_overview(
     """Return the verdict on each snapshot of an agent, newest first; empty without a valid `snapshots` block.
 
     Args:
-        users: Names of the objects that need a snapshot, by the name of the snapshot.
+        users: Objects that need a snapshot, as in `find_users`, by the snapshot's name. None means that there are none.
     """
     if outlook.figures.rules is None:
         return ()
@@ -60,7 +60,9 @@ def judge_documents(
 
 
 def find_users(name: str, *, restores: Documents, memories: Documents) -> list[str]:
-    """Return the objects that need a snapshot: unfinished restores from it, and agents not yet bootstrapped from it.
+    """Return the objects that need a snapshot, each as kind and name.
+
+    These are unfinished restores from it, and agents without a collection that bootstrap from it.
 
     Args:
         restores: MemoryRestores of its namespace as received.

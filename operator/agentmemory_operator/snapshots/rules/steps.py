@@ -7,7 +7,7 @@
 | Verify | the snapshot is verified | all locations of its bytes |
 | Clean | after a failure, partial data is removed | the reason of the failure |
 
-An import starts with TakeIn instead of Create and Copy.
+An import has the step TakeIn instead of Create, Copy and Verify.
 """
 
 from collections.abc import Collection as AnyOf
@@ -29,7 +29,7 @@ SUCCEEDED, VERIFIED = "Succeeded", "Verified"
 
 
 class SnapshotStep(StrEnum):
-    """Steps of a snapshot, in order."""
+    """Step of a snapshot, in order; see the module's table."""
 
     CREATE = "Create"
     TAKE_IN = "TakeIn"
@@ -53,7 +53,7 @@ def is_ended(status: Mapping[str, Any]) -> bool:
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:
-    """Return whether a snapshot was created."""
+    """Return whether a snapshot was created and did not fail its first verification."""
     return _has_condition(status, SUCCEEDED, "True")
 
 
@@ -80,7 +80,7 @@ def current_step(status: Mapping[str, Any]) -> SnapshotStep | None:
 def resumed_step(status: Mapping[str, Any]) -> SnapshotStep | None:
     """Return the step to resume at, or None to start from the beginning.
 
-    Without the fields that precede its step, a status was not written by the operator, so the snapshot starts again.
+    A status that lacks fields written before its step is not from the operator: the snapshot starts from the beginning.
     """
     step = current_step(status)
     return step if step and all(name in status for name in _REQUIRED_FIELDS.get(step, ())) else None
@@ -98,7 +98,7 @@ def running_status(
     """Return the status of a snapshot in progress.
 
     Args:
-        detail: Progress of the step, or the cause of a wait. For Clean, the reason of the failure.
+        detail: Progress of the step, or the cause of a wait. For Clean, the message of the failure.
         proof: Condition Verified; None keeps the old one.
     """
     step = current_step(status)
@@ -115,7 +115,7 @@ def failed_status(status: Mapping[str, Any], reason: str, message: str, *, gener
 
 
 def read_failure(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the reason and message of a snapshot in step Clean."""
+    """Return the reason and message of the failure that a snapshot in step Clean recorded."""
     succeeded = find_condition(status, SUCCEEDED)
     return succeeded.get("reason", Reason.RUNNING), succeeded.get("message", "")
 
@@ -194,7 +194,7 @@ def owner_status(marker: Marker) -> Json:
 
 
 def read_owner(status: Mapping[str, Any]) -> Marker | None:
-    """Return the marker recorded in a snapshot's status, or None if it has no owner."""
+    """Return the marker of the collection as recorded in a snapshot's status, or None if no owner is recorded."""
     owner = status.get("owner")
     return marker_from_json({**owner, "embedding": status.get("embedding")}) if owner else None
 
@@ -219,7 +219,7 @@ def _is_complete(place: Mapping[str, Any]) -> bool:
 
 
 def location_of(status: Mapping[str, Any], kind: str) -> Json | None:
-    """Return the first location of a type, or None."""
+    """Return the first location of a type (`QDRANT` or `S3`), or None."""
     return next((place for place in locations_of(status) if place["type"] == kind), None)
 
 
@@ -235,7 +235,7 @@ def recorded_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> froz
 
 
 def copied_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
-    """Return the names of a collection's files that also have a copy in object storage, so that they may be deleted."""
+    """Return the names of a collection's files that may be deleted, because object storage has a copy of each."""
     return recorded_files(
         (status for status in statuses if has_succeeded(status) and location_of(status, S3)), physical
     )
