@@ -77,8 +77,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
     """Read the facts about the collection behind an agent's alias.
 
     Raises:
-        TransientError: If the cluster ID is unknown; nothing was read.
-        StoreUnavailable: If Qdrant is unavailable.
+        TransientError: If the cluster ID is unknown, or Qdrant is unavailable (StoreUnavailable).
         StoreRejected: If Qdrant rejected the read.
         CollectionUnavailable: If the collection does not exist, has another owner, or its marker has no embedding.
         AgentClosed: If a snapshot is being restored into it.

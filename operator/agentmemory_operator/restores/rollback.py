@@ -43,11 +43,8 @@ class Rollback:
     ) -> None:
         """Roll a restore back. After a crash, another call continues.
 
-        Args:
-            check_target: Raises SpecInvalid if the AgentMemory was deleted or recreated.
-
         Raises:
-            SpecInvalid, NotOwned: If it cannot be rolled back. The alias was not moved; the message has the reason.
+            SpecInvalid, NotOwned: If it cannot be rolled back, or `check_target` raised. The alias was not moved.
             TransientError: If a server is unavailable or an outcome unknown. Call again to continue.
         """
         restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)

@@ -78,7 +78,6 @@ class Copies:
         Args:
             location: Location of the copy, from the status.
             storage: Storage of the agent. Only its encryption and prefix are used here.
-            slug: Slug of the agent, which is part of the key.
             namespace: Namespace of the MemorySnapshot, and of the Secret.
 
         Raises:
