@@ -102,7 +102,9 @@ class CandidateQueries:
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
         return {
-            id_: self._match([of.get(id_, 0.0) for of in scores], self.activations.get(id_, 0.0), clues)
+            id_: self._match(
+                [score_by_id.get(id_, 0.0) for score_by_id in scores], self.activations.get(id_, 0.0), clues
+            )
             for id_ in scores[0]
         }
 
