@@ -54,8 +54,8 @@ class Identities:
             by_identity.setdefault(_identity(draft), []).append(draft)
         outcomes: dict[int, Outcome] = {}
 
-        async def store_in_order(same: Sequence[MemoryDraft]) -> None:
-            for draft in same:
+        async def store_in_order(group: Sequence[MemoryDraft]) -> None:
+            for draft in group:
                 outcomes[draft.place] = await self._outcome(agent, draft)
 
         await gather_bounded(map(store_in_order, by_identity.values()), concurrency=MAX_CONCURRENT_IDENTITIES)
@@ -122,8 +122,8 @@ class Identities:
         record = draft.record
         if record.request_hash is None or record.request_id is None:
             return None
-        either = {"should": [{"has_id": [record.id]}, equals("lookupIds", record.request_id)]}
-        body = {"filter": {"must": [either]}, "limit": 1, "with_payload": True}
+        same_request = {"should": [{"has_id": [record.id]}, equals("lookupIds", record.request_id)]}
+        body = {"filter": {"must": [same_request]}, "limit": 1, "with_payload": True}
         points, _ = await agent.store.scroll(agent.alias, body)
         row: Payload | None = points[0]["payload"] if points else None
         if conflict := find_request_conflict(row, record):

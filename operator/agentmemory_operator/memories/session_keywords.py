@@ -121,10 +121,10 @@ async def sweep(agent: Agent) -> int:
     if agent.keyword is None:
         return 0
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
-    due = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
-    if due:
-        await _settle(agent, agent.keyword, set(due))
-    return len(due) + await _fill(agent, agent.keyword)
+    due_ids = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
+    if due_ids:
+        await _settle(agent, agent.keyword, set(due_ids))
+    return len(due_ids) + await _fill(agent, agent.keyword)
 
 
 async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
@@ -174,10 +174,13 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Add keyword vectors to memories stored before the agent had keywords; return their number."""
     filled = 0
     # Memories in a zone are excluded: `zone_vectors.sweep` adds the vectors that their zone allows.
-    lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
+    without_vector: Filter = {
+        "must": [NOT_DELETED, NOT_PENDING, UNSEALED],
+        "must_not": [{"has_vector": KEYWORD_VECTOR}],
+    }
     unordered = {
-        "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],
-        "must_not": [*lacking["must_not"], {"is_empty": {"key": "sessionId"}}, IS_WORKING],
+        "must": [*without_vector["must"], {"is_empty": {"key": ORDER_KEY}}],
+        "must_not": [*without_vector["must_not"], {"is_empty": {"key": "sessionId"}}, IS_WORKING],
     }
     for _ in range(PAGES_A_SWEEP):
         if rows := await _scroll(agent, unordered, limit=PAGE):
@@ -192,7 +195,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
             ]
             await agent.store.batch(agent.alias, operations, strong=True)
             continue
-        rows = await _scroll(agent, lacking, limit=PAGE)
+        rows = await _scroll(agent, without_vector, limit=PAGE)
         if not rows:
             break
         ids = {row["id"] for row in rows}

@@ -197,8 +197,8 @@ def _decoded(value: Any) -> Any:
             return value
 
 
-def _parsed(text: Any, otherwise: Any) -> Any:
+def _parsed(text: Any, default: Any) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return otherwise
+        return default

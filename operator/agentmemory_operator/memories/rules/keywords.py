@@ -107,8 +107,8 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
     """
     own_lines = [date_text(row["createdAt"], source.language), row["content"]]
     parts = own_lines * OWN_REPETITIONS
-    for times, text in zip(range(OWN_REPETITIONS - 1, 0, -1), reversed(before), strict=False):
-        parts += [first_content_words(text, NEIGHBOUR_WORDS, source.language)] * times
+    for repetitions, text in zip(range(OWN_REPETITIONS - 1, 0, -1), reversed(before), strict=False):
+        parts += [first_content_words(text, NEIGHBOUR_WORDS, source.language)] * repetitions
     return "\n".join(parts)
 
 

@@ -174,10 +174,10 @@ def _required_fields(types: Sequence[MemoryType]) -> Json:
     if names := [type_.name for type_ in types if _needs_session(type_)]:
         fields["session_id"] = _text(f"The conversation: required of memories of type {', '.join(names)}.")
     for name in dict.fromkeys(name for type_ in types for name in type_.required):
-        requiring = [type_ for type_ in types if name in type_.required]
-        fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in requiring)}.")
-        words = dict.fromkeys(word for type_ in requiring for word in type_.event_types)
-        if name == "event_type" and all(type_.event_types for type_ in requiring):
+        requiring_types = [type_ for type_ in types if name in type_.required]
+        fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in requiring_types)}.")
+        words = dict.fromkeys(word for type_ in requiring_types for word in type_.event_types)
+        if name == "event_type" and all(type_.event_types for type_ in requiring_types):
             fields[name] |= {"enum": list(words)}
     return fields
 

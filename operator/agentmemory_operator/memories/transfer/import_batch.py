@@ -60,8 +60,8 @@ class ImportLine:
     @property
     def predecessors(self) -> tuple[str, ...]:
         """Ids of the direct predecessors, as in the export."""
-        only = self.memory.supersedes
-        return self.supersedes_ids or ((only,) if only else ())
+        single_id = self.memory.supersedes
+        return self.supersedes_ids or ((single_id,) if single_id else ())
 
 
 Outcome = Literal["imported", "present"] | AgentMemoryError
