@@ -104,24 +104,24 @@ async def store_conversation(agent: Agent, remember: Remember, conversation: Con
     """
     _check(agent, conversation)
     key = conversation.idempotency_key or f"\x1f{uuid4()}"
-    why_not = _why_not_distilled(agent, conversation)
-    run = None if why_not else keyed_id(agent.id_slug, conversation.user_id, _RUN_KEY.format(key=key))
+    reason = _why_not_distilled(agent, conversation)
+    run = None if reason else keyed_id(agent.id_slug, conversation.user_id, _RUN_KEY.format(key=key))
     turns = _turns_of(agent, conversation, key, run)
     if conversation.idempotency_key is not None:
         await _check_first(agent, turns[0])
     outcomes = await remember.store(agent, turns)
     _check_outcomes(outcomes)
     if run and isinstance(outcomes[-1], AgentMemoryError):
-        run, why_not = None, "not distilled: the last turn was not stored"
+        run, reason = None, "not distilled: the last turn was not stored"
     ids = tuple(outcome.id if isinstance(outcome, StoredMemory) else None for outcome in outcomes)
-    return StoredConversation(ids, run, _warnings(outcomes, why_not))
+    return StoredConversation(ids, run, _warnings(outcomes, reason))
 
 
 def _check(agent: Agent, conversation: Conversation) -> None:
     """Raise RequestInvalid if a turn is invalid, before any turn is stored."""
     errors = [
-        FieldError(f"messages[{place}].{error.field}", error.message)
-        for place, turn in enumerate(conversation.turns)
+        FieldError(f"messages[{index}].{error.field}", error.message)
+        for index, turn in enumerate(conversation.turns)
         for error in (
             *find_length_errors(turn.content, agent.settings.max_content_tokens),
             *find_vector_errors(agent, turn.vector, conversation.zone),
@@ -148,7 +148,7 @@ def _why_not_distilled(agent: Agent, conversation: Conversation) -> str | None:
 def _turns_of(agent: Agent, conversation: Conversation, key: str, run: str | None) -> list[IncomingMemory]:
     types = agent.settings.ranking.types
     kind = turn_type(types)
-    keys = [_TURN_KEY.format(key=key, place=place) for place in range(len(conversation.turns))]
+    keys = [_TURN_KEY.format(key=key, place=index) for index in range(len(conversation.turns))]
     ids = tuple(keyed_id(agent.id_slug, conversation.user_id, turn_key) for turn_key in keys)
     last = len(keys) - 1
     return [
@@ -166,13 +166,13 @@ def _turns_of(agent: Agent, conversation: Conversation, key: str, run: str | Non
             zone=conversation.zone,
             vector=turn.vector,
             created_at=turn.at,
-            offset_ms=last - place,
+            offset_ms=last - index,
             is_turn=True,
             conversation_id=run,
-            undistilled=ids if run and place == last else (),
+            undistilled=ids if run and index == last else (),
             idempotency_key=turn_key,
         )
-        for place, (turn, turn_key) in enumerate(zip(conversation.turns, keys, strict=True))
+        for index, (turn, turn_key) in enumerate(zip(conversation.turns, keys, strict=True))
     ]
 
 
@@ -199,11 +199,11 @@ def _check_outcomes(outcomes: Sequence[Outcome]) -> None:
             raise error
 
 
-def _warnings(outcomes: Sequence[Outcome], why_not: str | None) -> tuple[str, ...]:
-    warnings = [] if why_not is None else [why_not]
-    for place, outcome in enumerate(outcomes):
+def _warnings(outcomes: Sequence[Outcome], reason: str | None) -> tuple[str, ...]:
+    warnings = [] if reason is None else [reason]
+    for index, outcome in enumerate(outcomes):
         if isinstance(outcome, AgentMemoryError):
-            warnings.append(f"messages[{place}]: not stored: {outcome}")
+            warnings.append(f"messages[{index}]: not stored: {outcome}")
         else:
-            warnings.extend(f"messages[{place}]: {warning}" for warning in outcome.warnings)
+            warnings.extend(f"messages[{index}]: {warning}" for warning in outcome.warnings)
     return tuple(warnings)

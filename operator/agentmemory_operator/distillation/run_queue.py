@@ -119,25 +119,25 @@ class DistillationQueue:
 
     async def _outcome_of(self, run: DistillationRun) -> str:
         try:
-            done = await run.carry_out()
+            result = await run.carry_out()
         except ModelOutputInvalid as error:
-            ends = "given up" if run.result.is_completed else "tried again"
-            log.warning("a conversation of agent %s is %s: %s", run.agent.settings.slug, ends, error)
+            action = "given up" if run.result.is_completed else "tried again"
+            log.warning("a conversation of agent %s is %s: %s", run.agent.settings.slug, action, error)
             return "given_up" if run.result.is_completed else "invalid_answer"
         except ModelUnavailable as error:
             log.warning("distillation of a conversation of agent %s is postponed: %s", run.agent.settings.slug, error)
             return "model_unavailable"
-        return "done" if done.is_completed else "elsewhere"
+        return "done" if result.is_completed else "elsewhere"
 
-    def _note(self, done: DistillationResult) -> None:
-        for fate, number in (
-            ("stored", len(done.stored)),
-            ("unsourced", done.unsourced),
-            ("malformed", done.malformed),
-            ("proposed", done.proposed),
+    def _note(self, result: DistillationResult) -> None:
+        for outcome, number in (
+            ("stored", len(result.stored)),
+            ("unsourced", result.unsourced),
+            ("malformed", result.malformed),
+            ("proposed", result.proposed),
         ):
-            self.meter.count_memories(fate, number)
-        self.meter.count_tokens(done.tokens_in, done.tokens_out)
+            self.meter.count_memories(outcome, number)
+        self.meter.count_tokens(result.tokens_in, result.tokens_out)
 
     async def _sweep(self, sweep_s: float) -> None:
         while True:
@@ -160,9 +160,9 @@ class DistillationQueue:
 
 async def find_due_rows(agent: Agent) -> list[str]:
     """Return the ids of an agent's rows that request a run and have no valid lease, at most 100."""
-    free = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
+    unleased = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
-        "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, free]},
+        "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, unleased]},
         "limit": MAX_QUEUED_PER_AGENT,
         "with_payload": False,
     }

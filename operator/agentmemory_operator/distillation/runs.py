@@ -162,14 +162,14 @@ class DistillationRun:
     async def _distil_turns(self, row: Payload) -> None:
         record = record_of(row)
         types = self._types(record)
-        place = 0
+        first = 0
         for part in split_turns(await self._turns(row)) if types else []:
             schema = build_schema(types)
             answer = parse_facts(await self._ask(TASK, render_turns(part), schema), part)
             self.result.unsourced += answer.unsourced
             await self._lease()
-            await self._store(record, answer.facts, place)
-            place += len(answer.facts)
+            await self._store(record, answer.facts, first)
+            first += len(answer.facts)
 
     async def _collapse(self, row: Payload) -> None:
         """Replace the head of a chain by a version that the model made from the newest versions."""
@@ -250,17 +250,19 @@ class DistillationRun:
 
     async def _store(self, record: MemoryRecord, facts: Sequence[DistilledFact], first: int) -> None:
         sources = await self._rows([id_ for fact in facts for id_ in fact.source_ids])
-        kept = [
-            (place, fact) for place, fact in enumerate(facts, first) if all(id_ in sources for id_ in fact.source_ids)
+        numbered = [
+            (number, fact) for number, fact in enumerate(facts, first) if all(id_ in sources for id_ in fact.source_ids)
         ]
-        for _, fact in kept:
+        for _, fact in numbered:
             if fact.missing:
                 await store_proposal(self.agent, record.user_id, _fact_of(fact), run_id_of(record))
                 self.result.proposed += 1
-        kept = [(place, fact) for place, fact in kept if not fact.missing]
-        if not kept:
+        numbered = [(number, fact) for number, fact in numbered if not fact.missing]
+        if not numbered:
             return
-        outcomes = await self.remember.store(self.agent, [_memory_of(record, fact, place) for place, fact in kept])
+        outcomes = await self.remember.store(
+            self.agent, [_memory_of(record, fact, number) for number, fact in numbered]
+        )
         stored = [outcome.id for outcome in outcomes if isinstance(outcome, StoredMemory) and outcome.event == "ADD"]
         # Conflict: an earlier attempt has stored a memory at this place, perhaps with another text.
         errors = [
@@ -268,7 +270,7 @@ class DistillationRun:
             for outcome in outcomes
             if isinstance(outcome, AgentMemoryError) and not isinstance(outcome, Conflict)
         ]
-        await self._take_out_orphans(record, [fact for _, fact in kept], stored)
+        await self._take_out_orphans(record, [fact for _, fact in numbered], stored)
         self.result.stored.extend(stored)
         if errors:
             raise errors[0]
@@ -296,8 +298,8 @@ class DistillationRun:
         """
         settings = self.agent.settings.language_model
         model_s = settings.timeout_s if settings else 0
-        until = self._now_ms + (model_s + LEASE_MARGIN_S) * 1000
-        return await self._change({DISTIL_BY_KEY: self._mark, DISTIL_UNTIL_KEY: until}, begins=begins)
+        until_ms = self._now_ms + (model_s + LEASE_MARGIN_S) * 1000
+        return await self._change({DISTIL_BY_KEY: self._mark, DISTIL_UNTIL_KEY: until_ms}, begins=begins)
 
     async def _note_failure(self) -> None:
         """Count an unusable answer. The third one ends the run."""
@@ -364,7 +366,7 @@ def _fact_of(fact: DistilledFact) -> Fact:
     )
 
 
-def _memory_of(record: MemoryRecord, fact: DistilledFact, place: int) -> IncomingMemory:
+def _memory_of(record: MemoryRecord, fact: DistilledFact, number: int) -> IncomingMemory:
     run = run_id_of(record)
     return IncomingMemory(
         user_id=record.user_id,
@@ -377,5 +379,5 @@ def _memory_of(record: MemoryRecord, fact: DistilledFact, place: int) -> Incomin
         source_ids=fact.source_ids,
         author=record.author,
         run_id=run,
-        idempotency_key=_MEMORY_KEY.format(run=run, place=place),
+        idempotency_key=_MEMORY_KEY.format(run=run, place=number),
     )

@@ -52,8 +52,8 @@ async def end_session(agent: Agent, working: WorkingMemory, session: Session) ->
     working_rows = [row for row in await working.read_rows(agent, session) if not row.get(ZONE_KEY)]
     rows = [*await _turns(agent, session), *working_rows]
     run = await _mark(agent, rows) if rows else None
-    kept = frozenset(row["id"] for row in working_rows) if run else frozenset()
-    ended = await working.end_session(agent, session, read_later=kept)
+    read_later = frozenset(row["id"] for row in working_rows) if run else frozenset()
+    ended = await working.end_session(agent, session, read_later=read_later)
     return SessionEnd(ended, run, _last_of(rows)["id"] if run else "")
 
 

@@ -91,11 +91,11 @@ async def list_entities(
     """
     graph = await _graph(graphs, agent, user_id)
     after = None if cursor is None else _position_of(cursor)
-    places = sorted((-len(node.memories), key) for key, node in graph.nodes.items())
-    rest = [place for place in places if after is None or place > after]
-    page = [graph.nodes[key] for _, key in rest[:limit]]
+    positions = sorted((-len(node.memories), key) for key, node in graph.nodes.items())
+    remaining = [position for position in positions if after is None or position > after]
+    page = [graph.nodes[key] for _, key in remaining[:limit]]
     results = tuple(ListedEntity(node.name, node.kind, len(node.memories)) for node in page)
-    return EntityPage(results, encode_cursor(*rest[limit - 1]) if len(rest) > limit else None)
+    return EntityPage(results, encode_cursor(*remaining[limit - 1]) if len(remaining) > limit else None)
 
 
 async def read_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: str) -> EntityView:
@@ -167,7 +167,7 @@ def _view(graph: ScopeGraph, node: GraphNode) -> EntityView:
         kind=node.kind,
         aliases=tuple(aliases),
         memories=len(node.memories),
-        memory_ids=tuple(graph.memory_ids[place] for place in node.memories[:MAX_VIEW_ENTRIES]),
+        memory_ids=tuple(graph.memory_ids[index] for index in node.memories[:MAX_VIEW_ENTRIES]),
         neighbours=tuple(
             Neighbour(graph.nodes[link.target].name, link.relation, link.strength, link.is_incoming)
             for link in islice(graph.links_of(key), MAX_VIEW_ENTRIES)

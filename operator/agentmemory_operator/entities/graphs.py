@@ -76,10 +76,10 @@ class EntityGraphs:
         return [graphs[scope] for scope in scopes]
 
     def _is_current(self, agent: Agent, scope: str) -> bool:
-        kept = self._kept.get(_key(agent, scope))
-        if kept is None or kept.mark is not agent.sizes.write_marker(scope):
+        cached = self._kept.get(_key(agent, scope))
+        if cached is None or cached.mark is not agent.sizes.write_marker(scope):
             return False
-        age_s = self._monotonic() - kept.read_s
+        age_s = self._monotonic() - cached.read_s
         if RENEW_AFTER_S <= age_s < MAX_AGE_S:
             self._renew(agent, scope)
         return age_s < MAX_AGE_S
@@ -108,11 +108,11 @@ class EntityGraphs:
             self._keep(_key(agent, scope), _Kept(graphs[scope], read_s, marks[scope]))
         return graphs
 
-    def _keep(self, key: _Key, kept: _Kept) -> None:
+    def _keep(self, key: _Key, cached: _Kept) -> None:
         if replaced := self._kept.pop(key, None):
             self._size -= replaced.graph.size_bytes
-        self._kept[key] = kept
-        self._size += kept.graph.size_bytes
+        self._kept[key] = cached
+        self._size += cached.graph.size_bytes
         while self._size > self._max_bytes and len(self._kept) > 1:
             _, evicted = self._kept.popitem(last=False)
             self._size -= evicted.graph.size_bytes

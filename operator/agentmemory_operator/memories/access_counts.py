@@ -183,8 +183,8 @@ class AccessCounts:
     def last_ms(self, slug: str, memory_id: str) -> int:
         """Return the time of a memory's last access that is not written yet, Unix milliseconds; 0 if there is none."""
         parts = (self._noted.get(slug), self._sent.get(slug))
-        noted = (part.increments[memory_id] for part in parts if part and memory_id in part.increments)
-        return max((increment.last_ms for increment in noted), default=0)
+        increments = (part.increments[memory_id] for part in parts if part and memory_id in part.increments)
+        return max((increment.last_ms for increment in increments), default=0)
 
     async def flush(self, *, over_s: float = 0) -> None:
         """Write the noted accesses. On a temporary error they wait for the next flush, on another they are dropped.
@@ -207,13 +207,13 @@ class AccessCounts:
 
     async def run(self, interval_s: float = FLUSH_PERIOD_S) -> None:
         """Flush periodically until cancelled; then flush a last time, for at most 10 s."""
-        rest_s = interval_s
+        pause_s = interval_s
         try:
             while True:
-                await asyncio.sleep(rest_s)
+                await asyncio.sleep(pause_s)
                 started_s = time.monotonic()
                 await self.flush(over_s=interval_s * 0.8)
-                rest_s = max(interval_s - (time.monotonic() - started_s), 0)
+                pause_s = max(interval_s - (time.monotonic() - started_s), 0)
         finally:
             try:
                 async with asyncio.timeout(LAST_FLUSH_TIMEOUT_S):
@@ -248,16 +248,16 @@ class AccessCounts:
             rows = await _read(agent, ids)
             if await self._note_sessions(agent, sent, rows):
                 rows = await _read(agent, ids)
-            waiting = {id_: row for id_, row in rows.items() if sent.mark not in row.get(ACCESS_MARKS_KEY, ())}
-            for memory_id in set(ids) - waiting.keys():
+            unconfirmed = {id_: row for id_, row in rows.items() if sent.mark not in row.get(ACCESS_MARKS_KEY, ())}
+            for memory_id in set(ids) - unconfirmed.keys():
                 sent.increments.pop(memory_id, None)
-            if not waiting:
+            if not unconfirmed:
                 return
-            for operations, count in _requests(self._changes(sent, waiting)):
+            for operations, count in _requests(self._changes(sent, unconfirmed)):
                 started_s = time.monotonic()
                 await agent.store.batch(agent.alias, operations, strong=True)
                 await pace.rest(time.monotonic() - started_s, memories=count)
-            ids = list(waiting)
+            ids = list(unconfirmed)
 
     async def _note_sessions(self, agent: Agent, sent: _Sent, rows: Mapping[str, Json]) -> bool:
         """Stamp the sessions of returned memories; return whether there were any to stamp."""
@@ -288,11 +288,15 @@ class AccessCounts:
             yield payload | {"updatedAt": now_ms}, ids[state]
 
     def _counted(self, row: Json, increment: Increment, *, mark: str) -> Json:
-        kept = [other for other in row.get(ACCESS_MARKS_KEY, ()) if other.rpartition(":")[0] != self._writer]
+        foreign_marks = [
+            stored_mark
+            for stored_mark in row.get(ACCESS_MARKS_KEY, ())
+            if stored_mark.rpartition(":")[0] != self._writer
+        ]
         return {
             "accessCount": row.get("accessCount", 0) + increment.count,
             "lastAccessedAt": max(row.get("lastAccessedAt", 0), increment.last_ms),
-            ACCESS_MARKS_KEY: [*kept, mark][-MAX_ACCESS_MARKS:],
+            ACCESS_MARKS_KEY: [*foreign_marks, mark][-MAX_ACCESS_MARKS:],
             "rev": row["rev"] + 1,
         }
 

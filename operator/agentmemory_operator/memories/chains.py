@@ -163,13 +163,13 @@ async def sweep(agent: Agent) -> int:
 
 async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
     """Take the next step of a pending row: link its next predecessor, retarget or abandon it, or publish it."""
-    for before in predecessors(row):
-        old = olds.get(before)
+    for predecessor_id in predecessors(row):
+        old = olds.get(predecessor_id)
         successor = old and old.get("supersededById")
         if old is not None and successor == row["id"]:
             continue
         may_retarget = "identityId" in row and GIVES_WAY_KEY not in row
-        is_root = may_retarget and before == row["identityId"]
+        is_root = may_retarget and predecessor_id == row["identityId"]
         is_current = old is not None and row.get(GIVES_WAY_KEY) in (None, old.get(CHANGED_KEY, 0))
         if old is not None and is_current and successor is None and (is_root or TOMBSTONE_KEY not in old):
             return await link(agent, old, row)
@@ -229,15 +229,15 @@ async def abandon(agent: Agent, row: _Row) -> None:
 async def _reactivate(agent: Agent, tombstone: _Row) -> None:
     """Make the predecessors of a tombstone heads again, then clear its `pending`."""
     # A predecessor may itself have been deleted, and have no links left if that deletion was completed first.
-    for before in predecessors(tombstone):
-        await _reactivate_predecessor(agent, before, tombstone)
+    for predecessor_id in predecessors(tombstone):
+        await _reactivate_predecessor(agent, predecessor_id, tombstone)
     await _change(agent, tombstone, {"pending": False}, IS_PENDING)
 
 
-async def _reactivate_predecessor(agent: Agent, before: str, tombstone: _Row) -> None:
+async def _reactivate_predecessor(agent: Agent, predecessor_id: str, tombstone: _Row) -> None:
     is_fenced = False
     for _ in range(MAX_ATTEMPTS):
-        old = await read_row(agent, before)
+        old = await read_row(agent, predecessor_id)
         successor = old and old.get("supersededById")
         if old is None or successor not in (None, tombstone["id"]) or (successor is None and is_fenced):
             return
@@ -253,12 +253,12 @@ async def _splice(agent: Agent, tombstone: _Row) -> None:
     """Link the neighbours of a version removed from the middle; skip tombstones, except the root of an identity."""
     root_id = tombstone.get("identityId")
     for _ in range(MAX_ATTEMPTS):
-        olders = await _live_predecessors(agent, tombstone, root_id)
-        if not olders and tombstone["id"] == root_id and (root := await read_row(agent, root_id)):
-            olders = [root]
-        around: Sequence[Payload | None] = olders or [None]
-        closed = [await _splice_link(agent, tombstone, older) for older in around]
-        if all(closed):
+        older_rows = await _live_predecessors(agent, tombstone, root_id)
+        if not older_rows and tombstone["id"] == root_id and (root := await read_row(agent, root_id)):
+            older_rows = [root]
+        ends: Sequence[Payload | None] = older_rows or [None]
+        are_linked = [await _splice_link(agent, tombstone, older) for older in ends]
+        if all(are_linked):
             current = await read_row(agent, tombstone["id"])
             return await _change(agent, current, {"pending": False}, IS_PENDING) if current else None
     raise contention_error(tombstone["id"])
@@ -283,20 +283,22 @@ async def _splice_link(agent: Agent, tombstone: _Row, older: _Row | None) -> boo
 
 async def _links_of(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row) -> tuple[list[str], bool]:
     """Return the ids that `newer` must follow after the splice, and whether all remaining predecessors link to it."""
-    before = [older["id"]] if older else []
+    older_ids = [older["id"]] if older else []
     if "identityId" in newer:
         # A version with an identity has one predecessor; `supersedesId` may still be from its writer's first attempt.
-        return before, True
-    rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)])
-    kept = [id_ for id_, row in rows.items() if _follows(newer, row)]
-    ids = [id_ for id_ in predecessors(newer) if id_ in (*kept, tombstone["id"], *before)]
-    return replace_predecessor(ids, tombstone["id"], before), all(newer["id"] in successors(rows[id_]) for id_ in kept)
+        return older_ids, True
+    rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *older_ids)])
+    remaining = [id_ for id_, row in rows.items() if _follows(newer, row)]
+    ids = [id_ for id_ in predecessors(newer) if id_ in (*remaining, tombstone["id"], *older_ids)]
+    return replace_predecessor(ids, tombstone["id"], older_ids), all(
+        newer["id"] in successors(rows[id_]) for id_ in remaining
+    )
 
 
-def _follows(newer: _Row, before: _Row) -> bool:
-    if TOMBSTONE_KEY in before:
+def _follows(newer: _Row, predecessor: _Row) -> bool:
+    if TOMBSTONE_KEY in predecessor:
         return False
-    return bool(newer.get("pending")) or newer["id"] in successors(before)
+    return bool(newer.get("pending")) or newer["id"] in successors(predecessor)
 
 
 async def relink(agent: Agent, older: _Row, newer: _Row | None) -> bool:
@@ -352,10 +354,10 @@ async def _live_predecessors(agent: Agent, row: _Row, root_id: str | None) -> li
     live: dict[str, Payload] = {}
     unread = [*reversed(predecessors(row))]
     while unread:
-        before = unread.pop()
-        found = await read_row(agent, before)
-        if found is not None and (TOMBSTONE_KEY not in found or before == root_id):
-            live[before] = found
+        predecessor_id = unread.pop()
+        found = await read_row(agent, predecessor_id)
+        if found is not None and (TOMBSTONE_KEY not in found or predecessor_id == root_id):
+            live[predecessor_id] = found
         elif found is not None:
             unread.extend(reversed(predecessors(found)))
     return list(live.values())
@@ -379,8 +381,8 @@ def _is_head(row: _Row) -> bool:
 
 def _validity_end(old: _Row, new: _Row) -> Payload:
     """Return the end of the old version's validity: the start of the new one, or the old one's own end if earlier."""
-    stated, begin = old.get("validTo"), new.get("validFrom", new["createdAt"])
-    return {"validTo": begin if stated is None else min(stated, begin), STATED_END_KEY: stated}
+    stated_end, new_start = old.get("validTo"), new.get("validFrom", new["createdAt"])
+    return {"validTo": new_start if stated_end is None else min(stated_end, new_start), STATED_END_KEY: stated_end}
 
 
 def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:

@@ -96,11 +96,11 @@ async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part)
     move that a wrong clock dated into the future follows the existing entries.
     """
     before = await _read(agent, begin, replace(part, until_ms=min(move.at, part.until_ms)))
-    if (rest := part.limit - len(before)) == 0:
+    if (remaining := part.limit - len(before)) == 0:
         return before
     last = before[-1].position if before else begin
     move = replace(move, position=replace(last, epoch=move.position.epoch))
-    after = await _read(agent, move.position, replace(part, limit=rest - 1)) if rest > 1 else []
+    after = await _read(agent, move.position, replace(part, limit=remaining - 1)) if remaining > 1 else []
     return [*before, move, *after]
 
 
@@ -139,8 +139,8 @@ async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int |
     return [point for point in points if point["id"] != after][:limit]
 
 
-async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[Json]:
-    body = {"filter": filter_, "limit": limit, "with_payload": list(LOG_PAYLOAD_KEYS), "with_vector": False, **more}
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: object) -> list[Json]:
+    body = {"filter": filter_, "limit": limit, "with_payload": list(LOG_PAYLOAD_KEYS), "with_vector": False, **options}
     try:
         points, _ = await agent.store.scroll(agent.alias, body)
     except StoreRejected as error:

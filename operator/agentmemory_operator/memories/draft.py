@@ -106,20 +106,20 @@ async def build_drafts_without_words(
     memories = [item.memory for item in cleaned]
     refused = await _errors_at(agent, memories, is_new=is_new)
     keys = await read_writing_keys(agent, _owners(memories, refused))
-    found = ((place, keys.get((memory.zone or "", memory.user_id))) for place, memory in enumerate(memories))
-    refused |= {place: error for place, error in found if isinstance(error, KeysUnavailable)}
+    found = ((index, keys.get((memory.zone or "", memory.user_id))) for index, memory in enumerate(memories))
+    refused |= {index: error for index, error in found if isinstance(error, KeysUnavailable)}
     texts = [memory.content for n, memory in enumerate(memories) if n not in refused and has_vector(agent, memory.zone)]
     vectors = {} if agent.takes_vectors else await embed_each(agent.embedder, texts)
     now_ms = agent.clock.now_ms()
 
-    def draft(place: int, memory: IncomingMemory) -> MemoryDraft | AgentMemoryError:
-        vector = refused.get(place) or _vector_of(memory, agent, vectors)
+    def draft(index: int, memory: IncomingMemory) -> MemoryDraft | AgentMemoryError:
+        vector = refused.get(index) or _vector_of(memory, agent, vectors)
         if isinstance(vector, AgentMemoryError):
             return vector
         key = keys.get((memory.zone or "", memory.user_id))
         assert not isinstance(key, KeysUnavailable)
-        record = _record_of(memory, agent, now_ms, place=place, key=key)
-        return MemoryDraft(record, vector, place, scope_of_key(agent, key), warnings=_warnings_of(memory, agent))
+        record = _record_of(memory, agent, now_ms, place=index, key=key)
+        return MemoryDraft(record, vector, index, scope_of_key(agent, key), warnings=_warnings_of(memory, agent))
 
     return await run_in_slices(map_with_pauses(draft, memories))
 
@@ -128,7 +128,7 @@ def _owners(
     memories: Sequence[IncomingMemory], refused: Mapping[int, AgentMemoryError]
 ) -> Iterator[tuple[str | None, str]]:
     """Yield zone and user of the memories without an error."""
-    return ((memory.zone, memory.user_id) for place, memory in enumerate(memories) if place not in refused)
+    return ((memory.zone, memory.user_id) for index, memory in enumerate(memories) if index not in refused)
 
 
 async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
@@ -138,11 +138,11 @@ async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new
         return _errors_of(memory, agent) + (_new_errors(memory, agent) if is_new else [])
 
     errors = await run_in_slices(map_with_pauses(errors_of, memories))
-    invalid = {place: RequestInvalid(wrong) for place, wrong in enumerate(errors) if wrong}
+    invalid = {index: RequestInvalid(field_errors) for index, field_errors in enumerate(errors) if field_errors}
     children = {
-        place: (memory.user_id, memory.parent_id)
-        for place, memory in enumerate(memories)
-        if memory.parent_id is not None and place not in invalid
+        index: (memory.user_id, memory.parent_id)
+        for index, memory in enumerate(memories)
+        if memory.parent_id is not None and index not in invalid
     }
     return invalid | await find_missing_parents(agent, children, agent.clock.now_ms())
 
@@ -169,9 +169,9 @@ async def find_first_places(memories: Sequence[IncomingMemory], agent: Agent) ->
     """
     first: dict[tuple[Any, ...], int] = {}
 
-    def place_of(place: int, memory: IncomingMemory) -> int:
+    def place_of(index: int, memory: IncomingMemory) -> int:
         is_unique = memory.supersedes is not None or _identity_of(memory, agent) is not None
-        return place if is_unique else first.setdefault(_statement_of(memory), place)
+        return index if is_unique else first.setdefault(_statement_of(memory), index)
 
     return await run_in_slices(map_with_pauses(place_of, memories)) if len(memories) > 1 else [0] * len(memories)
 
@@ -212,8 +212,8 @@ def _new_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
     """Return the errors of fields that only new memories must have."""
     kind = _kind_of(memory, agent)
     session_errors = _session_errors(memory, kind)
-    named = {error.field for error in session_errors}
-    return session_errors + [error for error in _required_errors(memory, kind) if error.field not in named]
+    reported_fields = {error.field for error in session_errors}
+    return session_errors + [error for error in _required_errors(memory, kind) if error.field not in reported_fields]
 
 
 def _required_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
@@ -223,9 +223,9 @@ def _required_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldErro
     errors = []
     for field in kind.required:
         if not getattr(memory, field):
-            known = ", ".join(kind.event_types) if field == "event_type" else ""
-            way_out = f"set it{f' to one of {known},' if known else ''} or store the memory as another type"
-            message = f"required: memories of type {kind.name!r} have one (types[].required): {way_out}"
+            event_types = ", ".join(kind.event_types) if field == "event_type" else ""
+            remedy = f"set it{f' to one of {event_types},' if event_types else ''} or store the memory as another type"
+            message = f"required: memories of type {kind.name!r} have one (types[].required): {remedy}"
             errors.append(FieldError(field, message))
     return errors
 
@@ -234,14 +234,14 @@ def _session_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError
     """Return an error if the type ends with an idle session and the memory has no session."""
     if memory.session_id is not None or not (kind.ttl and kind.ttl.idle_hours):
         return []
-    way_out = "set session_id, or store it as another type"
-    return [FieldError("session_id", f"required: a memory of type {kind.name!r} ends with its session: {way_out}")]
+    remedy = "set session_id, or store it as another type"
+    return [FieldError("session_id", f"required: a memory of type {kind.name!r} ends with its session: {remedy}")]
 
 
 def _place_errors(memory: IncomingMemory) -> list[FieldError]:
     """Return errors in the namespace and the validity of the memory."""
-    errors, place = [], memory.namespace
-    if place[:1] == (USER_NAMESPACE,) and place[1:2] != (memory.user_id,):
+    errors, namespace = [], memory.namespace
+    if namespace[:1] == (USER_NAMESPACE,) and namespace[1:2] != (memory.user_id,):
         errors.append(FieldError("namespace", f"{USER_NAMESPACE!r} must be followed by user_id: {memory.user_id!r}"))
     begin, end = memory.valid_from, memory.valid_to
     if begin is not None and end is not None and end <= begin:
@@ -250,12 +250,12 @@ def _place_errors(memory: IncomingMemory) -> list[FieldError]:
 
 
 def _event_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
-    given = memory.event_type
-    if given is None or not kind.event_types or given in kind.event_types:
+    event_type = memory.event_type
+    if event_type is None or not kind.event_types or event_type in kind.event_types:
         return []
-    known = ", ".join(kind.event_types)
+    allowed = ", ".join(kind.event_types)
     rule = f"not allowed for memories of type {kind.name!r} (types[].eventTypes)"
-    return [FieldError("event_type", f"{given!r} is {rule}: {known}")]
+    return [FieldError("event_type", f"{event_type!r} is {rule}: {allowed}")]
 
 
 def _kind_of(memory: IncomingMemory, agent: Agent) -> MemoryType:
@@ -328,7 +328,7 @@ def _hash_request(memory: IncomingMemory, secret: str) -> str:
     With a secret, only its holders can compute the hash.
     """
     values = ((name, getattr(memory, name)) for name in (*_STATEMENT_FIELDS, "supersedes") if name != "vector")
-    given = {name: value for name, value in values if value not in (None, (), {}) and value is not False}
-    digest = sha256(secret.encode() + json.dumps(given, sort_keys=True, default=list).encode())
+    provided = {name: value for name, value in values if value not in (None, (), {}) and value is not False}
+    digest = sha256(secret.encode() + json.dumps(provided, sort_keys=True, default=list).encode())
     digest.update(array("d", memory.vector or ()).tobytes())
     return digest.hexdigest()[:16]

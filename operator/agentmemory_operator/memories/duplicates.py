@@ -86,10 +86,10 @@ def is_visible(agent: Agent, row: Payload) -> bool:
 
 async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
     """Store the drafts that have no stored duplicate in one request; return the outcomes of those."""
-    known = await _known(agent, drafts)
+    stored_ids = await _known(agent, drafts)
     firsts: dict[str, MemoryDraft] = {}
     for draft in drafts:
-        if known.isdisjoint(draft.record.lookup_ids):
+        if stored_ids.isdisjoint(draft.record.lookup_ids):
             firsts.setdefault(_content_of(draft), draft)
     refused = await write_drafts(agent, [with_id(draft, id_) for id_, draft in firsts.items()], insert_only=True)
     with outcome_unknown_on_failure():
@@ -111,8 +111,8 @@ async def _outcome(agent: Agent, draft: MemoryDraft) -> Outcome:
 
 async def _store_one(agent: Agent, draft: MemoryDraft) -> StoredMemory:
     for _ in range(MAX_IDENTITY_ATTEMPTS):
-        if done := await _find(agent, draft):
-            return done
+        if stored := await _find(agent, draft):
+            return stored
         if memory_id := await _claim(agent, draft):
             return stored_outcome(memory_id)
     raise contention_error(draft.record.id)
@@ -138,8 +138,8 @@ async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
 
 async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
     """Take the content's first free place and return its id; None if another writer stored the same content first."""
-    for place in count():
-        memory_id = _content_of(draft, place)
+    for number in count():
+        memory_id = _content_of(draft, number)
         row = await claim_id(agent, with_id(draft, memory_id))
         if is_written_by(draft, row):
             return memory_id
@@ -152,15 +152,15 @@ async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
 async def _known(agent: Agent, drafts: Sequence[MemoryDraft]) -> set[str]:
     """Return the lookup ids of the drafts that are already stored."""
     lookup_ids = sorted({lookup for draft in drafts for lookup in draft.record.lookup_ids})
-    known: set[str] = set()
+    stored_ids: set[str] = set()
     for start in range(0, len(lookup_ids), PAGE):
         any_of = {"key": "lookupIds", "match": {"any": lookup_ids[start : start + PAGE]}}
         body = {"filter": {"must": [any_of]}, "limit": PAGE, "with_payload": ["lookupIds"]}
         async for points in read_pages(agent, body):
-            known.update(lookup for point in points for lookup in point["payload"].get("lookupIds", ()))
-    return known
+            stored_ids.update(lookup for point in points for lookup in point["payload"].get("lookupIds", ()))
+    return stored_ids
 
 
-def _content_of(draft: MemoryDraft, place: int = 0) -> str:
+def _content_of(draft: MemoryDraft, number: int = 0) -> str:
     record = draft.record
-    return content_id(draft.scope, record.user_id, record.type, record.content_hash, place=place)
+    return content_id(draft.scope, record.user_id, record.type, record.content_hash, place=number)

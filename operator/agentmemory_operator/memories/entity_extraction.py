@@ -67,16 +67,16 @@ class EntityBackfill:
 
 
 async def _some(agent: Agent, walk: _NamingWalk) -> int:
-    named = 0
+    count = 0
     for _ in range(PAGES_A_SWEEP):
         ids, following = await _unnamed(agent, walk.offset)
-        named += await _name(agent, ids) if ids else 0
+        count += await _name(agent, ids) if ids else 0
         # Only now: a page that could not be written is read again by the next sweep.
         walk.offset = following
         if walk.offset is None:
             walk.is_done = True
             break
-    return named
+    return count
 
 
 async def _unnamed(agent: Agent, offset: Any) -> tuple[list[str], Any]:
@@ -95,7 +95,7 @@ async def _name(agent: Agent, ids: Sequence[str]) -> int:
     points = await agent.store.retrieve(agent.alias, ids, keys=_READ)
     rows = [point["payload"] | {"id": point["id"]} for point in points if _is_ours(point["payload"])]
     found = await run_in_slices(map_with_pauses(lambda _, row: extract_row_entities(agent, row), rows))
-    operations = [_write(agent, row, named) for row, named in zip(rows, found, strict=True) if named]
+    operations = [_write(agent, row, entities) for row, entities in zip(rows, found, strict=True) if entities]
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
         for row in rows:
@@ -108,9 +108,9 @@ def _is_ours(row: Payload) -> bool:
     return TOMBSTONE_KEY not in row and isinstance(row.get("rev"), int) and isinstance(row.get("userId"), str)
 
 
-def _write(agent: Agent, row: Payload, named: list[dict[str, str]]) -> Json:
+def _write(agent: Agent, row: Payload, entities: list[dict[str, str]]) -> Json:
     unchanged = point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)
-    change = {ENTITIES_KEY: named, "rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
+    change = {ENTITIES_KEY: entities, "rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
     return {"set_payload": {"payload": change, "filter": unchanged}}
 
 

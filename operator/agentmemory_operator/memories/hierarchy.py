@@ -67,8 +67,8 @@ async def list_children(
         RequestInvalid: If the cursor does not belong to this list.
     """
     versions = await _versions(agent, await read_own_row(agent, memory_id, user_id=user_id))
-    below = AnyOf(tuple(Equals(FIELDS["parent_id"], version) for version in versions))
-    selection = Selection(user_id=user_id, criterion=below)
+    criterion = AnyOf(tuple(Equals(FIELDS["parent_id"], version) for version in versions))
+    selection = Selection(user_id=user_id, criterion=criterion)
     return await list_page(agent, ListRequest(selection=selection, limit=limit, cursor=cursor))
 
 
@@ -82,18 +82,22 @@ async def read_tree(agent: Agent, memory_id: str, request: TreeRequest) -> Memor
     root = Node(record_of(row))
     # Parent node by the id of each version of its memory.
     level = dict.fromkeys(await _versions(agent, row), root)
-    seen, room = set(level), request.limit
+    visited_ids, remaining = set(level), request.limit
     for _ in range(request.depth):
-        rows = [child for child in await _below(agent, level, request, limit=room + 1) if child["id"] not in seen]
+        rows = [
+            child
+            for child in await _below(agent, level, request, limit=remaining + 1)
+            if child["id"] not in visited_ids
+        ]
         following: dict[str, Node] = {}
-        for child in rows[:room]:
+        for child in rows[:remaining]:
             node = Node(record_of(child))
             level[child["parentId"]].children.append(node)
             following |= dict.fromkeys(await _versions(agent, child), node)
-        if len(rows) > room or not following:
-            return MemoryTree(root, is_truncated=len(rows) > room)
-        seen |= following.keys()
-        level, room = following, room - len(rows)
+        if len(rows) > remaining or not following:
+            return MemoryTree(root, is_truncated=len(rows) > remaining)
+        visited_ids |= following.keys()
+        level, remaining = following, remaining - len(rows)
     return MemoryTree(root, is_truncated=bool(await _below(agent, level, request, limit=1)))
 
 
@@ -132,8 +136,8 @@ async def find_missing_parents(
     points = await agent.store.retrieve(agent.alias, parent_ids, keys=_KEYS) if parent_ids else []
     rows = {point["id"]: point["payload"] for point in points}
     return {
-        place: NotFound(f"parent_id: this user has no memory {parent}")
-        for place, (user, parent) in children.items()
+        index: NotFound(f"parent_id: this user has no memory {parent}")
+        for index, (user, parent) in children.items()
         if not _is_visible(rows.get(parent), user, agent.settings.ranking.endings, now_ms=now_ms)
     }
 
@@ -144,10 +148,10 @@ async def check_hierarchy(agent: Agent, record: MemoryRecord) -> None:
     Raises:
         RequestInvalid: If it is; the message states which. Also if the parent is more than 1,000 levels deep.
     """
-    own, parent = record.supersedes_id, record.parent_id
-    if own is None or parent is None:
+    superseded_id, parent = record.supersedes_id, record.parent_id
+    if superseded_id is None or parent is None:
         return
-    level = await _level_above(agent, parent, own)
+    level = await _level_above(agent, parent, superseded_id)
     if level is not None:
         raise _cycle_error(record, is_direct=level == 0)
 
@@ -171,14 +175,14 @@ async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: st
         raise RequestInvalid([FieldError("parent_id", message)])
 
 
-async def _level_above(agent: Agent, parent_id: str, own_id: str) -> int | None:
+async def _level_above(agent: Agent, parent_id: str, memory_id: str) -> int | None:
     """Return how many levels above `parent_id` a memory is, 0 for the parent itself; None if it is not an ancestor."""
     parent: str | None = parent_id
     for level in range(MAX_LEVELS):
         head = await _head_of(agent, parent) if parent else None
         if head is None:
             return None
-        if own_id in (parent, head["id"]):
+        if memory_id in (parent, head["id"]):
             return level
         parent = head.get("parentId")
     raise RequestInvalid([FieldError("parent_id", f"{parent_id} is more than {MAX_LEVELS:,} levels deep")])

@@ -54,8 +54,8 @@ class Identities:
             by_identity.setdefault(_identity(draft), []).append(draft)
         outcomes: dict[int, Outcome] = {}
 
-        async def store_in_order(same: Sequence[MemoryDraft]) -> None:
-            for draft in same:
+        async def store_in_order(group: Sequence[MemoryDraft]) -> None:
+            for draft in group:
                 outcomes[draft.place] = await self._outcome(agent, draft)
 
         await gather_bounded(map(store_in_order, by_identity.values()), concurrency=MAX_CONCURRENT_IDENTITIES)
@@ -122,8 +122,8 @@ class Identities:
         record = draft.record
         if record.request_hash is None or record.request_id is None:
             return None
-        either = {"should": [{"has_id": [record.id]}, equals("lookupIds", record.request_id)]}
-        body = {"filter": {"must": [either]}, "limit": 1, "with_payload": True}
+        same_request = {"should": [{"has_id": [record.id]}, equals("lookupIds", record.request_id)]}
+        body = {"filter": {"must": [same_request]}, "limit": 1, "with_payload": True}
         points, _ = await agent.store.scroll(agent.alias, body)
         row: Payload | None = points[0]["payload"] if points else None
         if conflict := find_request_conflict(row, record):
@@ -135,22 +135,24 @@ class Identities:
         if row.get("pending"):
             await chains.complete(agent, row)
             row = await read_row(agent, row["id"]) or row
-        before = row.get("supersedesId")
+        predecessor_id = row.get("supersedesId")
         # The root of an identity may be a tombstone that no memory superseded.
-        is_alive = before and (before != _identity(draft) or await self._is_alive(agent, before))
-        return stored_outcome(row["id"], before if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
+        is_alive = predecessor_id and (
+            predecessor_id != _identity(draft) or await self._is_alive(agent, predecessor_id)
+        )
+        return stored_outcome(row["id"], predecessor_id if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)
         return row is not None and TOMBSTONE_KEY not in row
 
 
-async def _continued(agent: Agent, draft: MemoryDraft, before_id: str) -> MemoryDraft:
+async def _continued(agent: Agent, draft: MemoryDraft, predecessor_id: str) -> MemoryDraft:
     """Return the draft with the identity id of its predecessor, if that has the same key or subject in another zone.
 
     All versions share one identity id, which was derived in the zone of the first version.
     """
-    record, row = draft.record, await read_row(agent, before_id) or {}
+    record, row = draft.record, await read_row(agent, predecessor_id) or {}
     kind = find_type(agent, record.type)
     if kind is None or kind.supersede_by is None or "identityId" not in row:
         return draft

@@ -100,8 +100,8 @@ def _has_float(metadata: Mapping[str, Any], key: str) -> bool:
 def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[ScrubbedMemory]:
     found: dict[str, tuple[Any, frozenset[Kind]]] = {}
     for name in SCRUBBED_FIELDS:
-        if given := getattr(memory, name):
-            value, kinds = yield from _scrubbed(given, rules)
+        if original := getattr(memory, name):
+            value, kinds = yield from _scrubbed(original, rules)
             found |= {name: (value, kinds)} if kinds else {}
     if not found:
         return ScrubbedMemory(memory)

@@ -163,20 +163,20 @@ class Items:
             TransientError: If no item was written and a retry may succeed for all.
         """
         groups: dict[Address, list[int]] = {}
-        for place, (address, _) in enumerate(items):
-            groups.setdefault(address, []).append(place)
+        for index, (address, _) in enumerate(items):
+            groups.setdefault(address, []).append(index)
         agent = replace(agent, embedder=GatheringEmbedder(agent.embedder))
 
-        async def put_in_order(places: Sequence[int]) -> list[tuple[int, StoredItem | AgentMemoryError]]:
-            return [(place, await self._put_or_refuse(agent, *items[place])) for place in places]
+        async def put_in_order(indexes: Sequence[int]) -> list[tuple[int, StoredItem | AgentMemoryError]]:
+            return [(index, await self._put_or_refuse(agent, *items[index])) for index in indexes]
 
-        done = await gather_bounded(map(put_in_order, groups.values()), concurrency=MAX_CONCURRENT_PUTS)
-        outcomes = dict(chain.from_iterable(done))
+        results = await gather_bounded(map(put_in_order, groups.values()), concurrency=MAX_CONCURRENT_PUTS)
+        outcomes = dict(chain.from_iterable(results))
         unwritten = [outcome for outcome in outcomes.values() if _is_unwritten(outcome)]
         if len(unwritten) == len(outcomes):
             # CollectionMoved takes precedence: the caller then opens the agent again.
             raise next((outcome for outcome in unwritten if isinstance(outcome, CollectionMoved)), unwritten[0])
-        return [outcomes[place] for place in range(len(items))]
+        return [outcomes[index] for index in range(len(items))]
 
     async def _put_or_refuse(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem | AgentMemoryError:
         try:
@@ -295,18 +295,18 @@ class Items:
                 each_write.outcome = error
 
     async def _put_all(self, agent: Agent, memory_id: str, writes: Sequence[ItemWrite]) -> None:
-        turn: MergedPuts | None = None
+        merged: MergedPuts | None = None
 
         async def write_last(row: Payload | None, mark: str) -> bool:
-            nonlocal turn
-            turn = merge_puts(writes, row, self._clock.now_ms())
-            if turn.effective_writes:
-                await turn.write(self._clock.now_ms(), mark=mark, keep_versions=agent.settings.keep_versions)
-            return bool(turn.effective_writes)
+            nonlocal merged
+            merged = merge_puts(writes, row, self._clock.now_ms())
+            if merged.effective_writes:
+                await merged.write(self._clock.now_ms(), mark=mark, keep_versions=agent.settings.keep_versions)
+            return bool(merged.effective_writes)
 
         await self._change(agent, memory_id, write_last)
-        if turn is not None:
-            turn.set_outcomes()
+        if merged is not None:
+            merged.set_outcomes()
 
     async def _change(self, agent: Agent, memory_id: str, write: Write, *, read: Read = read_row) -> None:
         """Write until the point has the mark of the write, or `write` returns False.

@@ -80,8 +80,8 @@ class ItemContent:
         """
         if self.idempotency_key is None:
             return None
-        more = self.importance, self.tags, self.category, self.expires_at, self.parent_id
-        body = repr((self.content, self.metadata, list(self.vector or ()), *more))
+        fields = self.importance, self.tags, self.category, self.expires_at, self.parent_id
+        body = repr((self.content, self.metadata, list(self.vector or ()), *fields))
         return f"{_digest(secret + self.idempotency_key)}:{_digest(secret + body)}"
 
 
@@ -160,7 +160,7 @@ class ItemWrite:
     def build_content(self, now_ms: int) -> Payload:
         """Return the payload of the new content; a None value deletes a stored key."""
         item = self._item
-        named = extract_memory_entities(
+        entities = extract_memory_entities(
             self._agent, item.content, user_id=self._address.user_id, author=item.author, zone=self._address.zone
         )
         return {
@@ -168,7 +168,7 @@ class ItemWrite:
             "observedBy": [item.author] if item.author else None,
             "content": item.content,
             "contentHash": hash_content(item.content),
-            ENTITIES_KEY: entities_to_payload(named) or None,
+            ENTITIES_KEY: entities_to_payload(entities) or None,
             "metadata": dict(item.metadata),
             "importance": item.importance,
             "tags": list(item.tags) or None,
@@ -218,10 +218,12 @@ class ItemWrite:
 
     async def _embedded(self) -> Vector:
         if self._vector is None:
-            given, distance = self._item.vector, self._agent.distance
+            item_vector, distance = self._item.vector, self._agent.distance
             embed = self._agent.embedder.embed
             [self._vector] = (
-                await embed([self._item.content]) if given is None else [normalise_vector(given, distance=distance)]
+                await embed([self._item.content])
+                if item_vector is None
+                else [normalise_vector(item_vector, distance=distance)]
             )
         return self._vector
 

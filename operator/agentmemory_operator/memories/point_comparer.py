@@ -71,8 +71,8 @@ class PointComparer:
             # The two reads of a point are at different times and maybe from different replicas: only a persistent
             # difference counts.
             await asyncio.sleep(CONFIRMING_READ_DELAY_S)
-            again = await self._once([id_ for id_, _ in compared.differing])
-            compared = compared.with_second_read(again.compared)
+            reread = await self._once([id_ for id_, _ in compared.differing])
+            compared = compared.with_second_read(reread.compared)
         return Sample(lives=first.lives, copies=first.copies, compared=compared)
 
     async def compare_searches(self, sample: Sample, searches: Sequence[Json]) -> set[PointId]:
@@ -98,8 +98,8 @@ class PointComparer:
     async def _unchanged(self, sample: Sample, ids: set[PointId]) -> set[PointId]:
         """Return the ids whose points were not written since the sample."""
         live_rows = await self.read_versions(self.live, ids) if ids else {}
-        before = {point["id"]: point["payload"] for point in sample.copies if point["id"] in live_rows}
-        return {id_ for id_, payload in before.items() if is_unchanged(payload, live_rows[id_])}
+        copied = {point["id"]: point["payload"] for point in sample.copies if point["id"] in live_rows}
+        return {id_ for id_, payload in copied.items() if is_unchanged(payload, live_rows[id_])}
 
     async def _once(self, ids: Sequence[PointId]) -> Sample:
         copies, lives = await self._read(self.copy, ids), await self._read(self.live, ids)

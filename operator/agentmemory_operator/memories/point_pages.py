@@ -69,9 +69,9 @@ def replacement_operations(
         later = point | {"payload": point["payload"] | {STORED_KEY: stored}}
         return [trace_upsert, *replacement_operations(agent, later, unchanged)]
     vector = point["vector"]
-    left_out = [name for name in agent.vectors if name not in (vector if isinstance(vector, dict) else ("",))]
+    omitted = [name for name in agent.vectors if name not in (vector if isinstance(vector, dict) else ("",))]
     upsert = conditional_upsert(point, unchanged)
-    return [{"delete_vectors": {"filter": unchanged, "vector": left_out}}, upsert] if left_out else [upsert]
+    return [{"delete_vectors": {"filter": unchanged, "vector": omitted}}, upsert] if omitted else [upsert]
 
 
 async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload) -> None:

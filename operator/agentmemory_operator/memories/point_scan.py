@@ -74,7 +74,7 @@ async def walk_pair(
     left, right = (_Walk(walk(points, name, page, keys=keys)) for name in (one, other))
     while await left.fill() | await right.fill():
         # An exhausted walk sets no bound.
-        bound = min(each.bound for each in (left, right) if each.rows)
+        bound = min(side.bound for side in (left, right) if side.rows)
         yield left.take(bound), right.take(bound)
 
 
@@ -97,9 +97,9 @@ class _Walk:
         return True
 
     def take(self, bound: tuple[bool, int, str]) -> Rows:
-        taken = {id_: row for id_, row in self.rows.items() if _place(id_) <= bound}
-        self.rows = {id_: row for id_, row in self.rows.items() if id_ not in taken}
-        return taken
+        rows = {id_: row for id_, row in self.rows.items() if _place(id_) <= bound}
+        self.rows = {id_: row for id_, row in self.rows.items() if id_ not in rows}
+        return rows
 
 
 def _place(id_: PointId) -> tuple[bool, int, str]:

@@ -66,10 +66,10 @@ def check_zone(old: Payload, record: MemoryRecord) -> None:
     Raises:
         Conflict: If the zone is lower.
     """
-    before = old.get(ZONE_KEY)
-    if TOMBSTONE_KEY not in old and is_lower_zone(before, record.zone):
+    old_zone = old.get(ZONE_KEY)
+    if TOMBSTONE_KEY not in old and is_lower_zone(old_zone, record.zone):
         raise Conflict(
-            f"zone: {old['id']} is {before}, and a new version must not have a lower zone: use that zone or a higher "
+            f"zone: {old['id']} is {old_zone}, and a new version must not have a lower zone: use that zone or a higher "
             f"one"
         )
 

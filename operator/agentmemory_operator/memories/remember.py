@@ -55,9 +55,9 @@ class Remember:
             OutcomeUnknown: If the batch may have been written. Memories with idempotency keys can be sent again.
         """
         cleaned = await scrub_memories(agent, memories)
-        places = await find_first_places([item.memory for item in cleaned], agent)
-        distinct = list(dict.fromkeys(places))
-        drafts = await build_drafts(agent, [cleaned[place] for place in distinct])
+        first_indexes = await find_first_places([item.memory for item in cleaned], agent)
+        distinct = list(dict.fromkeys(first_indexes))
+        drafts = await build_drafts(agent, [cleaned[index] for index in distinct])
         written: list[Outcome] = []
         since_s = agent.sizes.now_s()
         try:
@@ -74,14 +74,14 @@ class Remember:
                 else:
                     agent.sizes.add_stored(user_id, sum(number or 0 for number in of_user), since_s=since_s)
             await session_keywords.update_stale_texts(agent, _changed(drafts, written))
-        if moved := _moved(written):
-            raise moved
+        if move_error := _moved(written):
+            raise move_error
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
         for outcome in written:
             if isinstance(outcome, StoredMemory) and (outcome.update_count + 1) % LONG_CHAIN == 0:
                 self._on_long_chain()
         outcomes = dict(zip(distinct, written, strict=True))
-        full = (outcomes[n] if n == place else duplicate_outcome(outcomes[n]) for place, n in enumerate(places))
+        full = (outcomes[n] if n == index else duplicate_outcome(outcomes[n]) for index, n in enumerate(first_indexes))
         return [_warned(outcome, item.warnings) for outcome, item in zip(full, cleaned, strict=True)]
 
     async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:
@@ -125,15 +125,15 @@ class Remember:
     async def _join(self, agent: Agent, draft: MemoryDraft) -> StoredMemory:
         """Write a memory that supersedes another."""
         record = draft.record
-        before = await read_row(agent, record.id) if record.request_hash else None
-        if before is None:
+        existing = await read_row(agent, record.id) if record.request_hash else None
+        if existing is None:
             old = await check_predecessor(agent, record)
             record = replace(record, update_count=next_update_count(old))
             await check_hierarchy(agent, record)
             point = replace(draft, record=record).point(agent)
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         with outcome_unknown_on_failure():
-            row = before or await read_row(agent, record.id)
+            row = existing or await read_row(agent, record.id)
             if conflict := find_request_conflict(row, record):
                 raise conflict
             # Another process may have abandoned the row, or joined it and deleted it since.

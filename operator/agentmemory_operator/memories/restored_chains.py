@@ -57,11 +57,11 @@ async def repair_links(agent: Agent) -> None:
         near = await read_rows(agent, sorted({id_ for row in rows for id_ in neighbours(row)}))
         for row in rows:
             await _repair_successor(agent, row, near)
-            for before in predecessors(row):
-                old = near.get(before)
+            for predecessor_id in predecessors(row):
+                old = near.get(predecessor_id)
                 if old is None or old.get("supersededById") or old.get("pending"):
                     continue
-                if TOMBSTONE_KEY not in old or before == row.get("identityId"):
+                if TOMBSTONE_KEY not in old or predecessor_id == row.get("identityId"):
                     await link(agent, old, row)
 
 
@@ -81,10 +81,10 @@ def _readable(points: Sequence[Json]) -> list[Payload]:
 
 
 def _is_readable(row: _Row) -> bool:
-    several = row.get("supersedesIds") or []
-    if not isinstance(several, list) or not isinstance(row.get("rev"), int):
+    predecessor_ids = row.get("supersedesIds") or []
+    if not isinstance(predecessor_ids, list) or not isinstance(row.get("rev"), int):
         return False
-    links = (row.get("supersedesId"), row.get("supersededById"), *several)
+    links = (row.get("supersedesId"), row.get("supersededById"), *predecessor_ids)
     return all(isinstance(id_, str) and is_id(id_) for id_ in (row.get("id"), *filter(None, links)))
 
 

@@ -85,14 +85,14 @@ async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str
     source = agent.keyword
     if source is None:
         return {}
-    with_text = [(place, record) for place, record in enumerate(records) if has_words(agent, record.zone)]
-    rows = [_row_of(record, place) for place, record in with_text]
+    with_text = [(index, record) for index, record in enumerate(records) if has_words(agent, record.zone)]
+    rows = [_row_of(record, index) for index, record in with_text]
     words = {row["id"]: build_keyword_text(row, (), source) for row in rows if ORDER_KEY not in row}
     sessions = list(group_by_session(rows).values())
-    known = await gather_bounded(
+    windows = await gather_bounded(
         (_before(agent, members[0], source.window) for members in sessions), concurrency=MAX_CONCURRENT_READS
     )
-    for members, before in zip(sessions, known, strict=True):
+    for members, before in zip(sessions, windows, strict=True):
         for row in members:
             words[row["id"]] = build_keyword_text(row, before, source)
             if not (row.get("pending") or row.get("supersededById")):
@@ -121,10 +121,10 @@ async def sweep(agent: Agent) -> int:
     if agent.keyword is None:
         return 0
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
-    due = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
-    if due:
-        await _settle(agent, agent.keyword, set(due))
-    return len(due) + await _fill(agent, agent.keyword)
+    due_ids = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
+    if due_ids:
+        await _settle(agent, agent.keyword, set(due_ids))
+    return len(due_ids) + await _fill(agent, agent.keyword)
 
 
 async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
@@ -174,10 +174,13 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Add keyword vectors to memories stored before the agent had keywords; return their number."""
     filled = 0
     # Memories in a zone are excluded: `zone_vectors.sweep` adds the vectors that their zone allows.
-    lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
+    without_vector: Filter = {
+        "must": [NOT_DELETED, NOT_PENDING, UNSEALED],
+        "must_not": [{"has_vector": KEYWORD_VECTOR}],
+    }
     unordered = {
-        "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],
-        "must_not": [*lacking["must_not"], {"is_empty": {"key": "sessionId"}}, IS_WORKING],
+        "must": [*without_vector["must"], {"is_empty": {"key": ORDER_KEY}}],
+        "must_not": [*without_vector["must_not"], {"is_empty": {"key": "sessionId"}}, IS_WORKING],
     }
     for _ in range(PAGES_A_SWEEP):
         if rows := await _scroll(agent, unordered, limit=PAGE):
@@ -192,7 +195,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
             ]
             await agent.store.batch(agent.alias, operations, strong=True)
             continue
-        rows = await _scroll(agent, lacking, limit=PAGE)
+        rows = await _scroll(agent, without_vector, limit=PAGE)
         if not rows:
             break
         ids = {row["id"] for row in rows}
@@ -207,12 +210,12 @@ def _has_text(agent: Agent, row: _Row) -> bool:
     return TOMBSTONE_KEY not in row and not is_locked(row) and has_words(agent, row.get(ZONE_KEY))
 
 
-def _row_of(record: MemoryRecord, place: int) -> Payload:
+def _row_of(record: MemoryRecord, index: int) -> Payload:
     """Return the payload that a record will have."""
     row = payload_of(record)
     # No other text may include the words of a working memory, whose slot gets new contents, or of an encrypted memory.
     is_excluded = record.session_id is None or record.is_working or record.zone is not None
-    return row if is_excluded else row | {ORDER_KEY: order_of(record.created_at, place)}
+    return row if is_excluded else row | {ORDER_KEY: order_of(record.created_at, index)}
 
 
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
@@ -220,8 +223,8 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
     stale: set[str] = set()
     sessions = group_by_session(row for row in rows if is_member(row)).values()
     spans = (_span(agent, members, source.window) for members in sessions)
-    for near, known in await gather_bounded(spans, concurrency=MAX_CONCURRENT_READS):
-        stale |= find_stale_ids(near, source.window, known=known)
+    for near, neighbour_count in await gather_bounded(spans, concurrency=MAX_CONCURRENT_READS):
+        stale |= find_stale_ids(near, source.window, known=neighbour_count)
     hidden = [row for row in rows if not is_member(row)]
     if hidden:
         including = includes_words_of([row["id"] for row in hidden])
@@ -262,7 +265,7 @@ async def _at_same_position(agent: Agent, row: _Row) -> list[_Row]:
 
 
 def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
-    before = {other["id"]: other for other in found if session_sort_key(other) < session_sort_key(row)}
+    before = {member["id"]: member for member in found if session_sort_key(member) < session_sort_key(row)}
     return sorted(before.values(), key=session_sort_key)[-window:]
 
 
@@ -283,11 +286,11 @@ async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[lis
         if sum(session_sort_key(row) > last for row in found.values()) >= window:
             break
         page = await page_from({"gt": page[-1][ORDER_KEY]})
-    known = {row["id"] for row in before}
+    before_ids = {row["id"] for row in before}
     after = sorted(
         (row for row in found.values() if session_sort_key(row) >= session_sort_key(members[0])), key=session_sort_key
     )
-    return [*before, *(row for row in after if row["id"] not in known)], len(before)
+    return [*before, *(row for row in after if row["id"] not in before_ids)], len(before)
 
 
 async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
@@ -312,7 +315,7 @@ async def _ordered(agent: Agent, filter_: Filter, direction: str, *, limit: int)
     return await _scroll(agent, filter_, limit=limit, order_by={"key": ORDER_KEY, "direction": direction})
 
 
-async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[_Row]:
-    body = {"filter": filter_, "limit": limit, "with_payload": list(_KEYS), "with_vector": False, **more}
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: object) -> list[_Row]:
+    body = {"filter": filter_, "limit": limit, "with_payload": list(_KEYS), "with_vector": False, **options}
     points, _ = await agent.store.scroll(agent.alias, body)
     return [point["payload"] for point in points]

@@ -70,11 +70,11 @@ async def note_use(
 
 async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
     """Stamp the session of rows that were read, all of one session. An error is only logged: the read has succeeded."""
-    due = next((row for row in rows if is_due(agent, row, now_ms)), None)
-    if due is None:
+    due_row = next((row for row in rows if is_due(agent, row, now_ms)), None)
+    if due_row is None:
         return
     try:
-        await note_use(agent, due["userId"], due["sessionId"], at_ms=now_ms, now_ms=now_ms)
+        await note_use(agent, due_row["userId"], due_row["sessionId"], at_ms=now_ms, now_ms=now_ms)
     except AgentMemoryError as error:
         log.info("could not mark a session of agent %s as used after a read: %s", agent.settings.slug, error)
 

@@ -267,8 +267,8 @@ async def _rows_of_time(
     return [row for row in rows if row["id"] != after_id][:limit]
 
 
-async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[Payload]:
-    body = {"filter": filter_, "limit": limit, "with_payload": PUBLIC_PAYLOAD, "with_vector": False, **more}
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: object) -> list[Payload]:
+    body = {"filter": filter_, "limit": limit, "with_payload": PUBLIC_PAYLOAD, "with_vector": False, **options}
     points, _ = await read_memories(agent, body)
     return [point["payload"] for point in points]
 
@@ -334,12 +334,12 @@ async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload
     await update(partial(read_row, agent, place.id), write, busy=busy)
 
 
-def _facts_payload(agent: Agent, place: UserPoint, facts: Json, row: Payload | None) -> Payload:
+def _facts_payload(agent: Agent, point: UserPoint, facts: Json, row: Payload | None) -> Payload:
     """Build the payload of changed facts: a tombstone for readers of memories, which is erased with the user."""
     now_ms = agent.clock.now_ms()
     # An erasure compares this time and erases the whole point. After an erasure the time starts again.
-    since_ms = row[STORED_KEY] if row is not None and place.key in row else now_ms
-    marks = {"id": place.id, "agentId": agent.settings.slug, "userId": place.user_id, "pending": False}
+    since_ms = row[STORED_KEY] if row is not None and point.key in row else now_ms
+    marks = {"id": point.id, "agentId": agent.settings.slug, "userId": point.user_id, "pending": False}
     # Counts and the removal of tombstones search for times later than 0, so they do not include this point.
     times = {"updatedAt": now_ms, STORED_KEY: since_ms, TOMBSTONE_KEY: 0}
-    return marks | times | {"rev": (row["rev"] if row else 0) + 1, place.key: facts}
+    return marks | times | {"rev": (row["rev"] if row else 0) + 1, point.key: facts}

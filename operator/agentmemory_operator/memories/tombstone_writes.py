@@ -46,9 +46,9 @@ class TombstoneWrite:
 def tombstone_write(row: Row, tombstone: Payload, *conditions: Condition) -> TombstoneWrite:
     """Return the write of a tombstone over a row that must be unchanged and meet the conditions."""
     # A point written by another tool may have no revision.
-    same: Condition = equals("rev", row["rev"]) if row.get("rev") is not None else {"is_empty": {"key": "rev"}}
+    same_revision: Condition = equals("rev", row["rev"]) if row.get("rev") is not None else {"is_empty": {"key": "rev"}}
     return TombstoneWrite(
-        tombstone, point_filter(row["id"], same, *([] if TOMBSTONE_KEY in row else [NOT_DELETED]), *conditions)
+        tombstone, point_filter(row["id"], same_revision, *([] if TOMBSTONE_KEY in row else [NOT_DELETED]), *conditions)
     )
 
 

@@ -126,11 +126,11 @@ class WorkingMemory:
 
         Counts as a use of the session, not of its memories.
         """
-        taken = [place for place in await self._places(agent, session) if place.is_taken]
-        await note_read(agent, [place.row for place in taken if place.row], now_ms=agent.clock.now_ms())
-        within = (place for place in taken if place.number < agent.settings.working_memory_slots)
-        ordered = sorted(within, key=lambda place: place.used_at, reverse=True)
-        return tuple(record_of(place.row) for place in ordered if place.row)
+        occupied = [slot for slot in await self._places(agent, session) if slot.is_taken]
+        await note_read(agent, [slot.row for slot in occupied if slot.row], now_ms=agent.clock.now_ms())
+        usable = (slot for slot in occupied if slot.number < agent.settings.working_memory_slots)
+        ordered = sorted(usable, key=lambda slot: slot.used_at, reverse=True)
+        return tuple(record_of(slot.row) for slot in ordered if slot.row)
 
     async def store(self, agent: Agent, memory: IncomingMemory) -> StoredWorkingMemory:
         """Store a working memory; if no slot is free, replace the least recently used one.
@@ -145,9 +145,9 @@ class WorkingMemory:
             OutcomeUnknown: If it may have been written. It is safe to retry.
         """
         if check_types([WORKING], agent, field="type"):
-            way_out = "add it to spec.types of its object, or use preset cognitive or importance"
+            remedy = "add it to spec.types of its object, or use preset cognitive or importance"
             raise RequestInvalid(
-                [FieldError("type", f"this agent has no type {WORKING!r} for working memory: {way_out}")]
+                [FieldError("type", f"this agent has no type {WORKING!r} for working memory: {remedy}")]
             )
         [cleaned] = await scrub_memories(agent, [replace(memory, type=WORKING, is_working=True)])
         [draft] = await build_drafts(agent, [cleaned])
@@ -157,9 +157,9 @@ class WorkingMemory:
         lock = self._locks.setdefault((agent.settings.slug, session), asyncio.Lock())
         try:
             async with lock:
-                kept = replace(await self._keep(agent, session, draft), warnings=cleaned.warnings)
+                stored = replace(await self._keep(agent, session, draft), warnings=cleaned.warnings)
             await note_stored(agent, [draft.record], now_ms=agent.clock.now_ms())
-            return kept
+            return stored
         finally:
             agent.sizes.forget(memory.user_id)
 
@@ -173,19 +173,17 @@ class WorkingMemory:
         if not record.is_working:
             return
         try:
-            places = await self._places(agent, session)
-            for place in places:
-                is_target = place.is_taken and place.id == record.id
-                if place.row and is_target and place.used_at < _latest(places):
-                    await change_and_confirm(
-                        agent, place.row, {WORKING_USED_KEY: _next_use(agent, places)}, NOT_DELETED
-                    )
+            slots = await self._places(agent, session)
+            for slot in slots:
+                is_target = slot.is_taken and slot.id == record.id
+                if slot.row and is_target and slot.used_at < _latest(slots):
+                    await change_and_confirm(agent, slot.row, {WORKING_USED_KEY: _next_use(agent, slots)}, NOT_DELETED)
         except AgentMemoryError as error:
             log.info("could not mark a working memory of agent %s as used: %s", agent.settings.slug, error)
 
     async def read_rows(self, agent: Agent, session: Session) -> list[Payload]:
         """Return the stored rows of a session's working memory, unordered, without marking a use."""
-        return [place.row for place in await self._places(agent, session) if place.is_taken and place.row]
+        return [slot.row for slot in await self._places(agent, session) if slot.is_taken and slot.row]
 
     async def end_session(
         self, agent: Agent, session: Session, *, read_later: frozenset[str] = frozenset()
@@ -215,27 +213,26 @@ class WorkingMemory:
 
     async def _clear(self, agent: Agent, session: Session, read_later: frozenset[str]) -> int:
         """Delete or expire a session's working memory; return the number of memories."""
-        places = [place for place in await self._places(agent, session) if place.is_taken]
+        slots = [slot for slot in await self._places(agent, session) if slot.is_taken]
         dropped = [
-            await (self._expire(agent, place) if place.id in read_later else self._vacate(agent, place))
-            for place in places
+            await (self._expire(agent, slot) if slot.id in read_later else self._vacate(agent, slot)) for slot in slots
         ]
         agent.sizes.forget(session.user_id)
         return sum(dropped)
 
     async def _keep(self, agent: Agent, session: Session, draft: MemoryDraft) -> StoredWorkingMemory:
-        async def write(places: list[_Slot]) -> StoredWorkingMemory | None:
-            within = places[: agent.settings.working_memory_slots]
-            for place in places[len(within) :]:
+        async def write(slots: list[_Slot]) -> StoredWorkingMemory | None:
+            usable = slots[: agent.settings.working_memory_slots]
+            for slot in slots[len(usable) :]:
                 # Left over from a time when the agent had more slots.
-                if place.is_taken:
-                    await self._vacate(agent, place)
-            used_at = _next_use(agent, places)
-            if existing := _row_with_content(draft.record.content_hash, within):
+                if slot.is_taken:
+                    await self._vacate(agent, slot)
+            used_at = _next_use(agent, slots)
+            if existing := _row_with_content(draft.record.content_hash, usable):
                 changes: Payload = {"importance": draft.record.importance, WORKING_USED_KEY: used_at}
                 row = await change_and_confirm(agent, existing, changes, NOT_DELETED)
                 return StoredWorkingMemory(record_of(row), "NONE") if row else None
-            chosen = min(within, key=lambda place: (place.is_taken, place.used_at, place.number))
+            chosen = min(usable, key=lambda slot: (slot.is_taken, slot.used_at, slot.number))
             row = await self._take(agent, chosen, draft, used_at=used_at)
             evicted = record_of(chosen.row) if chosen.is_taken and chosen.row else None
             return StoredWorkingMemory(record_of(row), "ADD", evicted) if row else None
@@ -252,24 +249,24 @@ class WorkingMemory:
 
     def _place(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Slot:
         slug, types = agent.settings.slug, agent.settings.ranking.endings
-        is_taken = row is not None and TOMBSTONE_KEY not in row and not is_expired(row, types, agent.clock.now_ms())
+        is_occupied = row is not None and TOMBSTONE_KEY not in row and not is_expired(row, types, agent.clock.now_ms())
         times = (row.get(WORKING_USED_KEY, 0), row.get("lastAccessedAt") or 0) if row else ()
-        return _Slot(number, id_, row, is_taken, max(*times, self._access_counts.last_ms(slug, id_), 0))
+        return _Slot(number, id_, row, is_occupied, max(*times, self._access_counts.last_ms(slug, id_), 0))
 
-    async def _take(self, agent: Agent, place: _Slot, draft: MemoryDraft, *, used_at: int) -> Payload | None:
+    async def _take(self, agent: Agent, slot: _Slot, draft: MemoryDraft, *, used_at: int) -> Payload | None:
         """Write a memory into a slot by compare-and-set; return the stored payload, or None if the slot changed."""
-        placed = replace(draft, record=replace(draft.record, id=place.id, rev=place.rev + 1))
+        slot_draft = replace(draft, record=replace(draft.record, id=slot.id, rev=slot.rev + 1))
         mark = secrets.token_hex(8)
-        point = placed.point(agent)
+        point = slot_draft.point(agent)
         point["payload"] |= {WORKING_USED_KEY: used_at, EDIT_MARK_KEY: mark}
-        if place.row is None:
+        if slot.row is None:
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         else:
-            unchanged = point_filter(place.id, equals("rev", place.rev))
-            await replace_row(agent, point, unchanged, replaced=place.row)
-        return await read_if_marked(agent, place.id, mark)
+            unchanged = point_filter(slot.id, equals("rev", slot.rev))
+            await replace_row(agent, point, unchanged, replaced=slot.row)
+        return await read_if_marked(agent, slot.id, mark)
 
-    async def _expire(self, agent: Agent, place: _Slot) -> bool:
+    async def _expire(self, agent: Agent, slot: _Slot) -> bool:
         """Let the memory in a slot expire now; return whether this call did."""
         now_ms = agent.clock.now_ms()
 
@@ -279,11 +276,11 @@ class WorkingMemory:
             return True if await change_and_confirm(agent, row, {"expiresAt": now_ms}, NOT_DELETED) else None
 
         busy = StoreUnavailable("the session is being changed concurrently: retry")
-        return await update(partial(read_row, agent, place.id), write, busy=busy)
+        return await update(partial(read_row, agent, slot.id), write, busy=busy)
 
-    async def _vacate(self, agent: Agent, place: _Slot) -> bool:
+    async def _vacate(self, agent: Agent, slot: _Slot) -> bool:
         """Replace the memory in a slot by a tombstone; return whether this call did."""
-        row: Payload | None = place.row
+        row: Payload | None = slot.row
         for _ in range(MAX_ATTEMPTS):
             if row is None or TOMBSTONE_KEY in row:
                 return False
@@ -293,17 +290,17 @@ class WorkingMemory:
         raise StoreUnavailable("the session is being changed concurrently: retry")
 
 
-def _next_use(agent: Agent, places: Iterable[_Slot]) -> int:
-    return max(agent.clock.now_ms(), _latest(places) + 1)
+def _next_use(agent: Agent, slots: Iterable[_Slot]) -> int:
+    return max(agent.clock.now_ms(), _latest(slots) + 1)
 
 
-def _latest(places: Iterable[_Slot]) -> int:
-    return max((place.used_at for place in places), default=0)
+def _latest(slots: Iterable[_Slot]) -> int:
+    return max((slot.used_at for slot in slots), default=0)
 
 
-def _row_with_content(content_hash: str, places: Sequence[_Slot]) -> Payload | None:
+def _row_with_content(content_hash: str, slots: Sequence[_Slot]) -> Payload | None:
     """Return the working memory with this content; None if there is none."""
-    rows = (place.row for place in places if place.is_taken and place.row)
+    rows = (slot.row for slot in slots if slot.is_taken and slot.row)
     return next((row for row in rows if row.get("contentHash") == content_hash), None)
 
 

@@ -28,8 +28,8 @@ def find_zone_errors(agent: Agent, zone: str | None, user_id: str) -> list[Field
         return []
     allowed = sorted(agent.settings.zones.allowed) if agent.settings.zones else []
     if zone not in allowed:
-        known = f"it allows {', '.join(allowed)}" if allowed else "it allows none"
-        return [FieldError("zone", f"{zone!r} is not allowed by spec.zones of this agent: {known}")]
+        detail = f"it allows {', '.join(allowed)}" if allowed else "it allows none"
+        return [FieldError("zone", f"{zone!r} is not allowed by spec.zones of this agent: {detail}")]
     if zone == PERSONAL and is_shared(user_id):
         return [FieldError("zone", f"{PERSONAL} memories use the key of one user, but {user_id!r} is a shared scope")]
     return []

@@ -111,15 +111,15 @@ async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
     The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the rest.
     """
     moved = await agent.store.retrieve(agent.alias, list(ids))
-    named = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}
-    for _ in range(MAX_ATTEMPTS if named else 0):
-        rows = [point["payload"] for point in await agent.store.retrieve(agent.alias, sorted(named))]
+    connected_ids = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}
+    for _ in range(MAX_ATTEMPTS if connected_ids else 0):
+        rows = [point["payload"] for point in await agent.store.retrieve(agent.alias, sorted(connected_ids))]
         affected = [row for row in rows if any(note["id"] in ids for note in row.get(CONNECTIONS_KEY) or ())]
         if not affected:
             return
         for row in affected:
-            kept = [note for note in row[CONNECTIONS_KEY] if note["id"] not in ids]
-            await change_row(agent, row, {CONNECTIONS_KEY: kept}, NOT_DELETED, now_ms=agent.clock.now_ms())
+            remaining = [note for note in row[CONNECTIONS_KEY] if note["id"] not in ids]
+            await change_row(agent, row, {CONNECTIONS_KEY: remaining}, NOT_DELETED, now_ms=agent.clock.now_ms())
 
 
 async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json:
@@ -134,8 +134,8 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
     }
     payload |= {ZONE_KEY: zone} if zone else {}
     payload |= await _content_lookup(agent, row, zone)
-    if named := extract_row_entities(agent, payload):
-        payload[ENTITIES_KEY] = named
+    if entities := extract_row_entities(agent, payload):
+        payload[ENTITIES_KEY] = entities
     # The mark finds the keyword texts that include its words.
     payload |= {WINDOW_DUE_KEY: True} if ORDER_KEY in row else {}
     vector = await _vector_of(agent, point) if has_vector(agent, zone) else {}
@@ -153,11 +153,11 @@ async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Paylo
     key = None if zone is None else await writing_key(agent, zone, row["userId"])
     content_hash = hash_content(row["content"], key.id_secret if key else "")
     lookups = row.get("lookupIds") or []
-    kept = [lookup for lookup in lookups if lookup in (row.get("identityId"), row.get("requestId"))]
-    if len(kept) == len(lookups):
+    stable_lookups = [lookup for lookup in lookups if lookup in (row.get("identityId"), row.get("requestId"))]
+    if len(stable_lookups) == len(lookups):
         return {"contentHash": content_hash}
     content = content_id(scope_of_key(agent, key), row["userId"], row["type"], content_hash)
-    return {"contentHash": content_hash, "lookupIds": [content, *kept]}
+    return {"contentHash": content_hash, "lookupIds": [content, *stable_lookups]}
 
 
 async def _vector_of(agent: Agent, point: Json) -> Vector:

@@ -58,10 +58,10 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     now_ms = agent.clock.now_ms()
     filters = state_filters(user_id, agent.settings.ranking.endings, now_ms)
     active = filters["active"]
-    counted = await _types(agent, [filters[state] for state in STATES])
-    decayed = await _decayed(agent, active, sum(counted[0].values()), now_ms)
+    counts_by_state = await _types(agent, [filters[state] for state in STATES])
+    decayed = await _decayed(agent, active, sum(counts_by_state[0].values()), now_ms)
     oldest, newest = await asyncio.gather(*(_edge(agent, active, direction) for direction in ("asc", "desc")))
-    return Statistics(types=_by_state(counted), decayed=decayed, oldest=oldest, newest=newest)
+    return Statistics(types=_by_state(counts_by_state), decayed=decayed, oldest=oldest, newest=newest)
 
 
 async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int | None:
@@ -109,9 +109,9 @@ async def _count_types_by_reading(agent: Agent, filter_: Filter) -> dict[str, in
     return counts
 
 
-def _by_state(counted: list[dict[str, int]]) -> dict[str, dict[State, int]]:
+def _by_state(counts_by_state: list[dict[str, int]]) -> dict[str, dict[State, int]]:
     types: defaultdict[str, dict[State, int]] = defaultdict(dict)
-    for state, counts in zip(STATES, counted, strict=True):
+    for state, counts in zip(STATES, counts_by_state, strict=True):
         for name, count in counts.items():
             types[name][state] = count
     return {name: types[name] for name in sorted(types)}

@@ -73,11 +73,11 @@ def find_request_errors(request: SearchRequest, agent: Agent) -> list[FieldError
     if request.weights is not None:
         errors += _check_weights(ranking)
     if request.min_similarity is not None and not ranking.allows_overrides:
-        way_out = "omit it, or set spec.scoring.allowOverrides to true"
-        errors.append(FieldError("min_similarity", f"this agent does not allow requests to change it: {way_out}"))
+        remedy = "omit it, or set spec.scoring.allowOverrides to true"
+        errors.append(FieldError("min_similarity", f"this agent does not allow requests to change it: {remedy}"))
     if request.min_priority is not None and not isinstance(ranking.model, Priority):
-        way_out = "omit it, or set spec.scoring.model to Priority"
-        errors.append(FieldError("min_priority", f"this agent's scoring model has no priority: {way_out}"))
+        remedy = "omit it, or set spec.scoring.model to Priority"
+        errors.append(FieldError("min_priority", f"this agent's scoring model has no priority: {remedy}"))
     errors += check_query(agent, text=request.query, vector=request.vector)
     if request.hybrid or request.neighbours:
         errors += _check_keywords(request, agent)
@@ -88,22 +88,22 @@ def find_request_errors(request: SearchRequest, agent: Agent) -> list[FieldError
 
 def _check_weights(ranking: Ranking) -> list[FieldError]:
     if (model := model_name(ranking.model)) != WEIGHTED:
-        way_out = "omit them, or set spec.scoring.model to Weighted"
-        return [FieldError("weights", f"this agent's scoring model is {model}, which has no weights: {way_out}")]
+        remedy = "omit them, or set spec.scoring.model to Weighted"
+        return [FieldError("weights", f"this agent's scoring model is {model}, which has no weights: {remedy}")]
     if not ranking.allows_overrides:
-        way_out = "omit them, or set spec.scoring.allowOverrides to true"
-        return [FieldError("weights", f"this agent does not allow requests to change weights: {way_out}")]
+        remedy = "omit them, or set spec.scoring.allowOverrides to true"
+        return [FieldError("weights", f"this agent does not allow requests to change weights: {remedy}")]
     return []
 
 
 def _check_keywords(request: SearchRequest, agent: Agent) -> Iterator[FieldError]:
     """Yield errors of options that only an agent with keywords supports."""
-    has_order, way_out = agent.keyword is not None, "or set index.keyword.enabled in its object"
+    has_order, remedy = agent.keyword is not None, "or set index.keyword.enabled in its object"
     if request.hybrid and not has_order:
-        yield FieldError("hybrid", f"this agent has no keyword index: omit hybrid, {way_out}")
+        yield FieldError("hybrid", f"this agent has no keyword index: omit hybrid, {remedy}")
     elif request.hybrid and request.query is None:
         yield FieldError("query", "required with hybrid")
     if request.neighbours and not has_order:
-        yield FieldError("include.neighbours", f"this agent does not keep the order of sessions: omit it, {way_out}")
+        yield FieldError("include.neighbours", f"this agent does not keep the order of sessions: omit it, {remedy}")
     elif request.neighbours and (request.top_k or agent.settings.ranking.limit) > MAX_RESULTS_WITH_NEIGHBOURS:
         yield FieldError("top_k", f"must be at most {MAX_RESULTS_WITH_NEIGHBOURS} with include.neighbours")

@@ -48,7 +48,7 @@ async def rerank_points(reranker: Reranker, reranking: Reranking, query: str, po
     """Rerank the first points by the cross-encoder. If it fails, keep the order and return a warning."""
     if not points:
         return RerankedPoints(points)
-    first, rest = points[: reranking.candidates], points[reranking.candidates :]
+    first, remaining = points[: reranking.candidates], points[reranking.candidates :]
     texts = [record_of(point["payload"]).content for point in first]
     try:
         numbers_in_order = await reranker.rerank(reranking.model, query, texts)
@@ -56,7 +56,7 @@ async def rerank_points(reranker: Reranker, reranking: Reranking, query: str, po
         return RerankedPoints(points, warnings=(f"{exc}; results are ordered by score",))
     numbers = {point["id"]: number for point, number in zip(first, numbers_in_order, strict=True)}
     ordered = sorted(first, key=lambda point: numbers[point["id"]], reverse=True)
-    return RerankedPoints([*ordered, *rest], numbers)
+    return RerankedPoints([*ordered, *remaining], numbers)
 
 
 MAX_RESULTS_WITH_NEIGHBOURS = 100
@@ -73,17 +73,17 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
         points: Results.
         count: Maximum number of neighbours before each result, and after it.
     """
-    placed = [point["payload"] for point in points if ORDER_KEY in point["payload"]]
-    if not placed:
+    rows = [point["payload"] for point in points if ORDER_KEY in point["payload"]]
+    if not rows:
         return {}
-    bodies = [body for row in placed for body in _lists(agent, row, count, now_ms)]
+    bodies = [body for row in rows for body in _lists(agent, row, count, now_ms)]
     found = await read_without_tombstones(
         lambda: agent.store.query_batch(agent.alias, bodies),
         lambda lists: [point for list_ in lists for point in list_],
     )
     read = [[record_of(point["payload"]) for point in points] for points in found]
     return {
-        row["id"]: (*reversed(before), *after) for row, before, after in zip(placed, read[::2], read[1::2], strict=True)
+        row["id"]: (*reversed(before), *after) for row, before, after in zip(rows, read[::2], read[1::2], strict=True)
     }
 
 

@@ -153,27 +153,27 @@ class SearchService:
             raise RequestInvalid(errors)
         setup, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
         response = await _ask(agent, request, setup, vector)
-        kept = setup.kept(response.points)
-        reread = RerankedPoints(kept)
+        above_threshold = setup.kept(response.points)
+        reread = RerankedPoints(above_threshold)
         if setup.rerank and request.query is not None:
-            reread = await rerank_points(self._reranker, setup.rerank, request.query, kept)
+            reread = await rerank_points(self._reranker, setup.rerank, request.query, above_threshold)
         returned, span = reread.points[: setup.top_k], request.neighbours
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Excluded by the model, independent of the threshold.
-        left_out_by_model = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
+        excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
         total = max(len(response.points), min(setup.eligible, setup.plan.total))
-        placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
+        ranked = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
         unindexed = find_unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(
             results=tuple(
-                _found(point, placed.get(point["id"]), setup, rerank=reread.numbers.get(point["id"]))
+                _found(point, ranked.get(point["id"]), setup, rerank=reread.numbers.get(point["id"]))
                 for point in returned
             ),
             generation=agent.settings.ranking_generation,
             ranking=setup.ranking,
             has_terms=request.terms,
             total_candidates=total,
-            removed_by_threshold=max(0, min(setup.top_k, total - left_out_by_model) - len(kept[: setup.top_k])),
+            removed_by_threshold=max(0, min(setup.top_k, total - excluded) - len(above_threshold[: setup.top_k])),
             threshold=setup.threshold,
             took_ms=(time.perf_counter() - started_s) * 1000,
             candidates=response.candidates(setup.eligible) if request.explain else None,
@@ -189,15 +189,15 @@ class SearchService:
         follow = partial(self._along, agent, request, fusion)
         if request.vector is not None:
             # The calls rarely wait: tasks would cost more than they save.
-            vector, narrowed, along = (
+            vector, narrowed, activations = (
                 normalise_vector(request.vector, distance=agent.distance),
                 await narrow(),
                 await follow(),
             )
         else:
             embedding = embed_question(agent.embedder, request.query or "")
-            vector, narrowed, along = await asyncio.gather(embedding, narrow(), follow())
-        return _resolve(agent, request, fusion, narrowed=narrowed, along=along, now_ms=now_ms), vector
+            vector, narrowed, activations = await asyncio.gather(embedding, narrow(), follow())
+        return _resolve(agent, request, fusion, narrowed=narrowed, along=activations, now_ms=now_ms), vector
 
     async def _along(self, agent: Agent, request: SearchRequest, fusion: Fusion | None) -> Mapping[str, float]:
         """Return the activation of the memories linked to the query's names, highest first, within its scopes only."""
@@ -254,10 +254,10 @@ def _resolve(
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
     keyword, query = agent.keyword, request.query
-    among = request.selection if IDF_CORPUS in agent.capabilities else None
+    corpus = request.selection if IDF_CORPUS in agent.capabilities else None
     # Reserve one more list for entities if the engine limits the number of results.
-    beside = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
-    plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, extra_lists=beside)
+    extra_lists = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
+    plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, extra_lists=extra_lists)
     return _SearchSetup(
         ranking=ranking,
         now_ms=now_ms,
@@ -268,7 +268,7 @@ def _resolve(
         eligible=eligible,
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
-        words=build_keyword_query(keyword_document(query or "", keyword), among) if fusion and keyword else None,
+        words=build_keyword_query(keyword_document(query or "", keyword), corpus) if fusion and keyword else None,
         clues=extract_features(query, keyword.language) if keyword and query is not None else None,
         solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
         along=along,
@@ -322,8 +322,8 @@ async def _explained(
 ) -> _Response:
     """Search in one request with the matches of all candidates, and check whether a better memory was missed."""
     # All candidates instead of the best, to count those below the threshold.
-    every = {"limit": max(setup.fetched, setup.plan.total)}
-    proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | every
+    limits = {"limit": max(setup.fetched, setup.plan.total)}
+    proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (
         build_end_queries(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []
     )
@@ -331,25 +331,27 @@ async def _explained(
     points, *found = await read_without_tombstones(
         lambda: agent.store.query_batch(agent.alias, queries), lambda answers: answers[0]
     )
-    lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
+    lists, (scored, *end_lists) = found[: len(question.lists)], found[len(question.lists) :]
     best = scored[: setup.fetched]
-    below = sum(EXCLUDED_SCORE < point["score"] < setup.threshold for point in scored)
-    unseen = UnlistedMemories(
+    below_threshold = sum(EXCLUDED_SCORE < point["score"] < setup.threshold for point in scored)
+    unlisted = UnlistedMemories(
         ranking=setup.ranking,
         distance=agent.distance,
-        ends=read_ends(setup.plan, beyond, distance=agent.distance),
-        by_words=read_words_end(setup.plan, beyond, setup.clues),
+        ends=read_ends(setup.plan, end_lists, distance=agent.distance),
+        by_words=read_words_end(setup.plan, end_lists, setup.clues),
         fusion=setup.fusion,
         clues=setup.clues,
         types=request.selection.types,
     )
     if not agent.allows_exact:
-        return _Response(points, question.matches(lists, setup.clues), below)
+        return _Response(points, question.matches(lists, setup.clues), below_threshold)
     is_same = {point["id"] for point in setup.kept(points)} == {point["id"] for point in setup.kept(best)}
     scores = [point["score"] for point in best]
     # The proof may take tens of milliseconds for hundreds of cells.
-    prove = partial(is_proven_complete, unseen, scores, top_k=setup.fetched, threshold=setup.threshold)
-    return _Response(points, question.matches(lists, setup.clues), below, is_same and await asyncio.to_thread(prove))
+    prove = partial(is_proven_complete, unlisted, scores, top_k=setup.fetched, threshold=setup.threshold)
+    return _Response(
+        points, question.matches(lists, setup.clues), below_threshold, is_same and await asyncio.to_thread(prove)
+    )
 
 
 def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json:
@@ -375,11 +377,11 @@ def _question(agent: Agent, setup: _SearchSetup, plan: CandidatePlan, vector: Ve
     )
 
 
-def _found(point: Json, placed: tuple[int, Match] | None, setup: _SearchSetup, *, rerank: float | None) -> SearchHit:
+def _found(point: Json, ranked: tuple[int, Match] | None, setup: _SearchSetup, *, rerank: float | None) -> SearchHit:
     record = record_of(point["payload"])
-    if placed is None and not setup.solves_terms:
+    if ranked is None and not setup.solves_terms:
         return SearchHit(record, point["score"], rerank=rerank)
-    rank, match = placed or (None, _match_from_score(record, point["score"], setup))
+    rank, match = ranked or (None, _match_from_score(record, point["score"], setup))
     numbers = (
         setup.clues.compute_evidence_values(point["payload"], setup.ranking.evidence.assistant) if setup.clues else {}
     )

@@ -152,9 +152,9 @@ async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
     limit = min(USERS_PER_REQUEST, max_limit or USERS_PER_REQUEST)
     counts: dict[str, int] = {}
     while len(counts) < MAX_LISTED_USERS:
-        others = {"must_not": [equals_any("userId", list(counts))]}
+        uncounted = {"must_not": [equals_any("userId", list(counts))]}
         found = await agent.store.facet(
-            agent.alias, "userId", narrow(active, others) if counts else active, limit=limit
+            agent.alias, "userId", narrow(active, uncounted) if counts else active, limit=limit
         )
         counts |= found
         if len(found) < limit:

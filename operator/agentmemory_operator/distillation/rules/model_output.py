@@ -205,11 +205,11 @@ def parse_facts(answer: Mapping[str, Any], turns: Sequence[MemoryRecord]) -> Par
         answer: An answer that matches the schema.
         turns: The turns that the model was shown.
     """
-    shown = {f"t{number}": turn for number, turn in enumerate(turns)}
+    turns_by_name = {f"t{number}": turn for number, turn in enumerate(turns)}
     facts: list[DistilledFact] = []
     unsourced = 0
     for item in answer["memories"]:
-        sources = [shown[name] for name in dict.fromkeys(item["sources"]) if name in shown]
+        sources = [turns_by_name[name] for name in dict.fromkeys(item["sources"]) if name in turns_by_name]
         content = " ".join(item["content"].split())
         if not sources or not content:
             unsourced += 1
@@ -264,14 +264,14 @@ def distilled_types(types: Sequence[MemoryType], default: str, *, has_session: b
     """
     if not types:
         return (MemoryType(default, half_life_days=None),)
-    given = _GIVEN if has_session else _GIVEN - {"session_id"}
+    provided = _GIVEN if has_session else _GIVEN - {"session_id"}
     qualifying = tuple(
         type_
         for type_ in types
         if type_.name != WORKING
         and not type_.ends_with_session
         and not type_.immutable
-        and given.union((DOMAIN,)).issuperset(type_.required)
+        and provided.union((DOMAIN,)).issuperset(type_.required)
     )
     turns = turn_type(types)
     return tuple(type_ for type_ in qualifying if type_.name != turns) or qualifying

@@ -40,9 +40,11 @@ def find_seeds(graph: ScopeGraph, text: str, lists: EntityLists) -> list[str]:
     """Return the entities of a scope that a text names, by folded name; at most 16. Aliases of the scope count."""
     text = text[:MAX_QUERY_CHARS]
     words = word_spans(text)
-    spelt = (graph.spellings.spellings[spelling].name for _, spelling in find_occurrences(text, words, graph.spellings))
-    known = (graph.sheet.resolve(entity.name) for entity in find_mentions(text, lists))
-    found = dict.fromkeys(fold(name) for names in (spelt, known) for name in names)
+    scope_names = (
+        graph.spellings.spellings[spelling].name for _, spelling in find_occurrences(text, words, graph.spellings)
+    )
+    mentioned_names = (graph.sheet.resolve(entity.name) for entity in find_mentions(text, lists))
+    found = dict.fromkeys(fold(name) for names in (scope_names, mentioned_names) for name in names)
     return list(islice((key for key in found if key in graph.nodes), MAX_SEEDS))
 
 
@@ -62,9 +64,9 @@ def spread_activation(
         for key, activation in frontier.items():
             for link in islice(graph.links_of(key), MAX_LINKS):
                 strength = min(link.strength / FULL_STRENGTH, 1.0)
-                passed = activation * (figures.decay * strength * (figures.typed_boost if link.is_typed else 1.0))
-                if passed >= figures.min_activation and link.target not in reached:
-                    next_frontier[link.target] = max(next_frontier.get(link.target, 0.0), passed)
+                propagated = activation * (figures.decay * strength * (figures.typed_boost if link.is_typed else 1.0))
+                if propagated >= figures.min_activation and link.target not in reached:
+                    next_frontier[link.target] = max(next_frontier.get(link.target, 0.0), propagated)
         capacity = max(0, MAX_ACTIVATED - len(reached))
         frontier = dict(heapq.nlargest(capacity, next_frontier.items(), key=lambda pair: (pair[1], pair[0])))
         reached |= frontier
@@ -75,10 +77,10 @@ def rank_memories(graph: ScopeGraph, activations: Mapping[str, float]) -> list[t
     """Return the memories with activated names, the most activated first, then the newest; at most 100."""
     sums: defaultdict[int, float] = defaultdict(float)
     for key, activation in activations.items():
-        for place in graph.nodes[key].memories:
-            sums[place] += activation
+        for index in graph.nodes[key].memories:
+            sums[index] += activation
     best = heapq.nlargest(MAX_FOUND_MEMORIES, sums.items(), key=lambda pair: (pair[1], -pair[0]))
-    return [(graph.memory_ids[place], activation) for place, activation in best]
+    return [(graph.memory_ids[index], activation) for index, activation in best]
 
 
 def find_by_query(

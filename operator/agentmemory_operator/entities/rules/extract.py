@@ -96,18 +96,18 @@ def find_occurrences(text: str, words: list[Span], dictionary: NameDictionary) -
 
     Of several entries with the same start, only the longest is yielded.
     """
-    place = 0
-    while place < len(words):
-        start, end = words[place]
+    index = 0
+    while index < len(words):
+        start, end = words[index]
         matched = 1
         for count in dictionary.lengths.get(fold(text[start:end]), ()):
-            if place + count <= len(words) and (
-                hit := _spelling_at(text, start, words[place + count - 1][1], dictionary)
+            if index + count <= len(words) and (
+                hit := _spelling_at(text, start, words[index + count - 1][1], dictionary)
             ):
                 yield hit
                 matched = count
                 break
-        place += matched
+        index += matched
 
 
 def _spelling_at(text: str, start: int, end: int, dictionary: NameDictionary) -> tuple[Span, str] | None:
@@ -133,11 +133,11 @@ def _around(user_id: str, author: str | None) -> Iterator[Entity]:
 def _find_known(reading: _Reading) -> None:
     text, dictionary = reading.text, build_known_dictionary(reading.lists)
     for span, spelling in find_occurrences(text, reading.words, dictionary):
-        known = dictionary.spellings[spelling]
-        is_spelt = known.exact is None or text[span[0] : span[1]] == known.exact
-        is_word = known.exact is not None and (starts_sentence(text, span[0]) or _is_in_name(text, span))
-        if is_spelt and not is_word and _stands_alone(text, span):
-            reading.take(span, known.name, known.kind)
+        known_name = dictionary.spellings[spelling]
+        matches_case = known_name.exact is None or text[span[0] : span[1]] == known_name.exact
+        is_word = known_name.exact is not None and (starts_sentence(text, span[0]) or _is_in_name(text, span))
+        if matches_case and not is_word and _stands_alone(text, span):
+            reading.take(span, known_name.name, known_name.kind)
 
 
 def _is_in_name(text: str, span: Span) -> bool:

@@ -99,9 +99,11 @@ class ScopeGraph:
             source, target = fold(relation.source), fold(relation.target)
             is_incoming = source != key
             yield GraphLink(source if is_incoming else target, relation.relation, relation.strength, is_incoming)
-        together = Counter(other for place in node.mentions for other in self.mentioned[place] if other != key)
-        for other, count in sorted(together.items(), key=lambda pair: (-pair[1], pair[0])):
-            yield GraphLink(other, CO_OCCURRENCE, count)
+        co_occurrences = Counter(
+            neighbour for index in node.mentions for neighbour in self.mentioned[index] if neighbour != key
+        )
+        for neighbour, count in sorted(co_occurrences.items(), key=lambda pair: (-pair[1], pair[0])):
+            yield GraphLink(neighbour, CO_OCCURRENCE, count)
 
 
 def build_graph(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator[None, None, ScopeGraph]:
@@ -112,19 +114,19 @@ def build_graph(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Genera
     """
     nodes: dict[str, GraphNode] = {}
     mentioned: list[tuple[str, ...]] = []
-    for place, row in enumerate(rows):
-        named: dict[str, Entity] = {}
+    for index, row in enumerate(rows):
+        entities: dict[str, Entity] = {}
         for entity in entities_from_payload(row.get(ENTITIES_KEY) or ()):
             name = sheet.resolve(entity.name)
             key = fold(name)
             node = nodes.setdefault(key, GraphNode(name))
             node.kind = node.kind if is_specific(node.kind) else entity.kind
-            if key not in named:
-                named[key] = entity
-                node.memories.append(place)
+            if key not in entities:
+                entities[key] = entity
+                node.memories.append(index)
                 if entity.role == "mentioned":
-                    node.mentions.append(place)
-        mentioned.append(tuple(key for key, entity in named.items() if entity.role == "mentioned"))
+                    node.mentions.append(index)
+        mentioned.append(tuple(key for key, entity in entities.items() if entity.role == "mentioned"))
         yield
     for relation in sheet.relations.values():
         for name in (relation.source, relation.target):

@@ -93,14 +93,14 @@ def word_spans(text: str) -> list[tuple[int, int]]:
 def build_known_dictionary(lists: EntityLists) -> NameDictionary:
     """Build the dictionary of the known names. A technology takes precedence over a system with the same spelling."""
     found: dict[str, KnownName] = {}
-    listed: tuple[tuple[EntityKind, tuple[ListedName, ...]], ...] = (
+    names_by_kind: tuple[tuple[EntityKind, tuple[ListedName, ...]], ...] = (
         ("technology", lists.technologies),
         ("system", lists.systems),
     )
-    for kind, names in listed:
-        for spelling, known in _spellings(kind, names):
+    for kind, names in names_by_kind:
+        for spelling, known_name in _spellings(kind, names):
             if spelling not in lists.ignored:
-                found.setdefault(spelling, known)
+                found.setdefault(spelling, known_name)
     return build_dictionary(found)
 
 
@@ -108,11 +108,11 @@ def build_dictionary(found: Mapping[str, KnownName]) -> NameDictionary:
     """Build a dictionary of folded spellings. A spelling without a word is left out."""
     spellings: dict[str, KnownName] = {}
     lengths: dict[str, set[int]] = {}
-    for spelling, known in found.items():
+    for spelling, known_name in found.items():
         if words := word_spans(spelling):
             start, end = words[0]
             lengths.setdefault(spelling[start:end], set()).add(len(words))
-            spellings.setdefault(_within_signs(spelling, start, words[-1][1]), known)
+            spellings.setdefault(_within_signs(spelling, start, words[-1][1]), known_name)
     return NameDictionary(spellings, {first: sorted(counts, reverse=True) for first, counts in lengths.items()})
 
 
@@ -137,12 +137,8 @@ def build_lists(settings: EntitySettings, product: EntityLists) -> EntityLists:
     )
 
 
-def _own(own: Sequence[DeclaredName] | None, product: tuple[ListedName, ...]) -> tuple[ListedName, ...]:
-    return (
-        product
-        if own is None
-        else tuple(ListedName(own_name.name, own_name.aliases, own_name.cased) for own_name in own)
-    )
+def _own(declared: Sequence[DeclaredName] | None, product: tuple[ListedName, ...]) -> tuple[ListedName, ...]:
+    return product if declared is None else tuple(ListedName(name.name, name.aliases, name.cased) for name in declared)
 
 
 def may_be_name(name: str, lists: EntityLists) -> bool:
@@ -164,7 +160,10 @@ def parse_names(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]
 
 
 def _spellings(kind: EntityKind, names: Iterable[ListedName]) -> Iterator[tuple[str, KnownName]]:
-    for listed in names:
-        yield fold(listed.name), KnownName(listed.name, kind, listed.name if listed.is_case_sensitive else None)
-        for alias in listed.aliases:
-            yield fold(alias), KnownName(listed.name, kind)
+    for listed_name in names:
+        yield (
+            fold(listed_name.name),
+            KnownName(listed_name.name, kind, listed_name.name if listed_name.is_case_sensitive else None),
+        )
+        for alias in listed_name.aliases:
+            yield fold(alias), KnownName(listed_name.name, kind)

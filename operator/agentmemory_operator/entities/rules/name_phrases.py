@@ -61,14 +61,14 @@ def find_phrases(
             yield span, " ".join(text[span[0] : span[1]].split())
 
 
-def _runs(text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists) -> Iterator[list[Span]]:
+def _runs(text: str, words: Sequence[Span], found: Sequence[Span], lists: EntityLists) -> Iterator[list[Span]]:
     """Yield runs of capitalised words, including small words within names between them."""
     run: list[Span] = []
-    places = iter([*taken, (len(text), len(text))])
-    nearest = next(places)
+    found_spans = iter([*found, (len(text), len(text))])
+    nearest = next(found_spans)
     for start, end in words:
         while nearest[1] <= start and nearest[0] < len(text):
-            nearest = next(places)
+            nearest = next(found_spans)
         word = text[start:end]
         is_free = end <= nearest[0] and not _is_in_code(text, start, end)
         joins = bool(run) and text[run[-1][1] : start] in _JOINTS and is_free and _joins(text, run[-1], start)
@@ -99,13 +99,13 @@ def _is_one(text: str, run: Sequence[Span], lists: EntityLists) -> bool:
 def _trimmed(text: str, run: Sequence[Span], lists: EntityLists) -> list[Span]:
     """Remove everyday words at the start of a run, and words at its end that end no name."""
     leading = list(takewhile(lambda span: _is_trimmed(text, span, lists), run))
-    rest = list(run[len(leading) :])
-    while rest and _ends_no_name(text[rest[-1][0] : rest[-1][1]], lists):
-        rest.pop()
+    remaining = list(run[len(leading) :])
+    while remaining and _ends_no_name(text[remaining[-1][0] : remaining[-1][1]], lists):
+        remaining.pop()
     # New York, Big Corp: a single everyday word before a name is part of it, unless it starts a sentence.
-    if leading and len(rest) == 1 and not _is_noise(text, leading[-1], lists):
-        rest.insert(0, leading[-1])
-    return rest
+    if leading and len(remaining) == 1 and not _is_noise(text, leading[-1], lists):
+        remaining.insert(0, leading[-1])
+    return remaining
 
 
 def _ends_no_name(word: str, lists: EntityLists) -> bool:

@@ -131,8 +131,8 @@ def sheet_to_json(sheet: EntitySheet) -> dict[str, Any]:
     """Render a sheet as the value of `ENTITY_SHEET_KEY` in its point."""
     return {
         "form": _SHEET_FORM,
-        "relations": [[one.source, one.relation, one.target, one.strength] for one in sheet.relations.values()],
-        "aliases": [[one.alias, one.name] for one in sheet.aliases.values()],
+        "relations": [[link.source, link.relation, link.target, link.strength] for link in sheet.relations.values()],
+        "aliases": [[entry.alias, entry.name] for entry in sheet.aliases.values()],
     }
 
 

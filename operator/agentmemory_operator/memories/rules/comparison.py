@@ -60,13 +60,13 @@ def find_divergence(live: Rows, copy: Rows) -> Divergence:
     """
     alike, behind, strayed = set(), [], {}
     for id_, row in live.items():
-        other = copy.get(id_)
-        if other is None or rev_of(other) < rev_of(row):
+        copied_row = copy.get(id_)
+        if copied_row is None or rev_of(copied_row) < rev_of(row):
             behind.append(id_)
-        elif is_alike(row, other):
+        elif is_alike(row, copied_row):
             alike.add(id_)
         else:
-            strayed[id_] = other.get("rev")
+            strayed[id_] = copied_row.get("rev")
     extra = tuple(id_ for id_ in copy if id_ not in live)
     return Divergence(alike=frozenset(alike), behind=tuple(behind), strayed=strayed, extra=extra)
 
@@ -219,22 +219,26 @@ def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
     """Return the names of the parts of a point that differ; all foreign payload keys are called `payload`."""
-    own = set(PAYLOAD_KEYS.values())
+    own_keys = set(PAYLOAD_KEYS.values())
     before, now = copy["payload"], live["payload"]
     keys = [key for key in sorted(before.keys() | now.keys()) if key not in equality.ignored]
     keys_off = [key for key in keys if not _same(before.get(key), now.get(key)) or (key in before) != (key in now)]
-    parts = dict.fromkeys(_part_name(key if key in own else "payload", key in before, key in now) for key in keys_off)
-    vectors, others = vectors_of(copy), vectors_of(live)
+    parts = dict.fromkeys(
+        _part_name(key if key in own_keys else "payload", key in before, key in now) for key in keys_off
+    )
+    copied_vectors, live_vectors = vectors_of(copy), vectors_of(live)
     if not equality.has_keyword:
-        vectors.pop(KEYWORD_VECTOR, None)
-        others.pop(KEYWORD_VECTOR, None)
+        copied_vectors.pop(KEYWORD_VECTOR, None)
+        live_vectors.pop(KEYWORD_VECTOR, None)
     # A tombstone may have been copied before its vectors were deleted: vectors of tombstones do not matter.
     are_emptied = is_emptied(before) and is_emptied(now)
     if are_emptied or (equality.ignores_locked and is_locked(now)):
         return tuple(parts)
-    names = sorted(vectors.keys() | others.keys())
-    unlike = [name for name in names if not equality.is_same(name, vectors.get(name), others.get(name))]
-    parts |= dict.fromkeys(_part_name(_vector_of(name), name in vectors, name in others) for name in unlike)
+    names = sorted(copied_vectors.keys() | live_vectors.keys())
+    unlike = [name for name in names if not equality.is_same(name, copied_vectors.get(name), live_vectors.get(name))]
+    parts |= dict.fromkeys(
+        _part_name(_vector_of(name), name in copied_vectors, name in live_vectors) for name in unlike
+    )
     return tuple(parts)
 
 
@@ -248,15 +252,15 @@ def _vector_of(name: str) -> str:
     return {"": "vector", KEYWORD_VECTOR: "keyword vector"}.get(name, "another vector")
 
 
-def _same(one: object, other: object) -> bool:
+def _same(left: object, right: object) -> bool:
     """Return whether two JSON values are equal, including the distinction of 1 and 1.0."""
-    if type(one) is not type(other):
+    if type(left) is not type(right):
         return False
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return one == other
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_same, left, right))
+    return left == right
 
 
 def _bits(vector: Any) -> object:

@@ -100,8 +100,8 @@ class Within:
     @property
     def bounds(self) -> dict[str, float | str]:
         """The bounds that are set, by operator."""
-        given = {"gt": self.gt, "gte": self.gte, "lt": self.lt, "lte": self.lte}
-        return {name: bound for name, bound in given.items() if bound is not None}
+        by_operator = {"gt": self.gt, "gte": self.gte, "lt": self.lt, "lte": self.lte}
+        return {name: bound for name, bound in by_operator.items() if bound is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,17 +233,17 @@ def _is_integer(value: Value) -> bool:
 
 def _moved(bounds: Mapping[str, float | str], *, is_inwards: bool) -> dict[str, float]:
     """Return bounds moved past all floats that may be stored for them; fewer if two bounds of one side coincide."""
-    moved: dict[str, float] = {}
+    shifted: dict[str, float] = {}
     for name, bound in bounds.items():
         number, side = float(bound), name[0]
         if is_compared_exactly(number):
-            moved[name] = number
+            shifted[name] = number
         else:
             below, above = stored_float_bounds(number)
             # A lower bound (`g`) moves up to narrow the range.
-            name_moved = f"{side}t" if is_inwards else f"{side}te"
-            moved[name_moved] = above if (side == "g") is is_inwards else below
-    return moved
+            new_name = f"{side}t" if is_inwards else f"{side}te"
+            shifted[new_name] = above if (side == "g") is is_inwards else below
+    return shifted
 
 
 def _condition_of(leaf: Leaf) -> Condition:

@@ -89,20 +89,20 @@ class _Reader:
         if not isinstance(value, list) or not value:
             raise _WrongError(path, "must be a list of at least one filter")
         return GROUPS[name](
-            tuple(self.group(part, f"{path}[{place}]", depth=depth + 1) for place, part in enumerate(value))
+            tuple(self.group(part, f"{path}[{index}]", depth=depth + 1) for index, part in enumerate(value))
         )
 
     def _conditions_of(self, field: Field, value: object, path: str) -> Criterion:
         """Parse the conditions on one field: a value, or an object of operators."""
         if not isinstance(value, Mapping):
             return self._equals(field, value, path)
-        known = OPERATORS[field.kind]
+        operators = OPERATORS[field.kind]
         if not value:
-            raise _WrongError(path, f"must have an operator: {', '.join(known)}")
+            raise _WrongError(path, f"must have an operator: {', '.join(operators)}")
         for operator in value:
-            if operator not in known:
-                question = did_you_mean(operator, known)
-                raise _WrongError(f"{path}.{operator}", f"unknown{question}; {field.name} takes {', '.join(known)}")
+            if operator not in operators:
+                question = did_you_mean(operator, operators)
+                raise _WrongError(f"{path}.{operator}", f"unknown{question}; {field.name} takes {', '.join(operators)}")
         parts = [
             self._operator(field, operator, operand, f"{path}.{operator}")
             for operator, operand in value.items()
@@ -129,7 +129,7 @@ class _Reader:
     def _one_of(self, field: Field, values: object, path: str) -> Criterion:
         if not isinstance(values, list) or not values:
             raise _WrongError(path, "must be a list of at least one value")
-        return AnyOf(tuple(self._equals(field, value, f"{path}[{place}]") for place, value in enumerate(values)))
+        return AnyOf(tuple(self._equals(field, value, f"{path}[{index}]") for index, value in enumerate(values)))
 
     def _contains(self, field: Field, value: object, path: str) -> Criterion:
         if field.kind is FieldKind.WORDS:

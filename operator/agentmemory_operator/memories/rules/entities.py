@@ -61,9 +61,9 @@ def normalize_spelling(name: str) -> str:
 
     Empty if the name has no visible characters, or invisible ones other than zero-width joiners.
     """
-    kept = " ".join(unicodedata.normalize("NFC", name).split())
-    shown = kept.translate(_JOINERS)
-    return kept if shown and shown.isprintable() else ""
+    spelling = " ".join(unicodedata.normalize("NFC", name).split())
+    visible = spelling.translate(_JOINERS)
+    return spelling if visible and visible.isprintable() else ""
 
 
 def is_specific(kind: EntityKind | None) -> bool:
@@ -75,9 +75,9 @@ def merge_entities(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[E
     """Add found names to those of a memory, at most 32. A known name gets a specific kind if it has none."""
     by_name = {fold(entity.name): entity for entity in before}
     for entity in found:
-        known = by_name.setdefault(fold(entity.name), entity)
-        if not is_specific(known.kind):
-            by_name[fold(entity.name)] = replace(known, kind=entity.kind)
+        existing = by_name.setdefault(fold(entity.name), entity)
+        if not is_specific(existing.kind):
+            by_name[fold(entity.name)] = replace(existing, kind=entity.kind)
     return tuple(by_name.values())[:MAX_ENTITIES]
 
 
@@ -88,8 +88,8 @@ def entities_to_payload(entities: Iterable[Entity]) -> list[dict[str, str]]:
 
 def entities_from_payload(values: Any) -> tuple[Entity, ...]:
     """Parse the entities of a point; skip malformed entries, which other tools may have written."""
-    listed = values[:MAX_ENTITIES] if isinstance(values, list) else ()
-    return tuple(Entity(entry["name"], entry["kind"], entry["role"]) for entry in listed if _is_entity(entry))
+    entries = values[:MAX_ENTITIES] if isinstance(values, list) else ()
+    return tuple(Entity(entry["name"], entry["kind"], entry["role"]) for entry in entries if _is_entity(entry))
 
 
 def _is_entity(value: Any) -> bool:

@@ -53,7 +53,7 @@ def compute_evidence(
 ) -> Payload:
     """Return the evidence of a stored memory; empty for an encrypted one, because evidence is stored in plain text.
 
-    `says` is the value of `compute_terse`, negated if an assistant is the speaker, so one number encodes both.
+    `terseness` is the value of `compute_terse`, negated if an assistant is the speaker, so one number encodes both.
 
     Args:
         before: The preceding memories of its session, the nearest last.
@@ -61,7 +61,7 @@ def compute_evidence(
     """
     if row.get(ZONE_KEY):
         return {}
-    says = compute_terse(row["content"], language)
+    terseness = compute_terse(row["content"], language)
     marks = [
         *([HAS_TIME] if has_time(row["content"], language) else []),
         *([ANSWERS_QUESTION] if before and _answers(row, before[-1]) else []),
@@ -69,7 +69,9 @@ def compute_evidence(
         *(speaker_mark(name) for name in names_of(row.get("speaker") or "")),
         *map(neighbour_mark, held),
     ]
-    return {TERSE_KEY: -says if row.get("role") == ASSISTANT else says} | ({MARKS_KEY: marks} if marks else {})
+    return {TERSE_KEY: -terseness if row.get("role") == ASSISTANT else terseness} | (
+        {MARKS_KEY: marks} if marks else {}
+    )
 
 
 def speaker_mark(name: str) -> str:

@@ -76,12 +76,12 @@ def encode_numbers(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapp
 
 def decode_numbers(payload: Payload) -> Payload:
     """Return a stored payload with the numbers that its caller sent."""
-    kept = {name: _decoded(value) for name, value in payload.items()}
+    decoded = {name: _decoded(value) for name, value in payload.items()}
     for name in NUMBERS:
-        text = kept.pop(name + EXACT, None)
-        if text is not None and isinstance(kept.get(name), float):
-            kept[name] = _parsed(text, kept[name])
-    return kept
+        text = decoded.pop(name + EXACT, None)
+        if text is not None and isinstance(decoded.get(name), float):
+            decoded[name] = _parsed(text, decoded[name])
+    return decoded
 
 
 def keys_with_texts(keys: Iterable[str]) -> list[str]:
@@ -191,14 +191,14 @@ def _decoded(value: Any) -> Any:
             texts = value.get(EXACT)
             if not isinstance(texts, dict):
                 return {name: _decoded(child) for name, child in value.items()}
-            kept = {name: _decoded(child) for name, child in value.items() if name != EXACT}
-            return kept | {name: _parsed(text, kept.get(name)) for name, text in texts.items()}
+            children = {name: _decoded(child) for name, child in value.items() if name != EXACT}
+            return children | {name: _parsed(text, children.get(name)) for name, text in texts.items()}
         case _:
             return value
 
 
-def _parsed(text: Any, otherwise: Any) -> Any:
+def _parsed(text: Any, default: Any) -> Any:
     try:
         return orjson.loads(text)
     except orjson.JSONDecodeError:
-        return otherwise
+        return default

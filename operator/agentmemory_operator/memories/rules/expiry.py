@@ -48,8 +48,8 @@ def is_expired_by_type(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int)
         return False
     if ttl.mode != "SoftUnlessUsed":
         return True
-    is_kept = ttl.keep_importance is not None and payload["importance"] >= ttl.keep_importance
-    return not is_kept and not payload.get("accessCount")
+    is_important = ttl.keep_importance is not None and payload["importance"] >= ttl.keep_importance
+    return not is_important and not payload.get("accessCount")
 
 
 def is_expired(payload: Mapping[str, Any], types: Iterable[MemoryType], now_ms: int) -> bool:

@@ -116,7 +116,7 @@ def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed
         since = f", {removed} removed since" if removed else ""
         message = f"{both} points are in both{since}"
         return CheckFinding(Check.MISSING, True, message, compared=both + removed)
-    parts = [f"{len(ids)} points {what}: {list_examples(map(str, ids))}" for what, ids in faults.items() if ids]
+    parts = [f"{len(ids)} points {fault}: {list_examples(map(str, ids))}" for fault, ids in faults.items() if ids]
     return points_differ_finding(Check.MISSING, missing, "; ".join(parts), compared=both + len(missing))
 
 
@@ -150,9 +150,9 @@ def judge_sample(compared: SampleResult, *, how: str = "bit for bit") -> CheckFi
 
 def list_examples(names: Iterable[str]) -> str:
     """List the first `MAX_EXAMPLES` names, and the number of the rest."""
-    listed = list(names)
-    more = f" and {len(listed) - MAX_EXAMPLES} more" if len(listed) > MAX_EXAMPLES else ""
-    return ", ".join(listed[:MAX_EXAMPLES]) + more
+    all_names = list(names)
+    suffix = f" and {len(all_names) - MAX_EXAMPLES} more" if len(all_names) > MAX_EXAMPLES else ""
+    return ", ".join(all_names[:MAX_EXAMPLES]) + suffix
 
 
 _FAULTS = {Check.CHECKSUM: Reason.CHECKSUM_DIFFERS, Check.RESTORE: Reason.NOT_RESTORABLE}

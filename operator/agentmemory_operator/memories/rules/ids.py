@@ -92,7 +92,7 @@ def encode_cursor(*place: str | int | None) -> str:
 def decode_cursor(cursor: str) -> list[Any] | None:
     """Decode the position of a cursor; the parts are not checked. None if the text is not a cursor."""
     try:
-        place = json.loads(base64.urlsafe_b64decode(cursor[:_MAX_CURSOR_CHARS].encode()))
+        position = json.loads(base64.urlsafe_b64decode(cursor[:_MAX_CURSOR_CHARS].encode()))
     except (binascii.Error, ValueError, RecursionError):
         return None
-    return place if isinstance(place, list) else None
+    return position if isinstance(position, list) else None

@@ -101,11 +101,11 @@ def _shared_owner(namespace: tuple[str, ...]) -> str:
     """Return the scope that owns a namespace in a request without a user."""
     owner = owner_in_namespace(namespace, has_user=False)
     if owner is None:
-        way_out = (
+        rule = (
             f"required unless the namespace starts with {USER_NAMESPACE!r} and a user, or with"
             f" {SHARED_NAMESPACE!r} and {GLOBAL!r} or a group"
         )
-        raise RequestInvalid([FieldError("user_id", way_out)])
+        raise RequestInvalid([FieldError("user_id", rule)])
     if not is_well_formed(owner):
         message = f"{namespace[1]!r} is not a group: use at most 63 letters, digits, dots, _ and -, or set user_id"
         raise RequestInvalid([FieldError("namespace[1]", message)])
@@ -144,8 +144,8 @@ def prefix_filter(user_id: str, prefix: tuple[str, ...], now_ms: int, types: Ite
 
 def namespace_filter(user_id: str, namespace: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
     """Return the filter for a user's items in exactly this namespace."""
-    below = prefix_filter(user_id, namespace, now_ms, types)
-    return narrow(below, equals(ITEM_NAMESPACE_KEY, namespace_word(namespace)))
+    prefix = prefix_filter(user_id, namespace, now_ms, types)
+    return narrow(prefix, equals(ITEM_NAMESPACE_KEY, namespace_word(namespace)))
 
 
 def append_mark(row: Mapping[str, Any] | None, mark: str) -> list[str]:
@@ -160,8 +160,8 @@ def marks_of(row: Mapping[str, Any] | None, key: str = WRITE_MARKS_KEY) -> list[
 
 def has_all_marks_since(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
     """Return whether `after` has the marks of all writes since `before`: a missing mark then proves a missing write."""
-    known, marks = marks_of(before), marks_of(after)
-    return len(marks) < MAX_WRITE_MARKS or (bool(known) and known[-1] in marks)
+    marks_before, marks_after = marks_of(before), marks_of(after)
+    return len(marks_after) < MAX_WRITE_MARKS or (bool(marks_before) and marks_before[-1] in marks_after)
 
 
 def is_live(row: Mapping[str, Any], types: Sequence[MemoryType], now_ms: int) -> bool:

@@ -95,15 +95,15 @@ def version_number(row: Mapping[str, Any]) -> int:
 
 def bounded_versions(versions: Sequence[Payload], *, keep: int) -> Payload:
     """Return the payload with versions, newest first, within both limits. A None value deletes stored versions."""
-    kept: list[Payload] = []
+    newest: list[Payload] = []
     remaining_chars = MAX_VERSIONS_CHARS
     for version in versions[:keep]:
         remaining_chars -= len(json.dumps(version, ensure_ascii=False))
         if remaining_chars < 0:
             break
-        kept.append(version)
-    since = min((version.get(STORED_KEY) or 0 for version in kept), default=None)
-    return {VERSIONS_KEY: kept or None, VERSIONS_SINCE_KEY: since}
+        newest.append(version)
+    since = min((version.get(STORED_KEY) or 0 for version in newest), default=None)
+    return {VERSIONS_KEY: newest or None, VERSIONS_SINCE_KEY: since}
 
 
 def versions_of(row: Mapping[str, Any], *, keep: int) -> list[MemoryRecord]:
@@ -118,5 +118,5 @@ def _version(state: Mapping[str, Any], *, ended_at: int, number: int | None) -> 
     return content | numbered | {"validTo": ended_at, "supersededAt": ended_at}
 
 
-def _has_same_content(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    return all((one.get(key) or None) == (other.get(key) or None) for key in _CONTENT_KEYS)
+def _has_same_content(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    return all((before.get(key) or None) == (after.get(key) or None) for key in _CONTENT_KEYS)

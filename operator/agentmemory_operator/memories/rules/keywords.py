@@ -105,10 +105,10 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
     Args:
         before: The contents of its window, the nearest last.
     """
-    own = [date_text(row["createdAt"], source.language), row["content"]]
-    parts = own * OWN_REPETITIONS
-    for times, text in zip(range(OWN_REPETITIONS - 1, 0, -1), reversed(before), strict=False):
-        parts += [first_content_words(text, NEIGHBOUR_WORDS, source.language)] * times
+    own_lines = [date_text(row["createdAt"], source.language), row["content"]]
+    parts = own_lines * OWN_REPETITIONS
+    for repetitions, text in zip(range(OWN_REPETITIONS - 1, 0, -1), reversed(before), strict=False):
+        parts += [first_content_words(text, NEIGHBOUR_WORDS, source.language)] * repetitions
     return "\n".join(parts)
 
 
@@ -158,8 +158,8 @@ def find_stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: 
         known: Number of members at the start that serve as neighbours only.
     """
     stale = set()
-    for place, row in enumerate(members[known:], known):
-        expected = [neighbour["id"] for neighbour in members[max(0, place - window) : place]]
+    for index, row in enumerate(members[known:], known):
+        expected = [neighbour["id"] for neighbour in members[max(0, index - window) : index]]
         if list(row.get(WINDOW_KEY, ())) != expected:
             stale.add(row["id"])
     return stale

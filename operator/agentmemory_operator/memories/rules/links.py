@@ -14,10 +14,10 @@ Row = Mapping[str, Any]
 
 def predecessors(row: Row) -> tuple[str, ...]:
     """Return the ids of the direct predecessors, without duplicates, in stored order."""
-    if several := row.get("supersedesIds"):
-        return tuple(several)
-    only = row.get("supersedesId")
-    return (only,) if only else ()
+    if merged_ids := row.get("supersedesIds"):
+        return tuple(merged_ids)
+    single_id = row.get("supersedesId")
+    return (single_id,) if single_id else ()
 
 
 def successors(row: Row) -> tuple[str, ...]:
@@ -50,6 +50,6 @@ def replace_predecessor(ids: Sequence[str], deleted: str, by: Iterable[str]) -> 
 
     If `deleted` is not among `ids`, they follow at the end.
     """
-    others = [id_ for id_ in by if id_ not in ids]
+    new_ids = [id_ for id_ in by if id_ not in ids]
     at = ids.index(deleted) if deleted in ids else len(ids)
-    return [*ids[:at], *others, *ids[at + 1 :]]
+    return [*ids[:at], *new_ids, *ids[at + 1 :]]

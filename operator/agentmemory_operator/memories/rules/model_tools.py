@@ -68,15 +68,17 @@ def with_api_bounds(tool: Tool, taken: Mapping[str, Json]) -> Tool:
     Args:
         taken: JSON Schema of each field in the API.
     """
-    own = tool.parameters["properties"]
-    properties = {name: _bounded(schema, taken.get(name, {})) for name, schema in own.items()}
+    schemas = tool.parameters["properties"]
+    properties = {name: _bounded(schema, taken.get(name, {})) for name, schema in schemas.items()}
     return replace(tool, parameters=tool.parameters | {"properties": properties})
 
 
-def _bounded(own: Json, taken: Json) -> Json:
-    bounds = {name: taken[name] for name in _BOUNDS if name in taken and "enum" not in own}
-    items = {"items": _bounded(own["items"], taken["items"])} if "items" in own and "items" in taken else {}
-    return bounds | own | items
+def _bounded(schema: Json, api_schema: Json) -> Json:
+    bounds = {name: api_schema[name] for name in _BOUNDS if name in api_schema and "enum" not in schema}
+    items = (
+        {"items": _bounded(schema["items"], api_schema["items"])} if "items" in schema and "items" in api_schema else {}
+    )
+    return bounds | schema | items
 
 
 def render_openai_tools(tools: Iterable[Tool]) -> list[Json]:
@@ -156,9 +158,9 @@ def _rules_of_types(types: Sequence[MemoryType]) -> Json:
         words = {"properties": {"event_type": {"enum": list(type_.event_types)}}} if type_.event_types else {}
         then = ({"required": required} if required else {}) | words
         # A call without a type uses the default type, and also matches `properties` without `required`.
-        named = {} if type_.name == default else {"required": ["type"]}
+        type_condition = {} if type_.name == default else {"required": ["type"]}
         if then:
-            rules.append({"if": {"properties": {"type": {"const": type_.name}}} | named, "then": then})
+            rules.append({"if": {"properties": {"type": {"const": type_.name}}} | type_condition, "then": then})
     return {"allOf": rules} if rules else {}
 
 
@@ -172,10 +174,10 @@ def _required_fields(types: Sequence[MemoryType]) -> Json:
     if names := [type_.name for type_ in types if _needs_session(type_)]:
         fields["session_id"] = _text(f"The conversation: required of memories of type {', '.join(names)}.")
     for name in dict.fromkeys(name for type_ in types for name in type_.required):
-        requiring = [type_ for type_ in types if name in type_.required]
-        fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in requiring)}.")
-        words = dict.fromkeys(word for type_ in requiring for word in type_.event_types)
-        if name == "event_type" and all(type_.event_types for type_ in requiring):
+        requiring_types = [type_ for type_ in types if name in type_.required]
+        fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in requiring_types)}.")
+        words = dict.fromkeys(word for type_ in requiring_types for word in type_.event_types)
+        if name == "event_type" and all(type_.event_types for type_ in requiring_types):
             fields[name] |= {"enum": list(words)}
     return fields
 
@@ -259,10 +261,12 @@ def _type(types: Sequence[MemoryType] | None) -> Json:
 def _meanings(types: Sequence[MemoryType] | None) -> str:
     """Describe each type: those of the agent, else those of every preset."""
     # If several presets have a type of the same name, the first preset wins.
-    known = {type_.name: type_.meaning for revisions in reversed(PRESETS.values()) for type_ in revisions[-1].types}
+    preset_meanings = {
+        type_.name: type_.meaning for revisions in reversed(PRESETS.values()) for type_ in revisions[-1].types
+    }
     if types:
-        return _lines((type_.name, type_.meaning or known.get(type_.name, "")) for type_ in types)
-    return f"The agent's object says which it takes; without one: {_lines(known.items())}"
+        return _lines((type_.name, type_.meaning or preset_meanings.get(type_.name, "")) for type_ in types)
+    return f"The agent's object says which it takes; without one: {_lines(preset_meanings.items())}"
 
 
 def _lines(meanings: Iterable[tuple[str, str]]) -> str:

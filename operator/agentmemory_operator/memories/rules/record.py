@@ -42,8 +42,8 @@ def build_fast(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
     Raises:
         TypeError: If a required field is missing or a name is no field of the class.
     """
-    factories, required, known = _fields_of(kind)  # type: ignore[arg-type]  # a class is hashable
-    if not required <= values.keys() <= known:
+    factories, required, allowed = _fields_of(kind)  # type: ignore[arg-type]  # a class is hashable
+    if not required <= values.keys() <= allowed:
         return kind(**values)
     instance = object.__new__(kind)
     # Constant defaults are class attributes, so attribute lookup finds them without an entry in `__dict__`.
@@ -322,13 +322,13 @@ def is_emptied(payload: Mapping[str, Any]) -> bool:
 
 def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     """Return the tombstone of a memory, without content. It is `pending` if it has links, until they are repaired."""
-    kept = {key: payload[key] for key in _TOMBSTONE_KEYS if payload.get(key) is not None}
+    base = {key: payload[key] for key in _TOMBSTONE_KEYS if payload.get(key) is not None}
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms, LOGGED_KEY: now_ms}
     marks = {"rev": payload["rev"] + 1, **times, **window_mark(payload)}
     # Keep the ids of an item's requests, without the hashes of their content.
     requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
     request_marks = {REQUEST_MARKS_KEY: requests} if requests else {}
-    return kept | marks | request_marks | {"pending": not kept.keys().isdisjoint(LINK_KEYS)}
+    return base | marks | request_marks | {"pending": not base.keys().isdisjoint(LINK_KEYS)}
 
 
 def root_tombstone(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
@@ -337,8 +337,8 @@ def root_tombstone(identity_id: str, payload: Mapping[str, Any], now_ms: int) ->
     Args:
         payload: Payload of another version of the identity.
     """
-    kept = {key: payload[key] for key in ("agentId", "userId", "type")}
-    return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
+    base = {key: payload[key] for key in ("agentId", "userId", "type")}
+    return base | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
 
 
 def erasure_trace(memory_id: str, erasure_id: str, at_ms: int, *, now_ms: int) -> Payload:
@@ -366,17 +366,19 @@ def is_long_chain(update_count: int) -> bool:
 def payload_of(record: MemoryRecord) -> Payload:
     """Return the payload of a memory's point. Omits None and empty values: a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
-    kept = {key: value for key, value in values if value is not None and value not in ((), {})}
+    payload = {key: value for key, value in values if value is not None and value not in ((), {})}
     for key in _SELDOM:
-        if not kept[key]:
-            del kept[key]
+        if not payload[key]:
+            del payload[key]
     if record.entities:
-        kept[ENTITIES_KEY] = entities_to_payload(record.entities)
+        payload[ENTITIES_KEY] = entities_to_payload(record.entities)
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
-    due = (
+    due_flag = (
         {DISTIL_DUE_KEY: True} if record.undistilled or (is_long_chain(record.update_count) and not record.zone) else {}
     )
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths | due
+    return (
+        {key: list(value) if isinstance(value, tuple) else value for key, value in payload.items()} | paths | due_flag
+    )
 
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:

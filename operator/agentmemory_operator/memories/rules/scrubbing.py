@@ -150,10 +150,10 @@ def _scrubbed_under(value: str, name: _Name, rules: Sequence[SecretRule], kinds:
     if name.rules and value and "\n" not in value and '"' not in value:
         head, near, far = f'{name.text}="', value[:_MAX_VALUE_CHARS], value[_MAX_VALUE_CHARS:]
         tail = "" if far else '"'
-        named = yield from scrub(f"{head}{near}{tail}", name.rules)
-        if named.text.startswith(head) and named.text.endswith(tail):
-            kinds.update(named.kinds)
-            value = named.text[len(head) :].removesuffix(tail) + far
+        with_key = yield from scrub(f"{head}{near}{tail}", name.rules)
+        if with_key.text.startswith(head) and with_key.text.endswith(tail):
+            kinds.update(with_key.kinds)
+            value = with_key.text[len(head) :].removesuffix(tail) + far
     scrubbed = yield from scrub(value, rules)
     kinds.update(scrubbed.kinds)
     yield
@@ -206,9 +206,9 @@ def _finds_of(rule: SecretRule, text: str, start: int, end: int) -> Iterator[Fin
             yield first, last, rule.kind
 
 
-def _end_of_word(text: str, place: int) -> int:
-    rest = WORD_REST.match(text, place)
-    return rest.end() if rest else place
+def _end_of_word(text: str, position: int) -> int:
+    ending = WORD_REST.match(text, position)
+    return ending.end() if ending else position
 
 
 def _joined(finds: Sequence[Find]) -> list[Find]:
@@ -223,11 +223,11 @@ def _joined(finds: Sequence[Find]) -> list[Find]:
 
 
 def _replaced(text: str, finds: Sequence[Find]) -> str:
-    parts, place = [], 0
+    parts, position = [], 0
     for start, end, kind in finds:
-        parts += [text[place:start], marker(kind)]
-        place = end
-    return "".join([*parts, text[place:]])
+        parts += [text[position:start], marker(kind)]
+        position = end
+    return "".join([*parts, text[position:]])
 
 
 def _is_secret(found: str, check: Check) -> bool:

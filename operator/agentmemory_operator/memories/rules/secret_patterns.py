@@ -91,8 +91,8 @@ _WORD = r"[\"'\u201c`]?([^\s\"'\u201d`]{4,128})"
 _SECRET = r"[\w+/=.~-]{12,512}"
 
 
-def _prefixed(kind: Kind, prefix: str, rest: str) -> SecretRule:
-    pattern = re.compile(rf"{_START}{re.escape(prefix)}{rest}")
+def _prefixed(kind: Kind, prefix: str, suffix: str) -> SecretRule:
+    pattern = re.compile(rf"{_START}{re.escape(prefix)}{suffix}")
     return SecretRule(kind=kind, pattern=pattern, hints=(prefix.lower(),), is_token=True, check="random")
 
 

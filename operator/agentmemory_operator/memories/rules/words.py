@@ -48,7 +48,7 @@ class TextWords:
 
     def contain(self, other: "TextWords") -> bool:
         """Return whether all words of another text are among these; a run may also be part of a longer run."""
-        return other.spaced <= self.spaced and all(any(run in own for own in self.runs) for run in other.runs)
+        return other.spaced <= self.spaced and all(any(run in own_run for own_run in self.runs) for run in other.runs)
 
 
 def split_words(text: str) -> TextWords:
@@ -83,7 +83,7 @@ class SearchedText:
             at = self.folded.find(searched_name.folded, at + 1)
             if at < 0:
                 return False
-            if not any(_is_within_word(self.folded, place) for place in (at, at + len(searched_name.folded))):
+            if not any(_is_within_word(self.folded, position) for position in (at, at + len(searched_name.folded))):
                 return True
         return False
 
@@ -175,8 +175,8 @@ def content_words(text: str, language: str) -> list[str]:
 
 def first_content_words(text: str, count: int, language: str) -> str:
     """Return the text up to its content word number `count`; the whole text if it has fewer."""
-    for place, (_, end) in enumerate(_content_words(text, language), 1):
-        if place == count:
+    for number, (_, end) in enumerate(_content_words(text, language), 1):
+        if number == count:
             return text[:end]
     return text
 

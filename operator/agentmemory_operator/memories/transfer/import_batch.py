@@ -60,8 +60,8 @@ class ImportLine:
     @property
     def predecessors(self) -> tuple[str, ...]:
         """Ids of the direct predecessors, as in the export."""
-        only = self.memory.supersedes
-        return self.supersedes_ids or ((only,) if only else ())
+        single_id = self.memory.supersedes
+        return self.supersedes_ids or ((single_id,) if single_id else ())
 
 
 Outcome = Literal["imported", "present"] | AgentMemoryError
@@ -93,12 +93,12 @@ class ImportBatch:
     @property
     def places(self) -> dict[str, int]:
         """Place of each draft by id."""
-        return {draft.record.id: place for place, draft in self.drafts.items()}
+        return {draft.record.id: index for index, draft in self.drafts.items()}
 
     def decrypt_lines(self, opened: Sequence[ImportLine | AgentMemoryError]) -> None:
         """Replace the lines by decrypted ones; an error becomes the outcome of its line."""
-        self.outcomes |= {place: line for place, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
-        self.lines = [line if isinstance(line, ImportLine) else self.lines[place] for place, line in enumerate(opened)]
+        self.outcomes |= {index: line for index, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
+        self.lines = [line if isinstance(line, ImportLine) else self.lines[index] for index, line in enumerate(opened)]
 
     def refuse(self, place: int, outcome: Outcome) -> None:
         """Set the outcome of a line, which is then not written."""
@@ -122,8 +122,8 @@ def find_refusal(batch: ImportBatch, place: int, *, brings_back_erased: bool) ->
 def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemoryError | None:
     memory_id = row["id"]
     if ERASURE_KEY in row:
-        way_out = "remove it, or import with include_erased=true"
-        return None if brings_back_erased else Conflict(f"id: {memory_id} was erased by forget: {way_out}")
+        remedy = "remove it, or import with include_erased=true"
+        return None if brings_back_erased else Conflict(f"id: {memory_id} was erased by forget: {remedy}")
     if row.get("userId") != user_id:
         return Conflict(f"id: {memory_id} is already used: omit id to store it under a new one")
     if row.get("supersededById"):
@@ -131,31 +131,31 @@ def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemo
     return None
 
 
-def _chain_refusal(batch: ImportBatch, place: int, line: ImportLine) -> AgentMemoryError | None:
+def _chain_refusal(batch: ImportBatch, index: int, line: ImportLine) -> AgentMemoryError | None:
     """Return the error if a version does not fit into its chain; otherwise record its predecessors in the batch."""
-    record = batch.drafts[place].record
+    record = batch.drafts[index].record
     successor_id = line.superseded_by
     successor = batch.stored_rows.get(successor_id or "")
     if successor and TOMBSTONE_KEY not in successor and record.id not in predecessors(successor):
         return Conflict(f"superseded_by: {successor_id} exists and does not follow it; send the oldest version first")
-    for before in line.predecessors:
-        if refusal := _refusal_to_follow(batch, place, before):
+    for predecessor_id in line.predecessors:
+        if refusal := _refusal_to_follow(batch, index, predecessor_id):
             return refusal
     return _identity_refusal(batch, record, is_head=not has_successor(batch, line, record.id))
 
 
-def _refusal_to_follow(batch: ImportBatch, place: int, before: str) -> AgentMemoryError | None:
-    record = batch.drafts[place].record
+def _refusal_to_follow(batch: ImportBatch, index: int, predecessor_id: str) -> AgentMemoryError | None:
+    record = batch.drafts[index].record
     follows = batch.predecessor_ids.get(record.id, ())
-    immutable = Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
-    if (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
+    immutable = Conflict(f"supersedes: {predecessor_id} is immutable in this agent (types[].immutable)")
+    if (draft := batch.drafts.get(batch.places.get(predecessor_id, -1))) and draft.place < index:
         is_stated = batch.lines[draft.place].superseded_by == record.id
         if draft.record.type in batch.immutable_types and not is_stated:
             return immutable
-        batch.predecessor_ids[record.id] = (*follows, before)
-    elif (row := batch.stored_rows.get(before)) and _may_be_followed(row, record):
+        batch.predecessor_ids[record.id] = (*follows, predecessor_id)
+    elif (row := batch.stored_rows.get(predecessor_id)) and _may_be_followed(row, record):
         if row.get("supersededById") not in (None, record.id):
-            return successor_conflict(before)
+            return successor_conflict(predecessor_id)
         if row["id"] in batch.immutable_ids and row.get("supersededById") is None:
             return immutable
         batch.predecessor_ids[record.id] = (*follows, row["id"])
@@ -178,8 +178,8 @@ def has_successor(batch: ImportBatch, line: ImportLine, memory_id: str) -> bool:
     successor_id = line.superseded_by
     if successor_id is None:
         return False
-    place = batch.places.get(successor_id)
-    if place is not None and memory_id in batch.lines[place].predecessors:
+    index = batch.places.get(successor_id)
+    if index is not None and memory_id in batch.lines[index].predecessors:
         return True
     row = batch.stored_rows.get(successor_id)
     return bool(row and TOMBSTONE_KEY not in row and memory_id in predecessors(row))

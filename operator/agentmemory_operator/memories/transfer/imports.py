@@ -84,14 +84,14 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back
     batch = ImportBatch(lines)
     await _draft(agent, batch)
     await _read_known(agent, batch)
-    for place in sorted(batch.drafts):
-        if refusal := find_refusal(batch, place, brings_back_erased=brings_back_erased):
-            batch.refuse(place, refusal)
+    for index in sorted(batch.drafts):
+        if refusal := find_refusal(batch, index, brings_back_erased=brings_back_erased):
+            batch.refuse(index, refusal)
     with outcome_unknown_on_failure():
         await _write(agent, batch)
     for line in lines:
         agent.sizes.forget(line.memory.user_id)
-    return [batch.outcomes[place] for place in range(len(lines))]
+    return [batch.outcomes[index] for index in range(len(lines))]
 
 
 async def _draft(agent: Agent, batch: ImportBatch) -> None:
@@ -99,27 +99,29 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
     # Predecessors are checked later, against the batch. Parents and `valid_to` are not checked: a version that was
     # superseded at the moment of its creation has an empty validity. `is_new=False` skips rules that may have changed.
     batch.decrypt_lines(await decrypt_lines(agent, batch.lines))
-    bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
-    cleaned = await scrub_memories(agent, bare)
-    given: list[int] = []
-    for place, item in enumerate(cleaned):
-        if place in batch.outcomes:
+    unlinked = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
+    cleaned = await scrub_memories(agent, unlinked)
+    with_vector: list[int] = []
+    for index, item in enumerate(cleaned):
+        if index in batch.outcomes:
             continue
-        is_same = item.memory.content == bare[place].content
-        has_our_vector = is_same and batch.lines[place].vector_of == embedding_name(agent.source)
-        if not agent.takes_vectors and has_our_vector and item.memory.vector is not None:
-            given.append(place)
+        is_same = item.memory.content == unlinked[index].content
+        is_same_space = is_same and batch.lines[index].vector_of == embedding_name(agent.source)
+        if not agent.takes_vectors and is_same_space and item.memory.vector is not None:
+            with_vector.append(index)
         elif not agent.takes_vectors:
-            cleaned[place] = replace(item, memory=replace(item.memory, vector=None))
-    taking = replace(agent, source=replace(agent.source, provider="none"))
-    others = [place for place in range(len(cleaned)) if place not in {*given, *batch.outcomes}]
-    for of, places in ((taking, given), (agent, others)):
-        drafts = await build_drafts_without_words(of, [cleaned[n] for n in places], is_new=False) if places else []
-        for place, draft in zip(places, drafts, strict=True):
+            cleaned[index] = replace(item, memory=replace(item.memory, vector=None))
+    vector_agent = replace(agent, source=replace(agent.source, provider="none"))
+    without_vector = [index for index in range(len(cleaned)) if index not in {*with_vector, *batch.outcomes}]
+    for target, indexes in ((vector_agent, with_vector), (agent, without_vector)):
+        drafts = (
+            await build_drafts_without_words(target, [cleaned[n] for n in indexes], is_new=False) if indexes else []
+        )
+        for index, draft in zip(indexes, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
-                batch.drafts[place] = replace(_with_line(draft, batch.lines[place], agent), place=place)
+                batch.drafts[index] = replace(_with_line(draft, batch.lines[index], agent), place=index)
             else:
-                batch.outcomes[place] = draft
+                batch.outcomes[index] = draft
 
 
 async def _read_known(agent: Agent, batch: ImportBatch) -> None:
@@ -130,14 +132,14 @@ async def _read_known(agent: Agent, batch: ImportBatch) -> None:
     unfinished = [row for row in batch.stored_rows.values() if row.get("pending")]
     for row in unfinished:
         await chains.complete(agent, row)
-    due = [id_ for id_, row in batch.stored_rows.items() if TOMBSTONE_KEY in row and row.get(WINDOW_DUE_KEY)]
-    await session_keywords.update_stale_texts(agent, due)
-    if unfinished or due:
+    due_ids = [id_ for id_, row in batch.stored_rows.items() if TOMBSTONE_KEY in row and row.get(WINDOW_DUE_KEY)]
+    await session_keywords.update_stale_texts(agent, due_ids)
+    if unfinished or due_ids:
         batch.stored_rows = await _rows(agent, ids)
-    kept = (
+    live_rows = (
         row for row in batch.stored_rows.values() if TOMBSTONE_KEY not in row and IMPORTED_SUPERSEDED_AT_KEY not in row
     )
-    batch.immutable_ids = frozenset(row["id"] for row in kept if is_immutable(agent, row))
+    batch.immutable_ids = frozenset(row["id"] for row in live_rows if is_immutable(agent, row))
     batch.immutable_types = frozenset(type_.name for type_ in agent.settings.ranking.endings if type_.immutable)
     identities = sorted({draft.record.identity_id for draft in batch.drafts.values() if draft.record.identity_id})
     batch.heads = await _heads(agent, identities)
@@ -154,32 +156,32 @@ async def _write(agent: Agent, batch: ImportBatch) -> None:
         point["payload"] |= {key: value for key, value in versions[draft.place].items() if value is not None}
     if new := [point for point in points if point["id"] not in batch.stored_rows]:
         await agent.store.upsert(agent.alias, new, insert_only=True, strong=True)
-    known = [point for point in points if point["id"] in batch.stored_rows]
-    over = [operation for point in known for operation in _over(agent, point, batch.stored_rows[point["id"]])]
-    if over:
-        await agent.store.batch(agent.alias, over, strong=True)
+    existing = [point for point in points if point["id"] in batch.stored_rows]
+    operations = [operation for point in existing for operation in _over(agent, point, batch.stored_rows[point["id"]])]
+    if operations:
+        await agent.store.batch(agent.alias, operations, strong=True)
     await _join(agent, batch)
     await note_stored(agent, [draft.record for draft in ready], now_ms=agent.clock.now_ms())
-    before = [id_ for draft in ready for id_ in batch.predecessor_ids.get(draft.record.id, ())]
-    await session_keywords.update_stale_texts(agent, [*batch.places, *before])
+    predecessor_ids = [id_ for draft in ready for id_ in batch.predecessor_ids.get(draft.record.id, ())]
+    await session_keywords.update_stale_texts(agent, [*batch.places, *predecessor_ids])
 
 
 async def _join(agent: Agent, batch: ImportBatch) -> None:
     """Join each version to its predecessor. Versions whose links are complete only need `pending` cleared."""
-    followed = {before for several in batch.predecessor_ids.values() for before in several}
+    followed = {id_ for ids in batch.predecessor_ids.values() for id_ in ids}
     rows = await _rows(agent, sorted({*batch.places, *followed}))
     completed: list[Json] = []
-    for memory_id, place in batch.places.items():
+    for memory_id, index in batch.places.items():
         row = rows.get(memory_id)
-        batch.outcomes[place] = "imported"
+        batch.outcomes[index] = "imported"
         if row is None or TOMBSTONE_KEY in row:
-            batch.outcomes[place] = Conflict(f"{memory_id} was deleted during the import")
+            batch.outcomes[index] = Conflict(f"{memory_id} was deleted during the import")
         elif row.get("pending"):
-            before = batch.predecessor_ids.get(memory_id, ())
-            if before and all(rows.get(id_, {}).get("supersededById") == memory_id for id_ in before):
+            predecessor_ids = batch.predecessor_ids.get(memory_id, ())
+            if predecessor_ids and all(rows.get(id_, {}).get("supersededById") == memory_id for id_ in predecessor_ids):
                 completed.append(_showing(row, agent.clock.now_ms()))
             elif not await chains.join(agent, row):
-                batch.outcomes[place] = successor_conflict(", ".join(before))
+                batch.outcomes[index] = successor_conflict(", ".join(predecessor_ids))
     if completed:
         await agent.store.batch(agent.alias, completed, strong=True)
 
@@ -221,17 +223,22 @@ def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
 
 def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
     """Derive the id of a line without one: the same for an equal statement."""
-    made_with = scope if record.zone else record.agent_id
+    id_scope = scope if record.zone else record.agent_id
     statement = repr((record.type, memory.content, memory.created_at, memory.session_id, memory.key, memory.subject))
-    return keyed_id(made_with, record.user_id, f"import\x1f{sha256(statement.encode()).hexdigest()}")
+    return keyed_id(id_scope, record.user_id, f"import\x1f{sha256(statement.encode()).hexdigest()}")
 
 
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     """Return a draft with its links to stored versions and to versions in the batch."""
     line, record = batch.lines[draft.place], draft.record
-    before = batch.predecessor_ids.get(record.id, ())
-    several = before if len(before) > 1 else ()
-    record = replace(record, supersedes_id=before[0] if before else None, supersedes_ids=several, pending=bool(before))
+    predecessor_ids = batch.predecessor_ids.get(record.id, ())
+    merged_ids = predecessor_ids if len(predecessor_ids) > 1 else ()
+    record = replace(
+        record,
+        supersedes_id=predecessor_ids[0] if predecessor_ids else None,
+        supersedes_ids=merged_ids,
+        pending=bool(predecessor_ids),
+    )
     if has_successor(batch, line, record.id):
         ended = line.superseded_at if line.superseded_at is not None else record.updated_at
         record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)
@@ -254,21 +261,21 @@ def _point(draft: MemoryDraft, line: ImportLine, agent: Agent) -> Json:
     return point
 
 
-async def _clean_versions(agent: Agent, given: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
+async def _clean_versions(agent: Agent, versions_by_index: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
     """Return the payload with the earlier versions of items, without secrets, by place.
 
     Their time of storage is now.
     """
     keep, now_ms = agent.settings.keep_versions, agent.clock.now_ms()
     cleaned_versions: dict[int, Payload] = {}
-    for place, versions in given.items():
+    for index, versions in versions_by_index.items():
         memories = [IncomingMemory(user_id="", content=old.content, metadata=old.metadata) for old in versions[:keep]]
         cleaned = [item.memory for item in await scrub_memories(agent, memories)]
-        kept = [
+        scrubbed = [
             replace(version, content=item.content, metadata=item.metadata)
             for version, item in zip(versions[:keep], cleaned, strict=True)
         ]
-        cleaned_versions[place] = bounded_versions([version.to_payload(now_ms) for version in kept], keep=keep)
+        cleaned_versions[index] = bounded_versions([version.to_payload(now_ms) for version in scrubbed], keep=keep)
     return cleaned_versions
 
 
@@ -316,8 +323,8 @@ async def decrypt_lines(agent: Agent, lines: Sequence[ImportLine]) -> list[Impor
         KeysUnavailable: If the keys are unavailable.
     """
     envelopes = {
-        place: parse_envelope({SEALED_KEY: line.encrypted_text})
-        for place, line in enumerate(lines)
+        index: parse_envelope({SEALED_KEY: line.encrypted_text})
+        for index, line in enumerate(lines)
         if line.encrypted_text is not None
     }
     if not envelopes:
@@ -325,8 +332,8 @@ async def decrypt_lines(agent: Agent, lines: Sequence[ImportLine]) -> list[Impor
     zone_keys = zone_keys_of(agent)
     keys = await zone_keys.read_keys({envelope.key_id for envelope in envelopes.values() if envelope})
     return [
-        _decrypt(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
-        for place, line in enumerate(lines)
+        _decrypt(zone_keys.scope, line, envelopes[index], keys) if index in envelopes else line
+        for index, line in enumerate(lines)
     ]
 
 
@@ -335,8 +342,8 @@ def _decrypt(
 ) -> ImportLine | AgentMemoryError:
     key = keys.get(envelope.key_id) if envelope else None
     if envelope is None or key is None:
-        way_out = "import it into an installation with its keys, or export it with plain=true"
-        return Conflict(f"sealed: its key is unavailable or deleted: {way_out}")
+        remedy = "import it into an installation with its keys, or export it with plain=true"
+        return Conflict(f"sealed: its key is unavailable or deleted: {remedy}")
     owner = {"userId": line.memory.user_id, "id": line.id or "", ZONE_KEY: line.memory.zone or ""}
     try:
         inner = json.loads(decrypt_fields(key, envelope, scope=scope, payload=owner))

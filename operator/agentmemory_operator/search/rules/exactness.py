@@ -72,8 +72,8 @@ class UnlistedMemories:
 
     def _cells_of(self, type_name: str) -> Iterator[Ranges]:
         """Yield the ranges of the variables of unlisted memories of a type, cell by cell."""
-        listed = {type_.name: type_ for type_ in self.ranking.types}.get(type_name)
-        boxed = [(end, box) for end in self.ends if (box := end.class_.box(listed)) is not None]
+        memory_type = {type_.name: type_ for type_ in self.ranking.types}.get(type_name)
+        boxed = [(end, box) for end in self.ends if (box := end.class_.box(memory_type)) is not None]
         for cell in _cells([box for _, box in boxed]):
             matches = self._matches([end.similarity for end, box in boxed if _holds(box, cell)])
             if matches is not None:
@@ -124,13 +124,13 @@ def build_end_queries(
     Args:
         words: As for `hybrid.build_hybrid_queries`; None if the search uses no keywords.
     """
-    beyond: Query = {"limit": 1, "offset": plan.limit, "params": {"exact": True}}
+    page: Query = {"limit": 1, "offset": plan.limit, "params": {"exact": True}}
     gate = score_threshold(distance, plan.min_similarity)
     bounds = {} if gate is None else {"score_threshold": gate}
-    queries = [{"query": vector, "filter": filter_, **beyond, **bounds} for filter_ in plan.filters]
+    queries = [{"query": vector, "filter": filter_, **page, **bounds} for filter_ in plan.filters]
     if words is not None:
-        params = {**words.get("params", {}), **beyond["params"]}
-        queries.append({**words, "filter": plan.filters[0], **beyond, "params": params})
+        params = {**words.get("params", {}), **page["params"]}
+        queries.append({**words, "filter": plan.filters[0], **page, "params": params})
     return queries
 
 
@@ -146,8 +146,8 @@ def read_words_end(
     plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: QueryFeatures | None
 ) -> float | None:
     """Return the keyword score, 0..1, of the first memory beyond the keyword list; None if there is no such memory."""
-    beyond = found[len(plan.filters) :]
-    return keyword_term(beyond[0][0]["score"], clues) if clues and beyond and beyond[0] else None
+    keyword_lists = found[len(plan.filters) :]
+    return keyword_term(keyword_lists[0][0]["score"], clues) if clues and keyword_lists and keyword_lists[0] else None
 
 
 def is_proven_complete(unseen: UnlistedMemories, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:

@@ -102,7 +102,9 @@ class CandidateQueries:
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
         return {
-            id_: self._match([of.get(id_, 0.0) for of in scores], self.activations.get(id_, 0.0), clues)
+            id_: self._match(
+                [score_by_id.get(id_, 0.0) for score_by_id in scores], self.activations.get(id_, 0.0), clues
+            )
             for id_ in scores[0]
         }
 
@@ -227,19 +229,22 @@ def keyword_term(score: float, clues: QueryFeatures) -> float:
     return 1.0 - math.pow(0.5, score / clues.half_score)
 
 
-def _saturating(variable: str, half: Formula, most: float = 1.0) -> Formula:
-    """Return a formula that is 0 at 0, half of `most` at `half`, and approaches `most`."""
+def _saturating(variable: str, half: Formula, maximum: float = 1.0) -> Formula:
+    """Return a formula that is 0 at 0, half of `maximum` at `half`, and approaches `maximum`."""
     decay = {"exp_decay": {"x": variable, "target": 0.0, "scale": half, "midpoint": 0.5}}
-    return sum_formula(most, product_formula(-most, decay))
+    return sum_formula(maximum, product_formula(-maximum, decay))
 
 
-def _along_names(plan: CandidatePlan, along: Mapping[str, float], fusion: Fusion) -> Query:
+def _along_names(plan: CandidatePlan, activations: Mapping[str, float], fusion: Fusion) -> Query:
     """Return the query for the memories linked to names: by distinct rank values with RRF, else by activation."""
     of_rank = fusion.method == "RRF"
-    worth = {id_: float(len(along) - place) if of_rank else value for place, (id_, value) in enumerate(along.items())}
-    terms = [{"mult": [value, {"has_id": [id_]}]} for id_, value in worth.items()]
-    among = {"filter": narrow(plan.filters[0], {"has_id": list(along)}), "limit": len(along)}
-    return {"prefetch": [among], "query": {"formula": {"sum": terms}}, "limit": len(along)}
+    weights = {
+        id_: float(len(activations) - index) if of_rank else value
+        for index, (id_, value) in enumerate(activations.items())
+    }
+    terms = [{"mult": [value, {"has_id": [id_]}]} for id_, value in weights.items()]
+    candidates = {"filter": narrow(plan.filters[0], {"has_id": list(activations)}), "limit": len(activations)}
+    return {"prefetch": [candidates], "query": {"formula": {"sum": terms}}, "limit": len(activations)}
 
 
 def _by_meaning(plan: CandidatePlan, vector: Sequence[float], distance: str) -> list[Query]:
@@ -297,4 +302,4 @@ def _rank_shares(fusion: Fusion, is_along: bool) -> dict[str, float]:
         return {}
     weights = [1 - fusion.keyword_weight, fusion.keyword_weight, *([ENTITY_WEIGHT] if is_along else [])]
     scale = (fusion.k + 1) / sum(weights)
-    return {f"$score[{place}]": weight * scale for place, weight in enumerate(weights, start=2)}
+    return {f"$score[{index}]": weight * scale for index, weight in enumerate(weights, start=2)}

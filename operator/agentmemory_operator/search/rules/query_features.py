@@ -107,9 +107,9 @@ class QueryFeatures:
             assistant: Value of `terse` for memories by an assistant.
         """
         evidence = payload.get(EVIDENCE_KEY) or {}
-        says, marks = float(evidence.get(TERSE_KEY, DEFAULT_TERSE)), set(evidence.get(MARKS_KEY, ()))
+        terseness, marks = float(evidence.get(TERSE_KEY, DEFAULT_TERSE)), set(evidence.get(MARKS_KEY, ()))
         values = (
-            assistant if says < 0 else says,
+            assistant if terseness < 0 else terseness,
             not marks.isdisjoint(self.authors),
             self.asks_when and HAS_TIME in marks,
             ANSWERS_QUESTION in marks,
@@ -145,12 +145,12 @@ def evidence_formulas(assistant: float) -> dict[str, Formula]:
     # The number is negative for memories by an assistant: replace it by the constant.
     correction = {"mult": [is_assistant, {"sum": [assistant, {"neg": TERSE_PATH}]}]}
     terse = {"sum": [TERSE_PATH, correction]}
-    asked = _is_marked(ANSWERS_QUESTION)
+    answers_question = _is_marked(ANSWERS_QUESTION)
     return {
         "terse": terse,
         "author": placeholder("author"),
         "time": placeholder("time"),
-        "asked": asked,
+        "asked": answers_question,
         "date": placeholder("date"),
     }
 

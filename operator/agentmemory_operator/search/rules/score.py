@@ -85,7 +85,7 @@ class ScoreTerms:
 def compute_score(memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
     """Compute the score and its terms; the engine's score differs by at most 1e-5."""
     values = values_of(memory, now_ms=now_ms)
-    listed = {type_.name: type_ for type_ in ranking.types}.get(memory.type)
+    memory_type = {type_.name: type_ for type_ in ranking.types}.get(memory.type)
     names = variables_of(ranking.model.root) if isinstance(ranking.model, CheckedExpression) else ()
     return ScoreTerms(
         model=model_name(ranking.model),
@@ -94,7 +94,7 @@ def compute_score(memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> Score
         terms={name: term.evaluate(values) for name, term in build_terms(ranking).items()},
         variables={name: variable(name, ranking.types).evaluate(values) for name in sorted(names)},
         age_days=values.numbers["ageDays"],
-        half_life_days=listed.half_life_days if listed else None,
+        half_life_days=memory_type.half_life_days if memory_type else None,
         boost=build_boost(ranking).evaluate(values),
         score=build_score_tree(ranking).evaluate(values),
     )
@@ -186,7 +186,7 @@ class ScoreTemplate:
         """
         filled = {name: orjson.dumps(formula).decode() for name, formula in gaps.items()}
         filled["now"] = orjson.dumps(split_constant(now_ms)).decode()
-        return JsonText("".join(filled[part] if place % 2 else part for place, part in enumerate(self.parts)))
+        return JsonText("".join(filled[part] if index % 2 else part for index, part in enumerate(self.parts)))
 
 
 def placeholder(name: str) -> Formula:
@@ -246,5 +246,7 @@ def type_names_of(ranking: Ranking) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _named_types(ranking: Ranking) -> frozenset[str]:
-    named = (node.names for node in nodes_of(build_score_tree(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case))
-    return frozenset(name for names in named for name in names)
+    name_sets = (
+        node.names for node in nodes_of(build_score_tree(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case)
+    )
+    return frozenset(name for names in name_sets for name in names)

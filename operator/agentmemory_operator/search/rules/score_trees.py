@@ -90,10 +90,10 @@ def build_terms(ranking: Ranking) -> Mapping[str, Expression]:
         case Importance() as model:
             return {"relevance": _relevance(model, ranking.types)}
         case CheckedExpression(terms=terms):
-            named: dict[str, list[Expression]] = defaultdict(list)
+            values_by_text: dict[str, list[Expression]] = defaultdict(list)
             for term in terms:
-                named[term.text].append(term.value)
-            return {text: Sum(tuple(values)) for text, values in named.items()}
+                values_by_text[term.text].append(term.value)
+            return {text: Sum(tuple(values)) for text, values in values_by_text.items()}
 
 
 def build_boost(ranking: Ranking) -> Expression:
@@ -180,13 +180,13 @@ def _horizon(horizons: Horizons) -> Expression:
 
 def _priority_score(model: Priority, factors: tuple[Expression, ...]) -> Expression:
     terms = _priority_terms(model)
-    both = Sum(
+    weighted_sum = Sum(
         (
             Product((Const(model.similarity_share), Var(SIMILARITY))),
             Product((Const(1 - model.similarity_share), terms["priority"])),
         )
     )
-    score = _product(*factors, terms["horizon"], both)
+    score = _product(*factors, terms["horizon"], weighted_sum)
     if min(astuple(model.horizons)) <= 0:
         score = If(Compare(">", terms["horizon"], Const(0.0)), score, Const(EXCLUDED_SCORE))
     if model.min_priority > 0:
