@@ -86,8 +86,8 @@ class CallerCache:
 
     def _cached(self, digest: Digest) -> TokenReviewResult | None:
         for entries in (self._known, self._refused):
-            expires_s, reviewed = entries.get(digest, (0.0, None))
-            if reviewed is not None and self._now_s() < expires_s:
+            expires_at_s, reviewed = entries.get(digest, (0.0, None))
+            if reviewed is not None and self._now_s() < expires_at_s:
                 return reviewed
         return None
 
@@ -114,12 +114,12 @@ class CallerCache:
         async with semaphore:
             reviewed = await self.reviews.review(token)
         entries, ttl_s = (self._known, ACCEPTED_TTL_S) if reviewed.caller else (self._refused, REJECTED_TTL_S)
-        expires_s = self._now_s() + ttl_s
+        expires_at_s = self._now_s() + ttl_s
         if reviewed.caller and reviewed.expires_at_s is not None:
-            expires_s = min(expires_s, reviewed.expires_at_s)
+            expires_at_s = min(expires_at_s, reviewed.expires_at_s)
         self._known.pop(digest, None)
         self._refused.pop(digest, None)
-        entries[digest] = expires_s, reviewed
+        entries[digest] = expires_at_s, reviewed
         return reviewed
 
     def _now_s(self) -> float:
