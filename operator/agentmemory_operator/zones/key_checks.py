@@ -191,18 +191,18 @@ class KeyChecks:
         due_in_s = (state.due_ms(self.settled_s * 1000) - self.clock.now_ms()) / 1000
         return max(MIN_CHECK_DELAY_S, min(jittered(CHECK_PERIOD_S), due_in_s))
 
-    async def _publish(self, key: Key, memory: AgentMemory, before: KeyHealth | None, health: KeyHealth | None) -> None:
+    async def _publish(self, key: Key, memory: AgentMemory, old: KeyHealth | None, health: KeyHealth | None) -> None:
         """Post events for a changed result, and request a pass if the status differs from it."""
         document = self.table.get(key)
         status = (document or {}).get("status") or {}
         if document is None or health is None:
             return
         is_in_status = find_condition(status, KEYS_UNAVAILABLE).get("reason") == health.reason
-        if health.is_trouble and not is_in_status and (before is None or before.reason != health.reason):
+        if health.is_trouble and not is_in_status and (old is None or old.reason != health.reason):
             event = Event("Warning", health.reason, health.message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         old_fingerprint, fingerprint = (status.get(FIELD) or {}).get("wrappingKey"), health.wrapping_key
-        if old_fingerprint and fingerprint not in (None, old_fingerprint, before.wrapping_key if before else None):
+        if old_fingerprint and fingerprint not in (None, old_fingerprint, old.wrapping_key if old else None):
             event = Event("Normal", "KeysRewrapped", health.message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         if key_fields(self._with_health(health, status, status, memory.metadata.generation)) != key_fields(status):
