@@ -33,9 +33,9 @@ class OtlpTracer:
     """
 
     def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
-        own = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: __version__})
+        base = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: __version__})
         # A private provider: through the global one, other packages could export anything, including user ids.
-        self._provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+        self._provider = TracerProvider(resource=base.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter()))
         self._tracer = self._provider.get_tracer("agentmemory_operator", __version__)
 
@@ -66,8 +66,8 @@ class OtlpTracer:
         """
         closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
         closing.start()
-        until_s = time.monotonic() + CLOSING_S
-        while closing.is_alive() and time.monotonic() < until_s:
+        deadline_s = time.monotonic() + CLOSING_S
+        while closing.is_alive() and time.monotonic() < deadline_s:
             await asyncio.sleep(0.02)
 
 

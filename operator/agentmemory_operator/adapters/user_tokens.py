@@ -89,10 +89,10 @@ def _jwt_of(token: str) -> str:
 
 
 def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
-    begun_s, ends_s = int(claims["iat"]), int(claims["exp"])
-    if begun_s > now_s + LEEWAY_S or ends_s - begun_s > MAX_TOKEN_TTL_S:
+    issued_s, expires_s = int(claims["iat"]), int(claims["exp"])
+    if issued_s > now_s + LEEWAY_S or expires_s - issued_s > MAX_TOKEN_TTL_S:
         raise Unauthenticated("the user token is not valid: request a new one")
-    if ends_s + LEEWAY_S <= now_s:
+    if expires_s + LEEWAY_S <= now_s:
         raise Unauthenticated("the user token has expired: request a new one")
 
 

@@ -59,9 +59,9 @@ class AgentRights:
             Forbidden: If the caller is limited to some users.
         """
         if self.scopes.users is not None:
-            way_out = "name one of them, or use a subject without users in spec.access.subjects"
+            remedy = "name one of them, or use a subject without users in spec.access.subjects"
             raise Forbidden(
-                f"omitting it means all users, but {self.caller} is limited to some users: {way_out}", field="user_id"
+                f"omitting it means all users, but {self.caller} is limited to some users: {remedy}", field="user_id"
             )
 
     def check_author(self, author: str | None, *, field: str = "author") -> None:
@@ -72,8 +72,8 @@ class AgentRights:
         """
         if author is None or Verb.IMPERSONATE in self.verbs or author == self.author:
             return
-        way_out = "leave it out, or add impersonate to the verbs in the object's spec.access.subjects"
-        raise Forbidden(f"{author!r} is not the caller, {self.caller}: {way_out}", field=field)
+        remedy = "leave it out, or add impersonate to the verbs in the object's spec.access.subjects"
+        raise Forbidden(f"{author!r} is not the caller, {self.caller}: {remedy}", field=field)
 
     def check_has_verbs(self, verbs: Iterable[Verb]) -> None:
         """Raise unless the caller has all of these verbs.
@@ -82,8 +82,8 @@ class AgentRights:
             Forbidden: If the caller lacks one.
         """
         if missing := sorted(set(verbs) - self.verbs):
-            way_out = "leave it out, or add it to the verbs in the object's spec.access.subjects"
-            raise Forbidden(f"{self.caller} may not {', '.join(missing)} itself: {way_out}", field="verbs")
+            remedy = "leave it out, or add it to the verbs in the object's spec.access.subjects"
+            raise Forbidden(f"{self.caller} may not {', '.join(missing)} itself: {remedy}", field="verbs")
 
     @property
     def author(self) -> str | None:
@@ -121,10 +121,10 @@ def check_rights(directory: AgentDirectory, slug: str, *, caller: Caller, verb: 
     if not allowed:
         raise agent_not_found(slug)
     if verb is not None and verb not in allowed:
-        way_out = f"add {verb} to its verbs in the object's spec.access.subjects"
+        remedy = f"add {verb} to its verbs in the object's spec.access.subjects"
         if caller.delegation is not None:
-            way_out = "none has it" if verb is Verb.DELEGATE else f"request a token with {verb}"
-        raise Forbidden(f"{caller} may {', '.join(sorted(allowed))} with agent {slug!r}, not {verb}: {way_out}")
+            remedy = "none has it" if verb is Verb.DELEGATE else f"request a token with {verb}"
+        raise Forbidden(f"{caller} may {', '.join(sorted(allowed))} with agent {slug!r}, not {verb}: {remedy}")
     return AgentRights(caller, settings, scopes_of(caller, settings.subjects), allowed)
 
 
@@ -136,7 +136,7 @@ def readable_agents(directory: AgentDirectory, caller: Caller) -> list[AgentSett
 def _verbs(caller: Caller, settings: AgentSettings) -> frozenset[Verb]:
     """Return the caller's verbs; none if the caller has a user token of another agent."""
     token = caller.delegation
-    is_of_another = token and (token.agent, token.namespace, token.uid) != (
+    is_foreign = token and (token.agent, token.namespace, token.uid) != (
         *(settings.slug, settings.namespace, settings.uid),
     )
-    return frozenset() if is_of_another else verbs_of(caller, settings.subjects)
+    return frozenset() if is_foreign else verbs_of(caller, settings.subjects)

@@ -81,13 +81,13 @@ class CallerCache:
 
     def _is_due(self, digest: Digest) -> bool:
         """Return whether a cached acceptance should be renewed. False if the token itself expires at the same time."""
-        until_s, reviewed = self._known.get(digest, (math.inf, None))
-        return until_s - self._now_s() <= RENEW_BEFORE_S and (reviewed is None or until_s != reviewed.expires_at_s)
+        expires_s, reviewed = self._known.get(digest, (math.inf, None))
+        return expires_s - self._now_s() <= RENEW_BEFORE_S and (reviewed is None or expires_s != reviewed.expires_at_s)
 
     def _cached(self, digest: Digest) -> TokenReviewResult | None:
         for entries in (self._known, self._refused):
-            until_s, reviewed = entries.get(digest, (0.0, None))
-            if reviewed is not None and self._now_s() < until_s:
+            expires_at_s, reviewed = entries.get(digest, (0.0, None))
+            if reviewed is not None and self._now_s() < expires_at_s:
                 return reviewed
         return None
 
@@ -102,24 +102,24 @@ class CallerCache:
         self, digest: Digest, review: Coroutine[Any, Any, TokenReviewResult]
     ) -> asyncio.Task[TokenReviewResult]:
         task = self._in_flight[digest] = asyncio.create_task(review)
-        task.add_done_callback(lambda done: self._forget(digest, done))
+        task.add_done_callback(lambda finished: self._forget(digest, finished))
         return task
 
-    def _forget(self, digest: Digest, done: asyncio.Task[TokenReviewResult]) -> None:
+    def _forget(self, digest: Digest, task: asyncio.Task[TokenReviewResult]) -> None:
         del self._in_flight[digest]
-        if not done.cancelled():
-            done.exception()  # retrieve it, in case every waiter was cancelled
+        if not task.cancelled():
+            task.exception()  # retrieve it, in case every waiter was cancelled
 
-    async def _call_review(self, digest: Digest, token: str, gate: asyncio.Semaphore) -> TokenReviewResult:
-        async with gate:
+    async def _call_review(self, digest: Digest, token: str, semaphore: asyncio.Semaphore) -> TokenReviewResult:
+        async with semaphore:
             reviewed = await self.reviews.review(token)
-        entries, for_s = (self._known, ACCEPTED_TTL_S) if reviewed.caller else (self._refused, REJECTED_TTL_S)
-        until_s = self._now_s() + for_s
+        entries, ttl_s = (self._known, ACCEPTED_TTL_S) if reviewed.caller else (self._refused, REJECTED_TTL_S)
+        expires_at_s = self._now_s() + ttl_s
         if reviewed.caller and reviewed.expires_at_s is not None:
-            until_s = min(until_s, reviewed.expires_at_s)
+            expires_at_s = min(expires_at_s, reviewed.expires_at_s)
         self._known.pop(digest, None)
         self._refused.pop(digest, None)
-        entries[digest] = until_s, reviewed
+        entries[digest] = expires_at_s, reviewed
         return reviewed
 
     def _now_s(self) -> float:

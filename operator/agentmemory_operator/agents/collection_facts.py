@@ -82,18 +82,18 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
         CollectionUnavailable: If the collection does not exist, has another owner, or its marker has no embedding.
         AgentClosed: If a snapshot is being restored into it.
     """
-    ours = await cluster_id(), settings.namespace, settings.name
+    owner = await cluster_id(), settings.namespace, settings.name
     try:
-        described = await store.describe(settings.alias)
+        info = await store.describe(settings.alias)
     except NotFound as error:
         raise not_ready(settings) from error
-    config = described["config"]
+    config = info["config"]
     metadata = config.get("metadata") or {}
     # A slug may be reused by another object; the memories of its previous owner stay private.
-    if not is_owner(read_owner(metadata), ours):
+    if not is_owner(read_owner(metadata), owner):
         raise not_ready(settings)
-    if (until := read_closed_until(metadata)) is not None:
-        raise agent_closed(settings.slug, until)
+    if (closed_until := read_closed_until(metadata)) is not None:
+        raise agent_closed(settings.slug, closed_until)
     marker = metadata[METADATA_KEY]
     if not isinstance(marker.get("embedding"), Mapping):
         raise not_ready(settings)
@@ -111,7 +111,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
         allows_exact=allows_exact(config),
         phase=phase_of(metadata),
         copies_writes=copies_writes(metadata),
-        next_embedding=embedding_from_json(after) if (after := embedding_after(metadata)) else None,
+        next_embedding=embedding_from_json(next_embedding) if (next_embedding := embedding_after(metadata)) else None,
     )
 
 

@@ -55,23 +55,23 @@ class CountCache:
             count: Counts in Qdrant.
             is_whole: True if the filter selects all of the user's memories; see `add_stored`.
         """
-        counted = self._counts.get(user_id, {}).get(filter_key)
-        age_s = self.now_s() - counted.begun_s if counted else MAX_AGE_S
-        if counted is None or age_s >= MAX_AGE_S:
+        cached = self._counts.get(user_id, {}).get(filter_key)
+        age_s = self.now_s() - cached.begun_s if cached else MAX_AGE_S
+        if cached is None or age_s >= MAX_AGE_S:
             return await self._count(user_id, filter_key, count, is_whole=is_whole)
         if age_s >= RENEW_AFTER_S:
             self._renew(user_id, filter_key, count, is_whole=is_whole)
-        return counted.size
+        return cached.size
 
     async def _count(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool) -> int:
-        begun_s = self.now_s()
-        of_user = self._counts.setdefault(user_id, {})
-        if len(of_user) >= MAX_FILTERS:
-            of_user.clear()
+        started_s = self.now_s()
+        user_counts = self._counts.setdefault(user_id, {})
+        if len(user_counts) >= MAX_FILTERS:
+            user_counts.clear()
         size = await count()
         # If the user's memories were written during the count, `of_user` is no longer in the cache and this has no
         # effect.
-        of_user[filter_key] = _Counted(begun_s, self.now_s(), size, is_whole)
+        user_counts[filter_key] = _Counted(started_s, self.now_s(), size, is_whole)
         return size
 
     def _renew(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool) -> None:
@@ -108,14 +108,14 @@ class CountCache:
         if is_shared(user_id):
             self._counts.clear()
             return
-        before = self._counts.pop(user_id, {})
-        kept = {
+        old_counts = self._counts.pop(user_id, {})
+        remaining = {
             key: replace(counted, size=counted.size + number)
-            for key, counted in before.items()
+            for key, counted in old_counts.items()
             if counted.is_whole and counted.ended_s < since_s
         }
-        if kept:
-            self._counts[user_id] = kept
+        if remaining:
+            self._counts[user_id] = remaining
 
     def forget(self, user_id: str) -> None:
         """Discard the counts of a user whose memory was changed or deleted; for a shared scope, those of all users."""

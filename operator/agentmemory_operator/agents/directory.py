@@ -295,10 +295,10 @@ class AgentDirectory:
             return replace(agent, store=EncryptingPointStore(fenced, zone_keys) if zone_keys else fenced)
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> _Opened:
-        settings, own = entry.settings, entry.own
-        before = own.agent if own else None
+        settings, previous = entry.settings, entry.own
+        before = previous.agent if previous else None
         entry.is_stale, entry.read_s = False, time.monotonic()
-        reusable = own.fence if own and own.agent.store is store else None
+        reusable = previous.fence if previous and previous.agent.store is store else None
         fence = reusable or Fence(settings.slug, partial(self._read, store, settings), self._times)
         try:
             facts = await fence.read()

@@ -67,28 +67,28 @@ class ApiFeed:
             self.apply_event("ADDED", document)
 
     def _serve(self, event: str, key: Key, document: Json) -> None:
-        before = self._served.get(key)
-        now = None if event == "DELETED" else _claim_of(self._table, key, document, before)
-        if before is not None and (now is None or _place_of(now) != _place_of(before)):
+        old_claim = self._served.get(key)
+        new_claim = None if event == "DELETED" else _claim_of(self._table, key, document, old_claim)
+        if old_claim is not None and (new_claim is None or _place_of(new_claim) != _place_of(old_claim)):
             # The object was deleted, recreated under the same name, or changed its slug.
             del self._served[key]
-            self._directory.remove(before.settings.slug, before.uid)
-            self._forget_agent(before.settings.slug)
-        if now is not None:
-            self._served[key] = now
-            self._directory.put(now)
+            self._directory.remove(old_claim.settings.slug, old_claim.uid)
+            self._forget_agent(old_claim.settings.slug)
+        if new_claim is not None:
+            self._served[key] = new_claim
+            self._directory.put(new_claim)
 
 
-def _claim_of(table: ObjectTable, key: Key, document: Json, before: AgentClaim | None) -> AgentClaim | None:
+def _claim_of(table: ObjectTable, key: Key, document: Json, old_claim: AgentClaim | None) -> AgentClaim | None:
     """Build the claim of an object. An invalid one keeps its last valid settings; None if there are none."""
     try:
         settings = effective_settings(table.parse(document))
     except SpecInvalid as exc:
-        if before is None or before.uid != uid_of(document):
+        if old_claim is None or old_claim.uid != uid_of(document):
             log.warning("not serving %s: %s", key, exc)
             return None
         log.warning("%s is not valid: %s. %s", key, exc, access_notice(document))
-        settings = replace(before.settings, subjects=read_subjects(document))
+        settings = replace(old_claim.settings, subjects=read_subjects(document))
     return AgentClaim(
         uid=uid_of(document),
         created=document["metadata"].get("creationTimestamp") or "",

@@ -152,8 +152,8 @@ class Fence:
                 self.facts, self._space_lease_until_s, self._contents_lease_until_s = None, float("-inf"), float("-inf")
         else:
             self._last_result = self.facts = facts
-            self._last_read_s, until_s = started_s, started_s + self.timing.lease_s
-            self._contents_lease_until_s = until_s if facts.keeps_contents else float("-inf")
-            self._space_lease_until_s = until_s if facts.phase is None else float("-inf")
+            self._last_read_s, lease_until_s = started_s, started_s + self.timing.lease_s
+            self._contents_lease_until_s = lease_until_s if facts.keeps_contents else float("-inf")
+            self._space_lease_until_s = lease_until_s if facts.phase is None else float("-inf")
         finally:
             self._finished, self._in_flight = self._started, None

@@ -108,7 +108,7 @@ class FencedStore(ForwardingPoints):
         """
         if call.name not in COVERED_WRITES:
             raise call.not_covered_error(self)
-        until_s = self._fence.timing.now_s() + self._write_s
+        deadline_s = self._fence.timing.now_s() + self._write_s
         if not self._fence.has_space_lease(self._space):
             with self._unknown_after_write():
                 await self._wait_for_move()
@@ -122,17 +122,17 @@ class FencedStore(ForwardingPoints):
             self._has_written = True
             raise
         self._has_written = True
-        if self._fence.timing.now_s() > until_s:
+        if self._fence.timing.now_s() > deadline_s:
             raise OutcomeUnknown(f"the write took longer than {self._write_s:g} s: read before retrying")
         if not self._fence.has_space_lease(self._space):
             await self._confirm(call)
 
-    async def _look_up(self, look: PointCall[T]) -> T:
+    async def _look_up(self, read: PointCall[T]) -> T:
         """Return the result of a lookup if it has the agent's contents, even if it comes from a copied collection."""
-        found = await look.make(self._store)
+        found = await read.make(self._store)
         with self._unknown_after_write():
-            is_meant = await self._fence.has_contents(self._contents)
-        if not is_meant:
+            is_current = await self._fence.has_contents(self._contents)
+        if not is_current:
             raise self._moved()
         return found
 
@@ -189,25 +189,25 @@ class FencedStore(ForwardingPoints):
 
     async def _wait_until_not_final(self, facts: CollectionFacts) -> CollectionFacts:
         """Poll the metadata until the move is no longer final, at most `FenceTiming.hold_s`; return the last result."""
-        times = self._fence.timing
-        until_s = times.now_s() + times.hold_s
-        while self._is_held(facts) and times.now_s() < until_s:
-            await asyncio.sleep(times.poll_s)
+        timing = self._fence.timing
+        deadline_s = timing.now_s() + timing.hold_s
+        while self._is_held(facts) and timing.now_s() < deadline_s:
+            await asyncio.sleep(timing.poll_s)
             facts = await self._fence.read()
         return facts
 
     async def _are_copied(self, collection: str, points: Sequence[Json]) -> bool:
         """Return whether all points appear behind the alias with at least their `rev`, within `FenceTiming.hold_s`."""
-        times, required_revs = self._fence.timing, {point["id"]: point["payload"].get("rev", 0) for point in points}
-        until_s = times.now_s() + times.hold_s
+        timing, required_revs = self._fence.timing, {point["id"]: point["payload"].get("rev", 0) for point in points}
+        deadline_s = timing.now_s() + timing.hold_s
         while True:
             stored = await self._store.retrieve(collection, list(required_revs), keys=("rev",))
             revs = {point["id"]: point["payload"].get("rev", 0) for point in stored}
             if all(revs.get(id_, -1) >= rev for id_, rev in required_revs.items()):
                 return True
-            if times.now_s() >= until_s:
+            if timing.now_s() >= deadline_s:
                 return False
-            await asyncio.sleep(times.poll_s)
+            await asyncio.sleep(timing.poll_s)
 
     async def _check_for_move(self, error: StoreRejected) -> None:
         """Raise a better error if a closed or replaced collection, or a changed strict mode, explains a rejection."""
@@ -287,10 +287,10 @@ def _points_with_rev(write: PointCall[None]) -> Sequence[Json] | None:
     if write.name == "upsert":
         points: Sequence[Json] = write.request
         return points
-    parts: Sequence[Json] = write.request if write.name == "batch" else ()
-    if any(part.keys() - {"upsert", "delete_vectors"} for part in parts):
+    operations: Sequence[Json] = write.request if write.name == "batch" else ()
+    if any(operation.keys() - {"upsert", "delete_vectors"} for operation in operations):
         return None
-    return [point for part in parts for point in part.get("upsert", {}).get("points", ())] or None
+    return [point for operation in operations for point in operation.get("upsert", {}).get("points", ())] or None
 
 
 async def retry_if_moved(operation: Callable[[], Awaitable[T]]) -> T:

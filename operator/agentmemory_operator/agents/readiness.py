@@ -73,10 +73,10 @@ class Readiness:
             AgentMemoryError: If that takes longer than `patience_s`. The message has the cause if it is known.
         """
         waiting_s = self._now_s() + patience_s
-        while (why := self._unread()) is not None:
+        while (obstacle := self._unread()) is not None:
             if self._now_s() >= waiting_s:
                 missing = [self._failures[source] for source in self._failures if source not in self._synced]
-                raise AgentMemoryError(f"gave up after {patience_s:.0f} s: {missing[0] if missing else why}")
+                raise AgentMemoryError(f"gave up after {patience_s:.0f} s: {missing[0] if missing else obstacle}")
             await asyncio.sleep(START_POLL_S)
         await asyncio.Event().wait()
 
@@ -87,15 +87,15 @@ class Readiness:
     def age_s(self) -> float:
         """Return the seconds since the most silent source last sent something; 0 if none has, as with a folder."""
         now_s = self._now_s()
-        return max((now_s - heard_s for heard_s in self._heard_s.values()), default=0.0)
+        return max((now_s - last_heard_s for last_heard_s in self._heard_s.values()), default=0.0)
 
     def find_obstacle(self) -> str | None:
         """Return the reason why no agent can be served, or None if the process is ready.
 
         If only some Qdrant servers are unavailable, the process is ready: agents of the others are served.
         """
-        if unread := self._unread():
-            return unread
+        if obstacle := self._unread():
+            return obstacle
         if self._is_unavailable is None:
             return UNPROBED
         return NO_QDRANT if self._is_unavailable else None

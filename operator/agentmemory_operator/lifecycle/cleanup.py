@@ -102,8 +102,8 @@ class Cleanup:
 
     async def preview(self, agent: Agent, rules: CleanupRules) -> AsyncIterator[tuple[Row, RemovalReason]]:
         """Yield the rows that a run would remove now, with their reasons. Changes nothing."""
-        async for going in find_removals(agent, rules, RemovalTally()):
-            for entry in going.rows:
+        async for batch in find_removals(agent, rules, RemovalTally()):
+            for entry in batch.rows:
                 yield entry
 
     async def run(self, agent: Agent, rules: CleanupRules, approval: CleanupApproval | None = None) -> CleanupResult:
@@ -120,10 +120,10 @@ class Cleanup:
         async for _ in find_removals(agent, rules, planned):
             pass
         total = await agent.store.count(agent.alias, STORED_FILTER)
-        allowed = max(removal_allowance(total, rules.lifecycle), approval.max_removals if approval else 0)
-        outcome = CleanupResult(counts=planned.counts, total=total, as_of_ms=rules.now_ms)
-        if count_limited(planned.counts) > allowed:
-            digest = approval_digest(agent.settings.slug, outcome)
+        max_removals = max(removal_allowance(total, rules.lifecycle), approval.max_removals if approval else 0)
+        result = CleanupResult(counts=planned.counts, total=total, as_of_ms=rules.now_ms)
+        if count_limited(planned.counts) > max_removals:
+            digest = approval_digest(agent.settings.slug, result)
             return CleanupResult(counts=planned.counts, total=total, as_of_ms=rules.now_ms, approval_digest=digest)
         removed: Counter[RemovalReason] = Counter()
         if planned.counts:
@@ -136,14 +136,14 @@ class Cleanup:
         """Run a phase until a round removes all that it found: completing a chain changes its neighbours."""
         removed: Counter[RemovalReason] = Counter()
         for _ in range(MAX_ROUNDS):
-            all_removed = True
+            is_complete = True
             async for units in _batches(phase(agent, rules, RemovalTally(is_dry=False))):
                 counts = await self._take_out_and_rest(agent, units)
-                all_removed = all_removed and counts.total() == len(
+                is_complete = is_complete and counts.total() == len(
                     {row["id"] for unit in units for row, _ in unit.rows}
                 )
                 removed += counts
-            if all_removed:
+            if is_complete:
                 break
         return removed
 
@@ -188,11 +188,11 @@ class Cleanup:
                     log.info("removing a chain of agent %s is postponed: %s", agent.settings.slug, error)
 
 
-async def _batches(found: AsyncIterator[RemovalBatch]) -> AsyncIterator[list[RemovalBatch]]:
+async def _batches(batches: AsyncIterator[RemovalBatch]) -> AsyncIterator[list[RemovalBatch]]:
     """Yield units in batches of 100 memories or slightly more. A unit is never split."""
     units: list[RemovalBatch] = []
-    async for going in found:
-        units.append(going)
+    async for batch in batches:
+        units.append(batch)
         if sum(len(unit.rows) for unit in units) >= BATCH:
             yield units
             units = []

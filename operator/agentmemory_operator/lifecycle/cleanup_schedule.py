@@ -118,12 +118,12 @@ class CleanupSchedule:
     def plan_next(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
         """Plan the next cleanup of an object; return `lastCleanup` and `nextCleanupTime` of its status, if known."""
         last = self.schedule.last_result(key, memory)
-        due = due_ms(memory, settings.lifecycle, last)
+        next_ms = due_ms(memory, settings.lifecycle, last)
         status: Json = {"lastCleanup": last} if last else {}
-        if due is None:
+        if next_ms is None:
             return status
-        self.schedule.plan(key, due)
-        return status | ({"nextCleanupTime": render_second(due / 1000)} if due else {})
+        self.schedule.plan(key, next_ms)
+        return status | ({"nextCleanupTime": render_second(next_ms / 1000)} if next_ms else {})
 
     async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
         try:
@@ -142,15 +142,15 @@ class CleanupSchedule:
         started_ms, approval = self.clock.now_ms(), _approval(memory, last)
         rules = build_rules(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
         agent = await self.open_agent(settings)
-        outcome = await self.cleanup.run(agent, rules, approval)
+        result = await self.cleanup.run(agent, rules, approval)
         await self.purge(key, memory, agent)
         took_ms = self.clock.now_ms() - started_ms
-        held = _held(outcome, settings)
-        counts = {} if held else outcome.counts
+        held = _held(result, settings)
+        counts = {} if held else result.counts
         status = run_status(counts, time_ms=started_ms, took_ms=took_ms, memory=memory, held=held)
         self.schedule.record_result(key, memory, status)
-        self.meter.count_run(outcome, took_ms)
-        for event in cleanup_events(outcome, held):
+        self.meter.count_run(result, took_ms)
+        for event in cleanup_events(result, held):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("cleaned up %s: %s", key, "held" if held else render_counts(counts) or "nothing to remove")
 
@@ -185,14 +185,14 @@ def _approval(memory: AgentMemory, last: Json) -> CleanupApproval | None:
     return CleanupApproval(as_of_ms=parse_time(approved["time"]), max_removals=approved.get("wouldRemove") or 0)
 
 
-def _held(outcome: CleanupResult, settings: AgentSettings) -> Json | None:
-    if outcome.approval_digest is None:
+def _held(result: CleanupResult, settings: AgentSettings) -> Json | None:
+    if result.approval_digest is None:
         return None
     return held_status(
-        outcome.counts,
-        total=outcome.total,
-        digest=outcome.approval_digest,
-        as_of_ms=outcome.as_of_ms,
+        result.counts,
+        total=result.total,
+        digest=result.approval_digest,
+        as_of_ms=result.as_of_ms,
         percent=settings.lifecycle.max_removal_percent,
     )
 

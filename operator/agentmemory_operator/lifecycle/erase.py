@@ -236,8 +236,8 @@ class Eraser:
                 return
         raise StoreUnavailable("chains of erased memories are being changed concurrently: retry")
 
-    async def _settle(self, agent: Agent, due: Filter) -> None:
-        body = {"filter": due, "limit": BATCH, "with_payload": ["id"], "with_vector": False}
+    async def _settle(self, agent: Agent, filter_: Filter) -> None:
+        body = {"filter": filter_, "limit": BATCH, "with_payload": ["id"], "with_vector": False}
         for _ in range(MAX_ROUNDS):
             count = 0
             async for points in read_pages(agent, body):
@@ -274,8 +274,8 @@ async def read_earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, 
     heads = [
         row for row in rows if row.get("supersedesId") and not row.get("supersededById") and not row.get("pending")
     ]
-    walked = await read_chains(agent, heads)
-    return {row["id"]: row for chain in walked.values() for row in chain[:-1]}
+    chains = await read_chains(agent, heads)
+    return {row["id"]: row for chain in chains.values() for row in chain[:-1]}
 
 
 async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until_ms: int) -> list[Row]:
@@ -283,8 +283,8 @@ async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until
     earlier = await read_earlier_versions(agent, rows)
     covered_ids: set[str] = set()
     for ids in chunks_of(sorted(earlier), PAGE):
-        async for covered in _covered(agent, scope, until_ms, {"has_id": list(ids)}):
-            covered_ids.update(row["id"] for row in covered)
+        async for page in _covered(agent, scope, until_ms, {"has_id": list(ids)}):
+            covered_ids.update(row["id"] for row in page)
     return [row for memory_id, row in earlier.items() if memory_id not in covered_ids]
 
 
@@ -302,11 +302,11 @@ async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
 
     def is_alone(row: Payload) -> bool:
         linked_rows = (by_id[target] for target in targets[row["id"]] if target in by_id)
-        return not row.get(WAS_PENDING_KEY) and not any(_holds(other, row["id"]) for other in linked_rows)
+        return not row.get(WAS_PENDING_KEY) and not any(_holds(linked_row, row["id"]) for linked_row in linked_rows)
 
     return [row for row in rows if is_alone(row)]
 
 
-def _holds(other: Row, memory_id: str) -> bool:
+def _holds(row: Row, memory_id: str) -> bool:
     """Return whether a neighbour is a memory, or a completed tombstone that still links to `memory_id`."""
-    return TOMBSTONE_KEY not in other or (not other.get("pending") and memory_id in neighbours(other))
+    return TOMBSTONE_KEY not in row or (not row.get("pending") and memory_id in neighbours(row))

@@ -136,29 +136,29 @@ class ErasureMirror:
         if storage is None:
             return 0
 
-        known = await self._known_of(memory, storage)
+        stored = await self._known_of(memory, storage)
 
         async def operation(server: Server) -> int:
-            since_ms = max(0, known.since_ms - CLOCK_MARGIN_MS)
+            since_ms = max(0, stored.since_ms - CLOCK_MARGIN_MS)
             alias, run_ms = alias_of(memory.slug), self.clock.now_ms()
             if not await has_owner(server, alias, key_of_memory(memory), self.cluster_id):
                 raise StoreUnavailable(f"{alias} does not exist or belongs to another owner")
             exported = self.erasures.export_receipts(server.points, alias, memory, since_ms=since_ms)
-            parts = _new_parts(exported, known, self.part_bytes)
+            parts = _new_parts(exported, stored, self.part_bytes)
             # Usually there is nothing new: do not open the storage.
             if (first := await anext(parts, None)) is None:
                 return 0
             async with self.storages.open_bucket(storage, namespace, encryption=storage.encryption) as objects:
-                return await _write(objects, _folder_of(storage, memory), _Run(run_ms, known, first, parts))
+                return await _write(objects, _folder_of(storage, memory), _Run(run_ms, stored, first, parts))
 
         return await self.servers.use(connection_of(memory), operation, namespace=namespace)
 
     async def _known_of(self, memory: AgentMemory, storage: S3Storage) -> _Known:
-        place = (memory.metadata.uid, storage)
-        if place not in self._known:
+        key = (memory.metadata.uid, storage)
+        if key not in self._known:
             async with self.storages.open_bucket(storage, memory.metadata.namespace) as objects:
-                self._known[place] = await _read_known(objects, _folder_of(storage, memory))
-        return self._known[place]
+                self._known[key] = await _read_known(objects, _folder_of(storage, memory))
+        return self._known[key]
 
     async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
         """Repeat in a collection the erasures that the storage lists; return the number of memories erased.
@@ -181,8 +181,8 @@ class ErasureMirror:
             return 0
         async with self.storages.open_bucket(storage, namespace) as objects:
             folder = erasure_folder(storage, namespace=namespace, slug=slug)
-            found = [stored async for stored in objects.list(folder)]
-            newer = [stored.key for stored in found if _run_ms(stored) >= since_ms - 2 * CLOCK_MARGIN_MS]
+            listed = [stored async for stored in objects.list(folder)]
+            newer = [stored.key for stored in listed if _run_ms(stored) >= since_ms - 2 * CLOCK_MARGIN_MS]
             if not newer:
                 return 0
             return await self.erasures.import_receipts(server.points, physical, memory, _lines_of(objects, newer))
@@ -200,18 +200,18 @@ def _folder_of(storage: S3Storage, memory: AgentMemory) -> str:
 
 async def _read_known(objects: ObjectStore, folder: str) -> _Known:
     """Read the traces in a storage, from two hours before the newest complete run."""
-    found = [stored async for stored in objects.list(folder)]
-    known = _Known(max((_run_ms(stored) for stored in found if stored.key.endswith(LAST_PART_SUFFIX)), default=0))
-    for stored in found:
-        if _run_ms(stored) >= known.since_ms - 2 * CLOCK_MARGIN_MS:
+    listed = [stored async for stored in objects.list(folder)]
+    result = _Known(max((_run_ms(stored) for stored in listed if stored.key.endswith(LAST_PART_SUFFIX)), default=0))
+    for stored in listed:
+        if _run_ms(stored) >= result.since_ms - 2 * CLOCK_MARGIN_MS:
             try:
                 content = b"".join([chunk async for chunk in _lines_of(objects, [stored.key])])
             except ChecksumMismatch:
                 # Its lines count as unknown, so the next run writes them to another object.
                 log.warning("%s does not have the content that was written", stored.key)
                 continue
-            known.note(content.splitlines(keepends=True), _run_ms(stored))
-    return known
+            result.note(content.splitlines(keepends=True), _run_ms(stored))
+    return result
 
 
 async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[bytes]:
@@ -225,13 +225,13 @@ async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[byte
                 yield chunk
 
 
-async def _new_parts(exported: AsyncIterator[bytes], known: _Known, part_bytes: int) -> AsyncIterator[list[bytes]]:
+async def _new_parts(exported: AsyncIterator[bytes], stored: _Known, part_bytes: int) -> AsyncIterator[list[bytes]]:
     """Yield the lines that are not known, in parts of about `part_bytes`."""
     part: list[bytes] = []
     size = 0
     async for block in exported:
         for line in block.splitlines(keepends=True):
-            if _digest(line) not in known.lines:
+            if _digest(line) not in stored.lines:
                 part.append(line)
                 size += len(line)
         if size >= part_bytes:
@@ -243,13 +243,13 @@ async def _new_parts(exported: AsyncIterator[bytes], known: _Known, part_bytes: 
 
 async def _write(objects: ObjectStore, folder: str, run: _Run) -> int:
     """Store the parts of a run, the last one under a distinct name; return the number of lines."""
-    waiting, number, count = run.first, 0, len(run.first)
+    last_part, number, count = run.first, 0, len(run.first)
     async for part in run.rest:
-        await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}.ndjson", waiting)
-        run.known.note(waiting, run.began_ms)
-        waiting, number, count = part, number + 1, count + len(part)
-    await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}{LAST_PART_SUFFIX}", waiting)
-    run.known.note(waiting, run.began_ms)
+        await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}.ndjson", last_part)
+        run.known.note(last_part, run.began_ms)
+        last_part, number, count = part, number + 1, count + len(part)
+    await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}{LAST_PART_SUFFIX}", last_part)
+    run.known.note(last_part, run.began_ms)
     run.known.finish(run.began_ms)
     return count
 

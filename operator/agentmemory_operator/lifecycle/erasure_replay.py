@@ -158,8 +158,8 @@ class ErasureReplay:
             await _keep_receipts(agent, [trace for trace in page if isinstance(trace, ErasureReceipt)])
             count += await self._bury(agent, [trace for trace in page if isinstance(trace, TombstoneTrace)], spares)
         count += await self._erase_users(agent, since_ms, spares)
-        whole = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
-        await self._erasing.complete_chains(agent, TOMBSTONES, whole.__contains__)
+        whole_ids = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
+        await self._erasing.complete_chains(agent, TOMBSTONES, whole_ids.__contains__)
         # A snapshot may contain vectors of tombstones that were written while it was made.
         await delete_remaining_vectors(agent)
         return count
@@ -174,33 +174,33 @@ class ErasureReplay:
         rows: dict[str, Row] = {point["id"]: point["payload"] | {"id": point["id"]} for point in points}
         if missing := [_point(trace.payload) for trace in _beside(tombstones, rows)]:
             await agent.store.upsert(agent.alias, missing, insert_only=True, strong=True)
-        spared = await spares(list(rows.values())) if spares else set()
-        rows = {id_: row for id_, row in rows.items() if id_ not in spared}
+        spared_ids = await spares(list(rows.values())) if spares else set()
+        rows = {id_: row for id_, row in rows.items() if id_ not in spared_ids}
         count = 0
-        for tombstone_id, named in _named(tombstones, rows).items():
-            count += await self._bury_named(agent, named, erasure_id=tombstone_id)
+        for tombstone_id, entries in _named(tombstones, rows).items():
+            count += await self._bury_named(agent, entries, erasure_id=tombstone_id)
         return count
 
-    async def _bury_named(self, agent: Agent, named: Sequence[tuple[Row, int]], *, erasure_id: str) -> int:
-        living = [row for row, _ in named if TOMBSTONE_KEY not in row]
-        times = {row["id"]: at for row, at in named}
-        latest_ms = max(times.values())
-        earlier = await read_earlier_versions(agent, living)
-        rows = [row for id_, row in earlier.items() if id_ not in times]
-        rows += sorted((row for row, _ in named), key=lambda row: not row.get("supersededById"))
+    async def _bury_named(self, agent: Agent, entries: Sequence[tuple[Row, int]], *, erasure_id: str) -> int:
+        memories = [row for row, _ in entries if TOMBSTONE_KEY not in row]
+        times_ms = {row["id"]: time_ms for row, time_ms in entries}
+        latest_ms = max(times_ms.values())
+        earlier = await read_earlier_versions(agent, memories)
+        rows = [row for id_, row in earlier.items() if id_ not in times_ms]
+        rows += sorted((row for row, _ in entries), key=lambda row: not row.get("supersededById"))
         await self._erasing.write_tombstones(
-            agent, rows, erasure_id=erasure_id, at_ms=lambda row: times.get(row["id"], latest_ms)
+            agent, rows, erasure_id=erasure_id, at_ms=lambda row: times_ms.get(row["id"], latest_ms)
         )
         return sum(TOMBSTONE_KEY not in row for row in rows)
 
     async def _erase_users(self, agent: Agent, since_ms: int, spares: FindSpared | None) -> int:
         """Erase the memories in the scopes of the receipts; return the number of points changed."""
-        by_user: defaultdict[tuple[str, str], list[ErasureReceipt]] = defaultdict(list)
+        receipts_by_user: defaultdict[tuple[str, str], list[ErasureReceipt]] = defaultdict(list)
         async for receipt in _receipts(agent, since_ms):
             if receipt.is_repeatable:
-                by_user[receipt.agent_id, receipt.user_hash].append(receipt)
+                receipts_by_user[receipt.agent_id, receipt.user_hash].append(receipt)
         count = 0
-        for user_id, receipts in (await _users(agent, by_user)).items() if by_user else ():
+        for user_id, receipts in (await _users(agent, receipts_by_user)).items() if receipts_by_user else ():
             for receipt in receipts:
                 if scope := receipt.rebuild_scope(user_id):
                     until_ms = receipt.until_ms
@@ -221,13 +221,13 @@ def _beside(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> It
 
 def _named(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> dict[str, list[tuple[Row, int]]]:
     """Return the rows to erase by erasure id, each with the time of its erasure."""
-    named: defaultdict[str, list[tuple[Row, int]]] = defaultdict(list)
+    entries: defaultdict[str, list[tuple[Row, int]]] = defaultdict(list)
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         # A tombstone of an ordinary deletion contains the user id: erase it too.
         if row is not None and (tombstone.matches(row) or (TOMBSTONE_KEY in row and ERASURE_KEY not in row)):
-            named[tombstone.erasure_id].append((row, tombstone.at))
-    return named
+            entries[tombstone.erasure_id].append((row, tombstone.at))
+    return entries
 
 
 async def _living(agent: Agent, rows: Sequence[Row]) -> set[str]:
@@ -239,8 +239,8 @@ async def _living(agent: Agent, rows: Sequence[Row]) -> set[str]:
     """
     stored = {row["id"]: row[STORED_KEY] for row in rows if row.get(STORED_KEY)}
     points = await agent.store.retrieve(agent.alias, list(stored), keys=[TOMBSTONE_KEY, STORED_KEY]) if stored else []
-    living = [point for point in points if TOMBSTONE_KEY not in point["payload"]]
-    return {point["id"] for point in living if point["payload"].get(STORED_KEY) == stored[point["id"]]}
+    memories = [point for point in points if TOMBSTONE_KEY not in point["payload"]]
+    return {point["id"] for point in memories if point["payload"].get(STORED_KEY) == stored[point["id"]]}
 
 
 async def _not_living(agent: Agent, rows: Sequence[Row]) -> set[str]:
@@ -253,14 +253,14 @@ async def _users(
 ) -> dict[str, list[ErasureReceipt]]:
     """Find the users of a collection that receipts refer to. A receipt contains only a hash, so all users are tried."""
     agents = {agent_id for agent_id, _ in by_user}
-    found: dict[str, list[ErasureReceipt]] = {}
+    receipts_by_id: dict[str, list[ErasureReceipt]] = {}
     body = {"filter": {"must": [_HAS_USER]}, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}
     async for points in read_pages(agent, body):
-        for user_id in {point["payload"]["userId"] for point in points} - found.keys():
+        for user_id in {point["payload"]["userId"] for point in points} - receipts_by_id.keys():
             hashes = ((agent_id, hash_user(agent_id, user_id)) for agent_id in agents)
             if receipts := [receipt for key in hashes for receipt in by_user.get(key, ())]:
-                found[user_id] = receipts
-    return found
+                receipts_by_id[user_id] = receipts
+    return receipts_by_id
 
 
 async def _keep_receipts(agent: Agent, receipts: Sequence[ErasureReceipt]) -> None:
@@ -289,14 +289,14 @@ async def _pages(agent: Agent, filter_: Filter) -> AsyncIterator[list[Payload]]:
 
 
 async def _traces_of_lines(content: AsyncIterator[bytes]) -> AsyncIterator[list[ErasureTrace]]:
-    number, rest = 0, b""
+    number, remaining = 0, b""
     async for chunk in content:
-        *lines, rest = (rest + chunk).split(b"\n")
+        *lines, remaining = (remaining + chunk).split(b"\n")
         for page in chunks_of(lines, PAGE):
-            yield [_trace(line, place) for place, line in enumerate(page, number + 1) if line.strip()]
+            yield [_trace(line, line_number) for line_number, line in enumerate(page, number + 1) if line.strip()]
             number += len(page)
-    if rest.strip():
-        yield [_trace(rest, number + 1)]
+    if remaining.strip():
+        yield [_trace(remaining, number + 1)]
 
 
 def _trace(line: bytes, number: int) -> ErasureTrace:

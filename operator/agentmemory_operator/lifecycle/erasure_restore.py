@@ -80,11 +80,11 @@ class RestoredErasureReplay:
         if owner is None or connection is None or owner.namespace != memory.metadata.namespace:
             return 0
 
-        async def operation(other: Server) -> int:
-            live = await find_live(other, alias_of(origin), None)
-            if live is None or not await has_owner(other, live.physical, owner, self.mirror.cluster_id):
+        async def operation(origin_server: Server) -> int:
+            live = await find_live(origin_server, alias_of(origin), None)
+            if live is None or not await has_owner(origin_server, live.physical, owner, self.mirror.cluster_id):
                 return 0
-            exported = self.erasures.export_receipts(other.points, live.physical, memory, since_ms=since_ms)
+            exported = self.erasures.export_receipts(origin_server.points, live.physical, memory, since_ms=since_ms)
             return await self.erasures.import_receipts(server.points, target, memory, exported)
 
         return await self.servers.use(connection, operation, namespace=memory.metadata.namespace)

@@ -255,9 +255,9 @@ def _within(agent: Agent, limit: int) -> int:
     return limit if max_points is None else max(1, min(limit, max_points - 1))
 
 
-def _page(found: Sequence[ErasureReceipt], limit: int) -> ReceiptPage:
+def _page(receipts: Sequence[ErasureReceipt], limit: int) -> ReceiptPage:
     """Cut a page so that it does not split receipts of the same time, unless the whole page is of one time."""
-    if len(found) <= limit:
-        return ReceiptPage(tuple(found), None)
-    whole = [receipt for receipt in found[:limit] if receipt.at > found[limit].at] or found[:limit]
-    return ReceiptPage(tuple(whole), whole[-1].at)
+    if len(receipts) <= limit:
+        return ReceiptPage(tuple(receipts), None)
+    complete = [receipt for receipt in receipts[:limit] if receipt.at > receipts[limit].at] or receipts[:limit]
+    return ReceiptPage(tuple(complete), complete[-1].at)

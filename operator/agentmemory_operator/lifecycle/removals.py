@@ -68,38 +68,38 @@ class RemovalTally:
 async def find_removals(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> AsyncIterator[RemovalBatch]:
     """Yield all removals, for a caller that removes nothing during the search. Updates `tally`."""
     for phase in PHASES:
-        async for going in phase(agent, rules, tally):
+        async for batch in phase(agent, rules, tally):
             if rules.lifecycle.max_memories_per_user is not None:
-                tally.removed_ids.update(row["id"] for row, _ in going.rows)
-            tally.counts.update(reason for _, reason in going.rows)
-            yield going
+                tally.removed_ids.update(row["id"] for row, _ in batch.rows)
+            tally.counts.update(reason for _, reason in batch.rows)
+            yield batch
 
 
-async def _earlier_versions(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
+async def _earlier_versions(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> AsyncIterator[RemovalBatch]:
     async for page in read_row_pages(agent, candidate_filter(rules, heads=False), limit=PAGE):
         for row in page:
             if row.get("supersededById") and (reason := own_reason(row, rules)):
                 yield RemovalBatch(((row, reason),))
 
 
-async def _heads(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
+async def _heads(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> AsyncIterator[RemovalBatch]:
     async for page in read_row_pages(agent, candidate_filter(rules, heads=True), limit=PAGE):
         heads = [row for row in page if not row.get("supersededById") and own_reason(row, rules)]
         chains = await read_chains(agent, heads)
         for chain in chains.values():
             if removable_chain(chain) or lasting_length(chain, rules) < len(chain):
-                yield _going(chain, rules, is_dry=found.is_dry)
+                yield _going(chain, rules, is_dry=tally.is_dry)
 
 
-async def _long_chains(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
+async def _long_chains(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> AsyncIterator[RemovalBatch]:
     if rules.lifecycle.max_chain_length is None:
         return
     async for heads in read_row_pages(agent, IS_CHAIN_HEAD, limit=CHAINS_PAGE):
         for chain in (await read_chains(agent, heads)).values():
             is_removed_whole = own_reason(chain[-1], rules) and removable_chain(chain)
-            going = _going(chain, rules, is_dry=found.is_dry)
-            if going.rows and not is_removed_whole:
-                yield going
+            batch = _going(chain, rules, is_dry=tally.is_dry)
+            if batch.rows and not is_removed_whole:
+                yield batch
 
 
 def _going(chain: Sequence[Row], rules: CleanupRules, *, is_dry: bool) -> RemovalBatch:
@@ -111,22 +111,22 @@ def _going(chain: Sequence[Row], rules: CleanupRules, *, is_dry: bool) -> Remova
     )
 
 
-async def _over_cap(agent: Agent, rules: CleanupRules, found: RemovalTally) -> AsyncIterator[RemovalBatch]:
+async def _over_cap(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> AsyncIterator[RemovalBatch]:
     if rules.lifecycle.max_memories_per_user is None:
         return
-    async for user_id, count in _users(agent, found):
+    async for user_id, count in _users(agent, tally):
         surplus, evicted = surplus_of(count, rules), MAX_EVICTED_PER_PASS
         while surplus > 0 and evicted == MAX_EVICTED_PER_PASS:
             evicted = 0
-            async for going in _least_valuable(agent, rules, found, user_id=user_id, number=surplus):
-                found.removed_ids.update(row["id"] for row, _ in going.rows)
+            async for batch in _least_valuable(agent, rules, tally, user_id=user_id, number=surplus):
+                tally.removed_ids.update(row["id"] for row, _ in batch.rows)
                 evicted += 1
-                yield going
+                yield batch
             surplus -= evicted
 
 
 async def _least_valuable(
-    agent: Agent, rules: CleanupRules, found: RemovalTally, *, user_id: str, number: int
+    agent: Agent, rules: CleanupRules, tally: RemovalTally, *, user_id: str, number: int
 ) -> AsyncIterator[RemovalBatch]:
     """Yield the least valuable memories of a user, at most 10,000. A head with a pinned version stays."""
     number = min(number, MAX_EVICTED_PER_PASS)
@@ -134,8 +134,8 @@ async def _least_valuable(
     pinned = await agent.store.count(agent.alias, narrow(of_user, IS_PINNED))
     rows: list[Row] = []
     async for page in read_row_pages(agent, of_user, limit=PAGE):
-        own = [row for row in page if row["userId"] == user_id]
-        evictable = [row for row in own if not row.get("pinned") and row["id"] not in found.removed_ids]
+        user_rows = [row for row in page if row["userId"] == user_id]
+        evictable = [row for row in user_rows if not row.get("pinned") and row["id"] not in tally.removed_ids]
         rows = heapq.nsmallest(number + pinned, [*rows, *evictable], key=lambda row: value_rank(row, rules))
     chains = await read_chains(agent, [row for row in rows if not row.get("supersededById")] if pinned else [])
     for row in rows:
@@ -144,13 +144,13 @@ async def _least_valuable(
             yield RemovalBatch(((row, RemovalReason.OVER_CAP),))
 
 
-async def _users(agent: Agent, found: RemovalTally) -> AsyncIterator[tuple[str, int]]:
+async def _users(agent: Agent, tally: RemovalTally) -> AsyncIterator[tuple[str, int]]:
     """Yield each user with the number of memories that remain after the removals found so far."""
     counts: Counter[str] = Counter()
     body = {"filter": STORED_FILTER, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}
     async for points in read_pages(agent, body):
-        counted = [point for point in points if "userId" in point["payload"] and point["id"] not in found.removed_ids]
-        counts.update(point["payload"]["userId"] for point in counted)
+        present = [point for point in points if "userId" in point["payload"] and point["id"] not in tally.removed_ids]
+        counts.update(point["payload"]["userId"] for point in present)
     for user_id, count in counts.items():
         yield user_id, count
 
@@ -168,13 +168,13 @@ async def read_chains(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]
     """
     chains = {head["id"]: [head] for head in heads}
     links = {head_id: predecessors(chain[0]) for head_id, chain in chains.items()}
-    while missing := sorted({before_id for several in links.values() for before_id in several}):
+    while missing := sorted({before_id for ids in links.values() for before_id in ids}):
         points = await agent.store.retrieve(agent.alias, missing, keys=ROW_KEYS)
         rows = {point["id"]: point["payload"] for point in points}
-        for head_id, several in links.items():
-            found = [rows[before_id] for before_id in several if before_id in rows]
-            chains[head_id] += [row for row in found if as_row(row)]
-            links[head_id] = tuple(before_id for row in found for before_id in predecessors(row))
+        for head_id, ids in links.items():
+            earlier = [rows[before_id] for before_id in ids if before_id in rows]
+            chains[head_id] += [row for row in earlier if as_row(row)]
+            links[head_id] = tuple(before_id for row in earlier for before_id in predecessors(row))
     return {head_id: chain[::-1] for head_id, chain in chains.items()}
 
 

@@ -68,9 +68,9 @@ class BudgetedEmbedder(WrappedEmbedder):
         self._is_closed = True
 
     async def _wait(self, allowances: TokenBuckets) -> None:
-        begun_s, pause_s = _now_s(), min(max(allowances.refill_s / 8, MIN_WAIT_S), MAX_WAIT_S)
+        started_s, pause_s = _now_s(), min(max(allowances.refill_s / 8, MIN_WAIT_S), MAX_WAIT_S)
         while not allowances.take(SHARED_KEY, _now_s()):
-            if _now_s() - begun_s > REPORT_AFTER_S:
+            if _now_s() - started_s > REPORT_AFTER_S:
                 await self._task.report(f"waits for spec.rebuild.maxEmbeddingCallsPerHour: {self._per_hour}")
             await self._task.check()
             await asyncio.sleep(pause_s)

@@ -62,13 +62,13 @@ async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is
         embedder: Embedder to use instead of `task.embedder`; None uses that.
         is_last: True while writers are held. To save time, pages are then not checked, and no record is written.
     """
-    begun_ms, copied = task.clock.now_ms(), 0
+    started_ms, copied = task.clock.now_ms(), 0
     async for source, target in walk_changed(task, task.record.since_ms - max_write_delay_ms(task)):
         if not is_last:
             await task.check()
         copied += await _carry(task, find_divergence(source, target), embedder)
     if not is_last:
-        await task.update_record(since_ms=begun_ms)
+        await task.update_record(since_ms=started_ms)
     return copied
 
 
@@ -109,21 +109,21 @@ def walk_all(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
 
 async def read_points(carrying: PointCopier, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
     """Yield the source's existing points among `ids`, page by page, in the form that `PointCopier` writes."""
-    for part in chunks_of(ids, carrying.page):
-        page, _ = await carrying.read({"must": [{"has_id": list(part)}]}, limit=len(part))
+    for chunk in chunks_of(ids, carrying.page):
+        page, _ = await carrying.read({"must": [{"has_id": list(chunk)}]}, limit=len(chunk))
         yield page
 
 
 async def _carry(task: RebuildRun, difference: Divergence, embedder: Embedder | None) -> int:
     embedder = embedder or task.embedder
     await _remove(task, difference.strayed)
-    kept = VectorReuse(embedder, task.server.points, task.target_name) if embedder else None
-    carrying = build_copier(task, embedder=kept)
+    vector_reuse = VectorReuse(embedder, task.server.points, task.target_name) if embedder else None
+    copier = build_copier(task, embedder=vector_reuse)
     ids = [*difference.behind, *difference.strayed]
-    async for points in read_points(carrying, ids):
-        if kept is not None:
-            await kept.look_up([point["id"] for point in points])
-        await carrying.update(points)
+    async for points in read_points(copier, ids):
+        if vector_reuse is not None:
+            await vector_reuse.look_up([point["id"] for point in points])
+        await copier.update(points)
     return len(ids)
 
 
@@ -144,8 +144,8 @@ async def _remove(task: RebuildRun, revisions: Mapping[PointId, int | None]) -> 
         by_rev.setdefault(rev, []).append(id_)
     for rev, ids in by_rev.items():
         await task.check()
-        same: Condition = {"is_empty": {"key": "rev"}} if rev is None else equals("rev", rev)
-        await task.server.points.delete(task.target_name, {"must": [{"has_id": list(ids)}, same]})
+        same_rev: Condition = {"is_empty": {"key": "rev"}} if rev is None else equals("rev", rev)
+        await task.server.points.delete(task.target_name, {"must": [{"has_id": list(ids)}, same_rev]})
 
 
 async def _rows(task: RebuildRun, collection: str, ids: Iterable[PointId]) -> Rows:

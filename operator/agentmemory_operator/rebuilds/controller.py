@@ -157,12 +157,12 @@ class Rebuilds:
             return None
         self._waiting.pop(key, None)
         process = self._release_suspended if memory.spec.suspend else self._process
-        operation, before = partial(process, key, memory), self.reports.last_status(key)
+        operation, old_status = partial(process, key, memory), self.reports.last_status(key)
         try:
             return await self.servers.use(connection_of(memory), operation, namespace=key.namespace)
         finally:
             # Request a pass only after a change: each pass requests a run again.
-            if _reportable(self.reports.last_status(key)) != _reportable(before):
+            if _reportable(self.reports.last_status(key)) != _reportable(old_status):
                 self.request(key)
 
     async def _remove_of_deleted(self, key: Key) -> None:
@@ -195,8 +195,8 @@ class Rebuilds:
     async def _process(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await find_live(server, alias_of(memory.slug), memory.reported_physical)
         live = await correct_point_count(live, server.points) if live else None
-        wish = await self.wishes.read(memory, live)
-        decision = decide(live, await self._records(server, memory), wish)
+        request = await self.wishes.read(memory, live)
+        decision = decide(live, await self._records(server, memory), request)
         if live is not None and not decision.is_urgent:
             # No move is in progress at the start of a run: the process that announced one was killed.
             await self._release_clients(key, memory.slug, server, live.physical)
@@ -211,7 +211,7 @@ class Rebuilds:
             await self._report_missed_end(key, live)
             return None
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
-        if decision.current is None and self.reports.has_failed(key, wish.digest, requested_at):
+        if decision.current is None and self.reports.has_failed(key, request.digest, requested_at):
             return None
         return await self._advance(key, memory, server, live, decision)
 
@@ -280,14 +280,14 @@ class Rebuilds:
             await self.removal.fail(key, memory, server, record, str(exc))
         return None
 
-    async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: Observation, why: str) -> None:
+    async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: Observation, reason: str) -> None:
         """Report why a rebuild is not rolled back. Nothing was changed."""
         requested_at, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
         # A collection without a rebuild has no previous one: use itself as source and target.
-        own = RebuildRecord(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
-        record = rollback_record(live.record or own, now_ms)
-        await self.reports.report_end(key, record, RebuildState.FAILED, why, asked=requested_at)
-        await self.reports.post_event(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
+        base = RebuildRecord(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
+        record = rollback_record(live.record or base, now_ms)
+        await self.reports.report_end(key, record, RebuildState.FAILED, reason, asked=requested_at)
+        await self.reports.post_event(memory, Event("Warning", Reason.PREVIOUS_GONE, reason))
 
     async def _build_run(
         self, key: Key, memory: AgentMemory, server: Server, live: Observation, record: RebuildRecord
@@ -295,8 +295,8 @@ class Rebuilds:
         desired = await self._desired(memory, server, record)
         source = live
         if record.target == live.physical:
-            replaced = await server.collections.observe(record.source, record.source, is_linked=True)
-            source = replaced or replace(live, physical=record.source, points=0)
+            observed = await server.collections.observe(record.source, record.source, is_linked=True)
+            source = observed or replace(live, physical=record.source, points=0)
         embedder = None
         # If callers send vectors, only an empty collection can be rebuilt with others: nothing is embedded.
         embedding = desired.marker.embedding if desired.marker is not None else None
@@ -339,10 +339,8 @@ class Rebuilds:
         steps = {**self.steps, RebuildStep.CREATE: self.beginnings.create}
         if not replaces_plain_collection(task.record, task.alias):
             steps.pop(RebuildStep.KEEP, None)
-        came_to = await run_steps(
-            steps, task, first=resume_step(task.record.step, is_moved=is_moved), begin=_start_step
-        )
-        _log_result(task, came_to)
+        result = await run_steps(steps, task, first=resume_step(task.record.step, is_moved=is_moved), begin=_start_step)
+        _log_result(task, result)
 
     async def _report_missed_end(self, key: Key, live: Observation) -> None:
         """Report the end of a rebuild whose operator was killed before it reported."""
@@ -362,9 +360,9 @@ class Rebuilds:
         await self.reports.post_event(task.memory, Event("Normal", reason, message))
 
 
-async def _start_step(task: RebuildRun, step: RebuildStep, came_to: str) -> None:
+async def _start_step(task: RebuildRun, step: RebuildStep, result: str) -> None:
     """Record the start of a step. Before every step up to Move, check that the rebuild may continue."""
-    _log_result(task, came_to)
+    _log_result(task, result)
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()
     if task.record.step is not step:
@@ -373,9 +371,9 @@ async def _start_step(task: RebuildRun, step: RebuildStep, came_to: str) -> None
         await await_replicas(task)
 
 
-def _log_result(task: RebuildRun, came_to: str | None) -> None:
-    if came_to:
-        log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, task.record.step, came_to)
+def _log_result(task: RebuildRun, result: str | None) -> None:
+    if result:
+        log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, task.record.step, result)
 
 
 async def _check_nothing() -> None:

@@ -61,20 +61,20 @@ class ConvergeStep:
 
     async def _wait_until_indexed(self, task: RebuildRun) -> Observation:
         """Wait until Qdrant's optimizers are idle; return the target as observed then."""
-        quiet, moved_s = 0, self.monotonic()
+        idle_reads, progress_s = 0, self.monotonic()
         last: tuple[int, str] | None = None
         while True:
             await task.check()
             observed = await self._observe(task)
-            quiet = quiet + 1 if observed.state == GREEN and not observed.is_busy else 0
-            if quiet >= MIN_IDLE_READS:
+            idle_reads = idle_reads + 1 if observed.state == GREEN and not observed.is_busy else 0
+            if idle_reads >= MIN_IDLE_READS:
                 return observed
             if (observed.indexed, observed.state) != last:
-                last, moved_s = (observed.indexed, observed.state), self.monotonic()
+                last, progress_s = (observed.indexed, observed.state), self.monotonic()
             progress = f"Qdrant indexes {observed.physical}: {observed.indexed} of {observed.points} vectors"
-            if self.monotonic() - moved_s > self.patience_s:
+            if self.monotonic() - progress_s > self.patience_s:
                 raise StoreUnavailable(f"{progress}, without progress for {self.patience_s:g} s: see the server's log")
-            if not quiet:
+            if not idle_reads:
                 await task.report(progress)
             await self.sleep(self.look_s)
 

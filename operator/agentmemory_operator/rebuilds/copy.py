@@ -98,8 +98,8 @@ class _Run:
             while True:
                 await self.task.check()
                 points, offset = await self.carrying.read(offset=offset, limit=self._page)
-                work = asyncio.create_task(self.carrying.insert(points))
-                self.pages.append(_Page(work, offset, len(points)))
+                insertion = asyncio.create_task(self.carrying.insert(points))
+                self.pages.append(_Page(insertion, offset, len(points)))
                 await self._wait_for_pages(0 if offset is None else self._concurrency - 1)
                 if offset is None:
                     return

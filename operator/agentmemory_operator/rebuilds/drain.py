@@ -63,11 +63,11 @@ async def renew_late_vectors(task: RebuildRun) -> int:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
     """
     changed = _changed_near_move(task)
-    wrong = await _renew_vectors(task, task.embedder, changed) if task.embedder is not None else 0
+    renewed = await _renew_vectors(task, task.embedder, changed) if task.embedder is not None else 0
     source, target = ends_of(task)
     if target.keyword is not None and source.keyword not in (None, target.keyword):
         await _renew_words(task, changed)
-    return wrong
+    return renewed
 
 
 def _changed_near_move(task: RebuildRun) -> Filter:
@@ -110,10 +110,10 @@ def _page_request(filter_: Filter, *, with_vector: bool) -> Json:
 def _replace_operation(point: Json, vector: Sequence[float], now_ms: int) -> Json:
     """Return the operation that replaces a point's vector, if the point is unchanged since it was read."""
     row, vectors = point["payload"], point["vector"]
-    new = vectors | {"": vector} if isinstance(vectors, dict) else vector
-    newer = {"id": point["id"], "vector": new, "payload": row | {"rev": row["rev"] + 1, "updatedAt": now_ms}}
+    new_vector = vectors | {"": vector} if isinstance(vectors, dict) else vector
+    new_point = {"id": point["id"], "vector": new_vector, "payload": row | {"rev": row["rev"] + 1, "updatedAt": now_ms}}
     unchanged = point_filter(point["id"], equals("rev", row["rev"]), NOT_DELETED)
-    return conditional_upsert(newer, unchanged)
+    return conditional_upsert(new_point, unchanged)
 
 
 PENDING_PAGE = 100
@@ -140,32 +140,32 @@ class DrainStep:
         Raises:
             TransientError: If the step must be repeated.
         """
-        begun_s, copied = self.monotonic(), 0
+        started_s, copied = self.monotonic(), 0
         is_last = await task.server.snapshots.metadata(task.source_name) is None
         while not is_last:
-            is_over = self.monotonic() - begun_s >= task.server.endpoint.timeout_s
+            is_over = self.monotonic() - started_s >= task.server.endpoint.timeout_s
             changed = await _copy_late(task, walk_all(task) if is_over else walk_changed(task, _since_ms(task)))
             copied, is_last = copied + changed, is_over and not changed
             if not is_last:
                 await self.sleep(PASS_S)
         if copied:
             await _settle(task)
-        screened = await renew_late_vectors(task)
+        renewed = await renew_late_vectors(task)
         if await task.server.snapshots.metadata(task.source_name) is not None:
             await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
-        return f"{copied} late points; {screened} outdated vectors embedded again"
+        return f"{copied} late points; {renewed} outdated vectors embedded again"
 
 
 async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
-    carried, carrying = 0, build_copier(task)
+    copied, copier = 0, build_copier(task)
     async for source, target in pages:
-        async for points in read_points(carrying, find_divergence(source, target).behind):
+        async for points in read_points(copier, find_divergence(source, target).behind):
             inserts, updates = await _split_late(task, points)
             # Insert successors before updates of their predecessors: a link must never point to a missing memory.
-            await carrying.insert(inserts)
-            await carrying.update(updates, before_ms=_moved_ms(task))
-            carried += len(inserts) + len(updates)
-    return carried
+            await copier.insert(inserts)
+            await copier.update(updates, before_ms=_moved_ms(task))
+            copied += len(inserts) + len(updates)
+    return copied
 
 
 async def _settle(task: RebuildRun) -> None:
@@ -230,10 +230,10 @@ async def mark_source_replaced(task: RebuildRun) -> str:
         return f"{source} is removed"
     await drop_rebuild_index(server, source)
     now_s, moved_ms = task.clock.now_ms() / 1000, task.record.moved_ms or task.record.begun_ms
-    until = render_second(now_s + hours * 3600)
+    expires_at = render_second(now_s + hours * 3600)
     since = render_second(moved_ms / 1000)
-    await mark_previous(server, source, since=since, until=until, by={"rebuild": task.target_name})
-    return f"{source} is kept until {until}"
+    await mark_previous(server, source, since=since, until=expires_at, by={"rebuild": task.target_name})
+    return f"{source} is kept until {expires_at}"
 
 
 def build_late_insert(row: Row) -> Payload:
@@ -259,8 +259,8 @@ def build_late_update(row: Row, live: Row, *, moved_ms: int) -> Payload | None:
     if rev_of(live) >= rev_of(row) or live.get("updatedAt", 0) >= moved_ms or TOMBSTONE_KEY in live:
         return None
     if TOMBSTONE_KEY in row:
-        is_linked = any(row.get(link) for link in LINK_KEYS)
+        is_linked = any(row.get(key) for key in LINK_KEYS)
         return {**row, **({"pending": True} if is_linked else {}), **window_mark(live)}
-    is_moved = any(row.get(link) != live.get(link) for link in LINK_KEYS)
+    is_moved = any(row.get(key) != live.get(key) for key in LINK_KEYS)
     is_joined = bool(live.get("pending")) and not row.get("pending")
     return None if is_moved or is_joined else {**row, **window_mark(row)}

@@ -95,29 +95,29 @@ class MoveStep:
             await withdraw_announcement(task)
         if self.is_cleanup_running(task):
             raise StoreUnavailable("waiting for a cleanup of the agent before the switch")
-        copies = [task, *await way_back_runs(task)]
+        runs = [task, *await way_back_runs(task)]
         try:
             await self._announce(task)
-            await self._prepare(task, copies)
-            held_s: float | None = await self._hold_and_move(task, copies)
+            await self._prepare(task, runs)
+            pause_s: float | None = await self._hold_and_move(task, runs)
         except BaseException:
             if not await alias_certainly_points_to(task.server, task.alias, task.target_name):
                 await withdraw_announcement(task)
                 raise
             # The alias was moved, but the response was lost.
-            held_s = None
+            pause_s = None
         task.announcement = None
         await record_replaced(task)
-        if held_s is None:
+        if pause_s is None:
             return "moved"
-        return f"{task.alias} points to {task.target_name}; writes were paused for {held_s * 1000:.0f} ms"
+        return f"{task.alias} points to {task.target_name}; writes were paused for {pause_s * 1000:.0f} ms"
 
     async def _announce(self, task: RebuildRun) -> None:
         """Announce the move, unless it is announced or the source, a deleted plain collection, has no writers."""
         if task.announcement is None and not is_plain_deleted(task.record, task.alias):
             marker, source, target = task.desired.marker, task.source_name, task.target_name
-            announcing = MoveAnnouncer(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
-            task.announcement = await announcing.announce(
+            announcer = MoveAnnouncer(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
+            task.announcement = await announcer.announce(
                 *(task.server, source, target), embedding=marker.embedding if marker else None, carries=True
             )
 
@@ -134,21 +134,21 @@ class MoveStep:
             copies_writes=True,
         )
 
-    async def _prepare(self, task: RebuildRun, copies: Sequence[RebuildRun]) -> None:
+    async def _prepare(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> None:
         """Copy the remaining changes until the announcement has lasted long enough for every process."""
-        for run in copies:
+        for run in runs:
             await copy_differences(run, embedder=build_budgeted_embedder(run))
         await _copy_metadata(task)
         if task.announcement is None:
             return
         while (remaining_s := task.announcement.known_at_s - self.monotonic()) > 0:
-            for run in copies:
+            for run in runs:
                 await copy_changed(run)
             await self.sleep(min(remaining_s, PASS_S))
-        for run in copies:
+        for run in runs:
             await copy_changed(run)
 
-    async def _hold_and_move(self, task: RebuildRun, copies: Sequence[RebuildRun]) -> float:
+    async def _hold_and_move(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> float:
         """Hold the writers, copy the remaining changes and move the alias; return how many seconds writers waited."""
         async with self.locks.lock_for(task.slug):
             # Check right before the move and under the lock: a deleted object must stay deleted.
@@ -158,7 +158,7 @@ class MoveStep:
             if not await alias_points_to(task.server, task.alias, task.source_name):
                 raise RebuildCancelled(f"{task.alias} no longer points to {task.source_name}")
             await task.update_record(moved_ms=task.clock.now_ms())
-            begun_s = self.monotonic()
+            started_s = self.monotonic()
             if task.announcement is not None:
                 await check_announced(task.server, task.announcement)
             await write_phase(task.server, task.announcement or self._unpublished(task), Phase.FINAL)
@@ -167,7 +167,7 @@ class MoveStep:
                     if task.source.points == 0:
                         # An empty source needed no approval. All acknowledged writes are stored by now, so check again.
                         await task.check()
-                    for run in copies:
+                    for run in runs:
                         await copy_changed(run, is_last=True)
             except TimeoutError as exc:
                 raise StoreUnavailable(
@@ -178,7 +178,7 @@ class MoveStep:
                 await replace_by_alias(task)
             else:
                 await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
-            return self.monotonic() - begun_s
+            return self.monotonic() - started_s
 
 
 async def withdraw_announcement(task: RebuildRun) -> None:
@@ -194,6 +194,6 @@ async def _copy_metadata(task: RebuildRun) -> None:
     if metadata is None:
         # The plain collection was deleted. Its metadata was copied before.
         return
-    copied = {key: metadata.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
+    fields = {key: metadata.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
     epoch = epoch_to_json(next_epoch(read_epoch(metadata), task.clock.now_ms(), copies_writes=True))
-    await task.server.snapshots.write_metadata(task.target_name, copied | epoch)
+    await task.server.snapshots.write_metadata(task.target_name, fields | epoch)

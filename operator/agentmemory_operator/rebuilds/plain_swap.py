@@ -81,11 +81,11 @@ async def _choose_name(task: RebuildRun) -> str:
 
 async def _read_record(task: RebuildRun) -> SnapshotRecord:
     collections, name = task.server.collections, task.source_name
-    begun_ms, before = task.clock.now_ms(), await collections.count(name)
+    started_ms, before = task.clock.now_ms(), await collections.count(name)
     # Observe again: the collection got an index since this run started.
     observed = await collections.observe(name, name, is_linked=True)
     return SnapshotRecord(
-        started_ms=begun_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
+        started_ms=started_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
     )
 
 
@@ -111,7 +111,7 @@ async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
     name = task.record.way_back
     if name is None or await task.server.snapshots.metadata(name) is None:
         await create_way_back(task)
-    way_back_run = _WayBackRun(
+    run = _WayBackRun(
         memory=task.memory,
         server=task.server,
         source=task.source,
@@ -122,7 +122,7 @@ async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
         check=task.check,
         report_progress=task.report_progress,
     )
-    return [way_back_run]
+    return [run]
 
 
 async def replace_by_alias(task: RebuildRun) -> None:
@@ -136,14 +136,14 @@ async def replace_by_alias(task: RebuildRun) -> None:
     collections = task.server.collections
     await _check_complete(task)
     await _record_deletion(task, task.clock.now_ms())
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     try:
         await collections.delete(task.source_name)
     except StoreRejected:
         await _record_deletion(task, None)
         raise
     await _link(task)
-    task.record = replace(task.record, pause_ms=round((time.monotonic() - begun_s) * 1000))
+    task.record = replace(task.record, pause_ms=round((time.monotonic() - started_s) * 1000))
 
 
 async def record_replaced(task: RebuildRun) -> None:
@@ -160,29 +160,29 @@ async def _check_complete(task: RebuildRun) -> None:
     Only direct writers write such points.
     """
     points, names = task.server.points, (task.source_name, task.target_name, str(task.record.way_back))
-    source_count, *copies = [await points.count(name, None) for name in names]
-    if min(copies) < source_count:
+    source_count, *counts = [await points.count(name, None) for name in names]
+    if min(counts) < source_count:
         raise StoreUnavailable(
-            f"{source_count - min(copies)} points were written directly to {task.source_name}, which is about to be "
+            f"{source_count - min(counts)} points were written directly to {task.source_name}, which is about to be "
             f"replaced: stop direct writers; retrying"
         )
 
 
-async def _record_deletion(task: RebuildRun, gone_ms: int | None) -> None:
+async def _record_deletion(task: RebuildRun, deleted_ms: int | None) -> None:
     """Record in the target's metadata that the collection is deleted at `gone_ms`; None withdraws that.
 
     Progress is not reported, because writers wait.
     """
-    task.record = replace(task.record, gone_ms=gone_ms)
+    task.record = replace(task.record, gone_ms=deleted_ms)
     await task.server.snapshots.write_metadata(task.target_name, {REBUILD_KEY: record_to_json(task.record)})
 
 
 async def _link(task: RebuildRun) -> None:
-    link = SetAlias(task.alias, task.target_name)
+    change = SetAlias(task.alias, task.target_name)
     for _ in range(MAX_LINK_ATTEMPTS):
         try:
-            await task.server.collections.apply(task.target_name, link)
+            await task.server.collections.apply(task.target_name, change)
             return
         except TransientError:
             await asyncio.sleep(LINK_RETRY_S)
-    await task.server.collections.apply(task.target_name, link)
+    await task.server.collections.apply(task.target_name, change)

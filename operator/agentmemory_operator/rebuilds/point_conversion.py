@@ -105,45 +105,45 @@ class PointConverter:
             pairs = zip(points, words, strict=True)
             return [_build_point(point, dense.get(point["id"]), text or None) for point, text in pairs]
         # Only plain memories: an encrypted one needs its key.
-        plain = [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
-        new = await self._compute_words(plain, self._text, most)
-        return [_with_keywords(point, dense.get(point["id"]), new.get(point["id"]), self._text) for point in points]
+        unsealed = [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
+        texts = await self._compute_words(unsealed, self._text, most)
+        return [_with_keywords(point, dense.get(point["id"]), texts.get(point["id"]), self._text) for point in points]
 
     async def _dense_vectors(self, points: Sequence[Json]) -> Mapping[PointId, Vector]:
         if self._embedder is None:
             return {point["id"]: vector for point in points if (vector := vectors_of(point).get(""))}
-        living = [point for point in points if not payload_of_point(point).keys() & _UNREADABLE]
-        if empty := [point["id"] for point in living if not isinstance(payload_of_point(point).get("content"), str)]:
+        readable = [point for point in points if not payload_of_point(point).keys() & _UNREADABLE]
+        if empty := [point["id"] for point in readable if not isinstance(payload_of_point(point).get("content"), str)]:
             raise _pause(empty, "no text in `content` to embed: delete them, or keep the embedding")
-        texts: dict[PointId, str] = {point["id"]: point["payload"]["content"] for point in living}
+        texts: dict[PointId, str] = {point["id"]: point["payload"]["content"] for point in readable}
         try:
             vectors = await embed_each(self._embedder, list(texts.values()))
         except SpecInvalid as exc:
             # For example, a revoked key: keep what was embedded so far.
             raise RebuildPaused(str(exc)) from exc
         if refused := [id_ for id_, text in texts.items() if isinstance(vectors[text], RequestInvalid)]:
-            way = "edit or delete them, or choose another model"
-            raise _pause(refused, f"content that the embedding provider rejects, probably because of its length: {way}")
+            fix = "edit or delete them, or choose another model"
+            raise _pause(refused, f"content that the embedding provider rejects, probably because of its length: {fix}")
         for vector in vectors.values():
             if isinstance(vector, EmbedderUnavailable):
                 raise vector
         return {id_: cast("Vector", vectors[text]) for id_, text in texts.items()}
 
     async def _compute_words(
-        self, points: Sequence[Json], source: KeywordSource, most: int
+        self, points: Sequence[Json], source: KeywordSource, max_points: int
     ) -> Mapping[PointId, KeywordText]:
         windows = {point["id"]: payload_of_point(point).get(WINDOW_KEY) or [] for point in points}
-        rows = await self._rows(sorted({id_ for ids in windows.values() for id_ in ids}), most)
-        words = {}
+        rows = await self._rows(sorted({id_ for ids in windows.values() for id_ in ids}), max_points)
+        keyword_texts = {}
         for point in points:
-            before = [rows[id_] for id_ in windows[point["id"]] if id_ in rows]
-            words[point["id"]] = build_keyword_text(payload_of_point(point), before, source)
-        return words
+            predecessors = [rows[id_] for id_ in windows[point["id"]] if id_ in rows]
+            keyword_texts[point["id"]] = build_keyword_text(payload_of_point(point), predecessors, source)
+        return keyword_texts
 
-    async def _rows(self, ids: Sequence[str], most: int) -> Mapping[str, Payload]:
+    async def _rows(self, ids: Sequence[str], max_points: int) -> Mapping[str, Payload]:
         rows_by_id: dict[str, Payload] = {}
-        for part in chunks_of(ids, most):
-            rows = await self._points.retrieve(self._physical, part, keys=_NEIGHBOUR_KEYS)
+        for chunk in chunks_of(ids, max_points):
+            rows = await self._points.retrieve(self._physical, chunk, keys=_NEIGHBOUR_KEYS)
             # A predecessor deleted since is left out until the next change of its neighbours.
             rows_by_id |= {
                 row["id"]: {"id": row["id"], **row["payload"]} for row in rows if (row["payload"] or {}).get("content")
@@ -163,21 +163,21 @@ def _other_text(source: KeywordSource | None, target: KeywordSource | None) -> K
     return target
 
 
-def _build_point(point: Json, dense: Vector | None, words: Any) -> Json:
-    vector = {} if is_emptied(payload_of_point(point)) else {"": dense, KEYWORD_VECTOR: words}
+def _build_point(point: Json, dense: Vector | None, keywords: Any) -> Json:
+    vector = {} if is_emptied(payload_of_point(point)) else {"": dense, KEYWORD_VECTOR: keywords}
     target_point = {"id": point["id"], "vector": {name: value for name, value in vector.items() if value is not None}}
     return target_point | ({"payload": point["payload"]} if point.get("payload") else {})
 
 
-def _with_keywords(point: Json, dense: Vector | None, words: KeywordText | None, source: KeywordSource) -> Json:
+def _with_keywords(point: Json, dense: Vector | None, keyword_text: KeywordText | None, source: KeywordSource) -> Json:
     """Return a point with new keywords and their evidence."""
-    target_point = _build_point(point, dense, keyword_document(words.text, source) if words else None)
-    payload_rest = {key: value for key, value in payload_of_point(point).items() if key != EVIDENCE_KEY}
-    payload = payload_rest | ({EVIDENCE_KEY: words.evidence} if words and words.evidence else {})
+    target_point = _build_point(point, dense, keyword_document(keyword_text.text, source) if keyword_text else None)
+    kept_payload = {key: value for key, value in payload_of_point(point).items() if key != EVIDENCE_KEY}
+    payload = kept_payload | ({EVIDENCE_KEY: keyword_text.evidence} if keyword_text and keyword_text.evidence else {})
     return target_point | ({"payload": payload} if payload else {})
 
 
 def _pause(ids: Sequence[PointId], fault: str) -> RebuildPaused:
     listed = ", ".join(map(str, ids[:MAX_LISTED_IDS]))
-    more = f" and {len(ids) - MAX_LISTED_IDS} more" if len(ids) > MAX_LISTED_IDS else ""
-    return RebuildPaused(f"memories {listed}{more} have {fault}")
+    suffix = f" and {len(ids) - MAX_LISTED_IDS} more" if len(ids) > MAX_LISTED_IDS else ""
+    return RebuildPaused(f"memories {listed}{suffix} have {fault}")

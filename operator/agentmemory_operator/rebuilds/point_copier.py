@@ -67,7 +67,7 @@ class PointCopier:
     @property
     def page(self) -> int:
         """Maximum number of points in a call, within the limits of both collections' strict mode."""
-        limits = [effective_limits(end.collection.strict_mode) for end in (self._source, self._target)]
+        limits = [effective_limits(side.collection.strict_mode) for side in (self._source, self._target)]
         base = MAX_EMBEDDED_POINTS if self._reshaping.embeds else MAX_COPIED_POINTS
         return int(min([base, *(bound for mode in limits for name, bound in mode.items() if name in _BOUNDS)]))
 
@@ -90,9 +90,9 @@ class PointCopier:
             RebuildPaused: If a user must fix something before a point can be embedded.
             EmbedderUnavailable: If the points cannot be embedded now.
         """
-        for part in chunks_of(points, self.page):
+        for chunk in chunks_of(points, self.page):
             # Writing an existing point costs only a call; embedding it may cost money.
-            missing = await self._missing(part) if self._reshaping.embeds else part
+            missing = await self._missing(chunk) if self._reshaping.embeds else chunk
             if target_points := await self._reshaping.convert(missing, most=self.page):
                 await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
 
@@ -108,36 +108,36 @@ class PointCopier:
             RebuildPaused: If a user must fix something before a point can be embedded.
             EmbedderUnavailable: If the points cannot be embedded now.
         """
-        carried = CopyCounts()
-        for part in chunks_of(points, self.page):
-            carried += await self._update(part, before_ms)
-        return carried
+        counts = CopyCounts()
+        for chunk in chunks_of(points, self.page):
+            counts += await self._update(chunk, before_ms)
+        return counts
 
     async def _update(self, points: Sequence[Json], before_ms: int | None) -> CopyCounts:
         existing = await self._read_existing(points)
         missing = [point for point in points if point["id"] not in existing]
-        newer = [
+        outdated = [
             point
             for point in points
             if point["id"] in existing and _is_older(existing[point["id"]], rev_of(payload_of_point(point)), before_ms)
         ]
-        for rev, same_rev in _by_rev(await self._reshaping.convert([*missing, *newer], most=self.page)).items():
-            await self._replace(same_rev, replaceable_by(rev, before_ms), are_there=bool(newer))
-        return CopyCounts(inserted=len(missing), replaced=len(newer))
+        for rev, group in _by_rev(await self._reshaping.convert([*missing, *outdated], most=self.page)).items():
+            await self._replace(group, replaceable_by(rev, before_ms), are_there=bool(outdated))
+        return CopyCounts(inserted=len(missing), replaced=len(outdated))
 
-    async def _replace(self, made: Sequence[Json], gives_way: Filter, *, are_there: bool) -> None:
+    async def _replace(self, points: Sequence[Json], replaceable: Filter, *, are_there: bool) -> None:
         """Write points. Vectors that they lack are deleted by name, because an upsert may keep them."""
-        tombstones = [point["id"] for point in made if is_emptied(payload_of_point(point))]
-        living = [point for point in made if not is_emptied(payload_of_point(point))]
+        tombstones = [point["id"] for point in points if is_emptied(payload_of_point(point))]
+        memories = [point for point in points if not is_emptied(payload_of_point(point))]
         operations = [
-            {"delete_vectors": {"filter": narrow(gives_way, {"has_id": ids}), "vector": [name]}}
+            {"delete_vectors": {"filter": narrow(replaceable, {"has_id": ids}), "vector": [name]}}
             for name in self._names
-            if (ids := [point["id"] for point in living if name not in point["vector"]])
+            if (ids := [point["id"] for point in memories if name not in point["vector"]])
         ]
         if operations and are_there:
             await self._points.batch(self._target.physical, operations, strong=True)
         # The filter repeats the check in the engine: another process may have written since the read.
-        await self._points.upsert(self._target.physical, made, update_filter=gives_way, inserts=True, strong=True)
+        await self._points.upsert(self._target.physical, points, update_filter=replaceable, inserts=True, strong=True)
         if tombstones and are_there:
             await self._points.batch(
                 self._target.physical, [delete_vectors_operation(self._names, tombstones)], strong=True
@@ -228,6 +228,6 @@ class VectorReuse(WrappedEmbedder):
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in order. Raises the errors of the other embedder."""
-        new = [text for text in texts if text not in self._kept]
-        embedded = dict(zip(new, await self._inner.embed(new), strict=True)) if new else {}
+        new_texts = [text for text in texts if text not in self._kept]
+        embedded = dict(zip(new_texts, await self._inner.embed(new_texts), strict=True)) if new_texts else {}
         return [self._kept[text] if text in self._kept else embedded[text] for text in texts]

@@ -58,13 +58,13 @@ class RecallMeasurement:
         """
         embedder = self.embedder
         probes = choose_probes(points, alike, needs_content=embedder is not None)
-        before: list[Vector] = [vectors_of(point)[""] for point in probes]
-        after = before
+        source_vectors: list[Vector] = [vectors_of(point)[""] for point in probes]
+        target_vectors = source_vectors
         if embedder is not None and probes:
-            after = await embedder.embed([point["payload"]["content"] for point in probes])
+            target_vectors = await embedder.embed([point["payload"]["content"] for point in probes])
         try:
-            sources = await self._search(self.task.source_name, self.task.source.collection, probes, before)
-            targets = await self._search(self.task.target_name, self.target.collection, probes, after)
+            sources = await self._search(self.task.source_name, self.task.source.collection, probes, source_vectors)
+            targets = await self._search(self.task.target_name, self.target.collection, probes, target_vectors)
         except StoreRejected as exc:
             # If the strict mode allows no exact search, recall cannot be measured.
             log.info("recall of %s is not measured: %s", self.task.target_name, exc)
@@ -131,9 +131,9 @@ class RecallMeasurement:
         keys = (*VERSION_KEYS, "contentHash", SEALED_KEY)
         sources = await read_rows_by_id(points, self.task.source_name, ids, page, keys=keys)
         targets = await read_rows_by_id(points, self.task.target_name, ids, page, keys=VERSION_KEYS)
-        alike = {id_: row for id_, row in sources.items() if is_alike(row, targets.get(id_))}
+        unchanged = {id_: row for id_, row in sources.items() if is_alike(row, targets.get(id_))}
         # An encrypted memory has no vector in the target yet.
-        return {id_: row.get("contentHash") or id_ for id_, row in alike.items() if not is_locked(row)}
+        return {id_: row.get("contentHash") or id_ for id_, row in unchanged.items() if not is_locked(row)}
 
 
 def _scored(points: Iterable[Json]) -> list[tuple[PointId, float]]:

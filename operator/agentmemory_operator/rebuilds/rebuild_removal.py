@@ -62,8 +62,8 @@ class RebuildRemoval:
             await self.abandon(server, record)
             await release_writers(server, record.source)
             if record.kind is RebuildKind.ROLLBACK or PREVIOUS_KEY in metadata:
-                ended = record_to_json(replace(record, step=RebuildStep.DONE))
-                await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
+                document = record_to_json(replace(record, step=RebuildStep.DONE))
+                await server.snapshots.write_metadata(record.target, {REBUILD_KEY: document})
             elif metadata and read_owner(metadata)[0] != await self.cluster.cluster_id():
                 log.warning("not deleting %s: its marker names another cluster", record.target)
             else:

@@ -85,8 +85,8 @@ class RebuildRequests:
         if restore := find_started_restore(key, self.table):
             raise RebuildPaused(f"waiting for MemoryRestore {restore.name}")
         live = await correct_point_count(live, points)
-        wish = await self.read(memory, live)
-        decision = decide(live, [record], wish)
+        request = await self.read(memory, live)
+        decision = decide(live, [record], request)
         if decision.current is None:
             raise RebuildCancelled("the object no longer asks for it")
 
@@ -182,14 +182,14 @@ class RebuildStarter:
         factor = desired.replication_factor or live.replication_factor
         # Build no graph before the copy is complete: it would be rebuilt repeatedly and slow down searches of the
         # source.
-        empty = replace(
+        settings = replace(
             desired,
             indexes=(),
             shard_number=shards,
             replication_factor=factor,
             optimizers=replace(desired.optimizers, indexing_threshold_kb=INDEXING_OFF),
         )
-        await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, empty, task.record))
+        await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, settings, task.record))
         # Create indexes before there are points: a graph gets filter links only for indexes that exist when it is
         # built.
         await task.server.collections.apply(task.target_name, CreateIndexes(desired.indexes))

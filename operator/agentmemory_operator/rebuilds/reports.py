@@ -47,9 +47,9 @@ class RebuildReports:
     def last_status(self, key: Key) -> Json:
         """Return the last reported state of an object's rebuild, which the watch may not have delivered yet."""
         document = self.table.get(key) or {"metadata": {}}
-        own = self._statuses_by_object.get((key, document["metadata"].get("uid", "")))
+        recorded = self._statuses_by_object.get((key, document["metadata"].get("uid", "")))
         stored: Json = (document.get("status") or {}).get("rebuild") or {}
-        return stored if own is None else own
+        return stored if recorded is None else recorded
 
     def is_under_way(self, key: Key) -> bool:
         """Return whether the last reported state is that of a rebuild in progress."""

@@ -64,13 +64,13 @@ class RebuildComparison:
     alike: set[PointId] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        task, both = self.task, (self.task.source.collection, self.target.collection)
-        self.vectors = VectorTolerance(*both, is_embedded=self.embedder is not None)
+        task, collections = self.task, (self.task.source.collection, self.target.collection)
+        self.vectors = VectorTolerance(*collections, is_embedded=self.embedder is not None)
         self.pair = PointComparer(
             points=task.server.points,
             live=task.source_name,
             copy=task.target_name,
-            page=page_size(*both),
+            page=page_size(*collections),
             equality=build_equality(self.vectors),
         )
         self.sampler = BottomKSample(task.target_name)
@@ -87,8 +87,8 @@ class RebuildComparison:
         findings = [judge_settings(self.target, self.task.desired), await self._missing()]
         found, after = await self._count_points(self.task.target_name), await self._count_points(self.task.source_name)
         counts = [
-            PointCounts(kind=what, before=before[what], after=after[what], found=found[what])
-            for what in ("memories", "tombstones")
+            PointCounts(kind=kind, before=before[kind], after=after[kind], found=found[kind])
+            for kind in ("memories", "tombstones")
         ]
         findings.append(judge_counts(counts, changed=await self._count_changed(recent, since_ms)))
         return VerificationVerdict((*findings, *await self._compare_contents()))
@@ -120,26 +120,26 @@ class RebuildComparison:
 
         Points that are behind are copied and checked again.
         """
-        behind, pair = CopyGaps(), self.pair
+        gaps, pair = CopyGaps(), self.pair
         async for source, target in pair.walk_pair(VERSION_KEYS):
             await self.task.check()
-            self.sampler.add(behind.record(source, target))
-        if not behind.revisions and not behind.extra:
-            return judge_missing(behind.both, {})
+            self.sampler.add(gaps.record(source, target))
+        if not gaps.revisions and not gaps.extra:
+            return judge_missing(gaps.both, {})
         await copy_differences(self.task)
-        remaining = behind.find_remaining(await pair.read_versions(pair.copy, behind.revisions))
+        remaining = gaps.find_remaining(await pair.read_versions(pair.copy, gaps.revisions))
         existing = await pair.read_versions(pair.live, remaining)
-        extra = await pair.read_versions(pair.copy, behind.extra)
+        extra = await pair.read_versions(pair.copy, gaps.extra)
         now_existing = await pair.read_versions(pair.live, extra)
         faults = {
             "are missing or older in the new collection": [id_ for id_ in remaining if id_ in existing],
             "are only in the new collection": sorted(extra.keys() - now_existing.keys(), key=str),
         }
-        return judge_missing(behind.both, faults)
+        return judge_missing(gaps.both, faults)
 
     async def _count_points(self, name: str) -> Mapping[str, int]:
-        living = await self.task.server.collections.count(name)
-        return {"memories": living, "tombstones": await count_deleted(self.task.server.points, name, 0)}
+        memory_count = await self.task.server.collections.count(name)
+        return {"memories": memory_count, "tombstones": await count_deleted(self.task.server.points, name, 0)}
 
     async def _compare_contents(self) -> list[CheckFinding]:
         sample = await self.pair.compare_sample(self.sampler.ids)
@@ -183,9 +183,9 @@ class VerifyStep:
             await catch_up(replace(task, report_progress=_show_nothing))
             raise RebuildAwaitsApproval(reason)
         embedder = build_budgeted_embedder(task)
-        outcome, verdict = await self._compare_twice(task, embedder)
+        compared, verdict = await self._compare_twice(task, embedder)
         if recall is None:
-            recall = await RecallMeasurement(task, outcome.target, embedder).measure(outcome.sources, outcome.alike)
+            recall = await RecallMeasurement(task, compared.target, embedder).measure(compared.sources, compared.alike)
             await task.update_record(recall=recall, calls=embedder.calls if embedder else task.record.calls)
         if reason := _why_held(task, recall):
             await task.report(reason)

@@ -125,8 +125,8 @@ class RestorePasses:
         if job.metadata.deletion_timestamp:
             await job.remove_finalizer()
             return
-        at = StatusStamp(job.metadata.generation, job.now)
-        await job.write(failed_status(job.status, exc.reason, str(exc), at))
+        stamp = StatusStamp(job.metadata.generation, job.now)
+        await job.write(failed_status(job.status, exc.reason, str(exc), stamp))
 
     async def _advance(self, job: RestoreJob) -> float:
         """Continue a restore until it ends, waits, or fails; return the seconds until the next pass."""
@@ -240,9 +240,9 @@ class RestorePasses:
         raise exc
 
     @staticmethod
-    def _overdue_message(job: RestoreJob, why: str) -> str:
+    def _overdue_message(job: RestoreJob, cause: str) -> str:
         return (
-            f"started at {job.status.get('startTime')} and not finished{why}. The live collection is unchanged; the "
+            f"started at {job.status.get('startTime')} and not finished{cause}. The live collection is unchanged; the "
             f"partial result is removed. Fix the cause, and create a MemoryRestore with another name"
         )
 
@@ -280,8 +280,8 @@ class RestorePasses:
             log.info("looking for leftovers of %s is postponed: %s", job.key, exc)
         if job.seconds_since(job.status.get("endTime")) > self.periods.late_s:
             await job.write({name: value for name, value in job.status.items() if name != "abandoned"})
-        due_s = await self._finish_ended(job)
-        return self.periods.kept_check_period_s if due_s is None else min(due_s, self.periods.kept_check_period_s)
+        wait_s = await self._finish_ended(job)
+        return self.periods.kept_check_period_s if wait_s is None else min(wait_s, self.periods.kept_check_period_s)
 
     async def _finish_ended(self, job: RestoreJob) -> float | None:
         """Clean up a failed restore. Roll an applied one back on request, or remove the collection that it replaced."""

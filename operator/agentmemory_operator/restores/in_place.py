@@ -97,9 +97,9 @@ class InPlaceRestore:
             TransientError: If a step must be repeated by another call.
         """
         first = current_step(task.job.status, InPlaceStep) or InPlaceStep.REHEARSE
-        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.start_step)
-        if came_to is not None:
-            await self._succeed(task, came_to)
+        result = await run_steps(self._steps, task, first=first, begin=RestoreRun.start_step)
+        if result is not None:
+            await self._succeed(task, result)
 
     @property
     def _steps(self) -> Mapping[InPlaceStep, Callable[[RestoreRun], Awaitable[str | None]]]:
@@ -145,12 +145,12 @@ class InPlaceRestore:
         return "the API answers 503"
 
     async def _recover(self, task: RestoreRun) -> str:
-        before = await task.server.snapshots.metadata(task.physical)
+        old_metadata = await task.server.snapshots.metadata(task.physical)
         await self._restore(task, task.physical)
         metadata = await task.server.snapshots.metadata(task.physical) or {}
         new = RestoreRecord(identity=task.job.identity, source=task.source.description, applied_at=task.job.stamp.now)
-        changes = records_to_json(merge_records(parse_records(before), parse_records(metadata), new))
-        changes |= keep_as_completed(before) | _closed_metadata(task.job, before)
+        changes = records_to_json(merge_records(parse_records(old_metadata), parse_records(metadata), new))
+        changes |= keep_as_completed(old_metadata) | _closed_metadata(task.job, old_metadata)
         await task.server.snapshots.write_metadata(task.physical, changes | await self._new_marker(task))
         return f"from {task.source.description}"
 
@@ -168,12 +168,12 @@ class InPlaceRestore:
             recorded = SnapshotRecord(started_ms=task.job.now_ms + 2 * CLOCK_MARGIN_MS)
             subject = ComparedSnapshot(uid=uid, physical=name, name="", recorded=recorded, live=name)
             verdict = await compare(task.physical, subject, task.server)
-        faults = [item.message for item in verdict.findings if item.is_good is False and item.check in _CONTENTS]
-        if faults:
-            raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection differs from the snapshot: {'; '.join(faults)}")
-        erased = await self._erase(task)
+        messages = [item.message for item in verdict.findings if item.is_good is False and item.check in _CONTENTS]
+        if messages:
+            raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection differs from the snapshot: {'; '.join(messages)}")
+        summary = await self._erase(task)
         await resolve_pending_chains(task.server, task.physical, task.memory, task.job.book.clock)
-        return f"{verdict.message}; {erased}"
+        return f"{verdict.message}; {summary}"
 
     async def _converge(self, task: RestoreRun) -> None:
         """Change the collection to what the AgentMemory specifies.
@@ -205,12 +205,12 @@ class InPlaceRestore:
 
     async def _open(self, task: RestoreRun) -> str:
         count = await task.server.collections.count(task.physical)
-        since = task.job.status.get("closedSince")
-        written = await count_changed(task.server.points, task.physical, parse_time(since)) if since else 0
+        start_time = task.job.status.get("closedSince")
+        changes = await count_changed(task.server.points, task.physical, parse_time(start_time)) if start_time else 0
         points = {**(task.job.status.get("points") or {}), "after": count}
         await task.job.write(with_fields(task.job.status, {"points": points}))
         await self._serve(task.job, task.server)
-        return f"{count} memories; {written} written directly in the meantime stay" if written else f"{count} memories"
+        return f"{count} memories; {changes} written directly in the meantime stay" if changes else f"{count} memories"
 
     async def _serve(self, job: RestoreJob, server: Server) -> None:
         physical = str(job.physical)
@@ -218,13 +218,13 @@ class InPlaceRestore:
         await job.write(with_fields({key: job.status[key] for key in job.status if key != "closedSince"}, {}))
         self.request(job.target_key)
 
-    async def _succeed(self, task: RestoreRun, came_to: str) -> None:
-        safety = task.job.status.get("safetySnapshot") or {}
+    async def _succeed(self, task: RestoreRun, result: str) -> None:
+        safety_snapshot = task.job.status.get("safetySnapshot") or {}
         message = (
-            f"{came_to} restored from {task.source.description} into {task.physical} in place; its previous contents "
-            f"are in MemorySnapshot {safety.get('name')}"
+            f"{result} restored from {task.source.description} into {task.physical} in place; its previous contents "
+            f"are in MemorySnapshot {safety_snapshot.get('name')}"
         )
-        await task.succeed(message, came_to)
+        await task.succeed(message, result)
 
     async def undo(self, job: RestoreJob, server: Server) -> None:
         """Undo a restore that failed or was deleted: restore the safety snapshot if needed, and reopen the agent.
@@ -242,7 +242,7 @@ class InPlaceRestore:
 
     async def _restore_safety(self, job: RestoreJob, server: Server) -> None:
         subject, physical = self.safety.subject(job), str(job.physical)
-        before = await server.snapshots.metadata(physical)
+        old_metadata = await server.snapshots.metadata(physical)
         try:
             await restore_file_over(physical, subject, server)
         except StoreRejected as exc:
@@ -254,12 +254,12 @@ class InPlaceRestore:
                 f"{physical} may hold part of the snapshot, and Qdrant rejects the safety snapshot ({exc}): restore "
                 f"MemorySnapshot {read_safety_name(job)} with mode Swap, then delete this restore",
             ) from exc
-        remaining = tuple(record for record in parse_records(before) if record.identity != job.identity)
-        changes = records_to_json(remaining) | keep_as_completed(before) | _closed_metadata(job, before)
+        remaining = tuple(record for record in parse_records(old_metadata) if record.identity != job.identity)
+        changes = records_to_json(remaining) | keep_as_completed(old_metadata) | _closed_metadata(job, old_metadata)
         await server.snapshots.write_metadata(physical, changes)
-        undone = {"name": UNDO, "endTime": render_second(job.now_ms / 1000), "message": f"{subject.name} is back"}
+        undo_step = {"name": UNDO, "endTime": render_second(job.now_ms / 1000), "message": f"{subject.name} is back"}
         steps = [step for step in job.status.get("steps") or () if step["name"] != UNDO]
-        await job.write(with_fields(job.status, {"steps": [*steps, undone]}))
+        await job.write(with_fields(job.status, {"steps": [*steps, undo_step]}))
 
     async def roll_back(self, job: RestoreJob) -> bool:
         """Roll a restore in place back by another MemoryRestore, from the safety snapshot.
@@ -269,11 +269,11 @@ class InPlaceRestore:
         Returns:
             True if the other restore has ended.
         """
-        safety = (job.status.get("safetySnapshot") or {}).get("name")
+        safety_name = (job.status.get("safetySnapshot") or {}).get("name")
         key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
         document = self.table.get(key)
         if document is None:
-            await self.cluster.create_object(_rollback_document(key, job.restore.spec.target.name, str(safety)))
+            await self.cluster.create_object(_rollback_document(key, job.restore.spec.target.name, str(safety_name)))
             return False
         status = document.get("status") or {}
         if not has_ended(status):
@@ -306,23 +306,23 @@ async def restore_file_over(physical: str, subject: ComparedSnapshot, server: Se
 
 def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
     """Return the epoch with which the collection will open: the claim's if it is higher, else a new one."""
-    number, until = read_epoch(metadata).number, read_closed_until(metadata) or 0
+    number, closed_until = read_epoch(metadata).number, read_closed_until(metadata) or 0
     if job.min_epoch > number:
         return job.min_epoch
-    return next_epoch(Epoch(number=max(number, until)), job.now_ms, copies_writes=False).number
+    return next_epoch(Epoch(number=max(number, closed_until)), job.now_ms, copies_writes=False).number
 
 
 def _closing_metadata(job: RestoreJob, epoch: int) -> Json:
     return closed_to_json(str(job.key), job.status.get("closedSince"), epoch)
 
 
-def _closed_metadata(job: RestoreJob, before: Json | None) -> Json:
+def _closed_metadata(job: RestoreJob, metadata: Json | None) -> Json:
     """Return the metadata that replaces the snapshot's: the next epoch, and the mark of a closed collection.
 
     Args:
-        before: Metadata of the collection before the recovery.
+        metadata: Metadata of the collection before the recovery.
     """
-    epoch = _epoch_after(job, before)
+    epoch = _epoch_after(job, metadata)
     return _closing_metadata(job, epoch) | epoch_to_json(Epoch(number=epoch, contents=epoch))
 
 
@@ -333,12 +333,12 @@ async def _observe_live(task: RestoreRun) -> Observation:
     return observed
 
 
-def _rollback_document(key: Key, memory: str, safety: str) -> Json:
+def _rollback_document(key: Key, memory: str, safety_name: str) -> Json:
     return {
         "apiVersion": API_VERSION,
         "kind": MEMORY_RESTORE,
         "metadata": {"name": key.name, "namespace": key.namespace},
-        "spec": {"target": {"name": memory}, "source": {"snapshotRef": {"name": safety}}, "mode": "InPlace"},
+        "spec": {"target": {"name": memory}, "source": {"snapshotRef": {"name": safety_name}}, "mode": "InPlace"},
     }
 
 

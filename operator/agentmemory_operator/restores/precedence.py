@@ -78,8 +78,8 @@ def _has_begun(document: Json) -> bool:
     return bool((document.get("status") or {}).get("physical"))
 
 
-def _others(own: Key, target: Key, table: ObjectTable) -> list[PendingRestore]:
-    return [_contender(key, table) for key in _unended(target, table) if key != own]
+def _others(own_key: Key, target: Key, table: ObjectTable) -> list[PendingRestore]:
+    return [_contender(key, table) for key in _unended(target, table) if key != own_key]
 
 
 def _contender(key: Key, table: ObjectTable) -> PendingRestore:

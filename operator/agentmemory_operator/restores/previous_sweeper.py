@@ -58,10 +58,10 @@ class ReplacedCollectionRemoval:
 
     async def _look(self, job: RestoreJob) -> float | None:
         previous, connection = job.previous, job.connection
-        until = (job.status.get("previousCollection") or {}).get("until")
-        if previous is None or connection is None or until is None:
+        expires_at = (job.status.get("previousCollection") or {}).get("until")
+        if previous is None or connection is None or expires_at is None:
             return self.delay_until_delivered_s(job)
-        remaining_s = -job.seconds_since(until)
+        remaining_s = -job.seconds_since(expires_at)
 
         if remaining_s > 0:
             return min(max(remaining_s, self.periods.wait_poll_s), self.periods.kept_check_period_s)

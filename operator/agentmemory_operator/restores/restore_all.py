@@ -45,9 +45,9 @@ class LostAgent:
 
     def build_restore(self, snapshot: str) -> Json:
         """Build the MemoryRestore of a MemorySnapshot, given by its name, into the agent."""
-        stamp = "".join(letter for letter in self.since.lower() if letter.isalnum())
-        choice = hashlib.sha256(snapshot.encode()).hexdigest()[:6]
-        name = f"{self.name[:_MAX_NAME_CHARS]}-{stamp}-{choice}"
+        stamp = "".join(char for char in self.since.lower() if char.isalnum())
+        hash_ = hashlib.sha256(snapshot.encode()).hexdigest()[:6]
+        name = f"{self.name[:_MAX_NAME_CHARS]}-{stamp}-{hash_}"
         return {
             "apiVersion": API_VERSION,
             "kind": MEMORY_RESTORE,
@@ -95,8 +95,8 @@ class RestoreAll:
         connection = await self.objects.read_object(QDRANT_CONNECTION, self.connection.namespace, self.connection.name)
         version = str((connection.get("status") or {}).get("version") or "")
         memories = await self.objects.list_in(AGENT_MEMORY, EVERYWHERE)
-        lost = [document for document in memories if self._is_user(document) and _lost_since(document)]
-        return [await self._read_lost(document, version) for document in sorted(lost, key=_namespaced_name)]
+        lost_documents = [document for document in memories if self._is_user(document) and _lost_since(document)]
+        return [await self._read_lost(document, version) for document in sorted(lost_documents, key=_namespaced_name)]
 
     def _is_user(self, document: Mapping[str, Any]) -> bool:
         ref, namespace = document["spec"]["connectionRef"], document["metadata"]["namespace"]
@@ -105,11 +105,11 @@ class RestoreAll:
     async def _read_lost(self, document: Mapping[str, Any], version: str) -> LostAgent:
         namespace, name = _namespaced_name(document)
         documents = await self.objects.list_in(MEMORY_SNAPSHOT, namespace)
-        taken = [parse_facts(snapshot) for snapshot in documents if snapshot["spec"]["agentMemoryRef"]["name"] == name]
-        usable = [snapshot for snapshot in taken if _is_usable(snapshot, version)]
+        facts = [parse_facts(snapshot) for snapshot in documents if snapshot["spec"]["agentMemoryRef"]["name"] == name]
+        usable = [snapshot for snapshot in facts if _is_usable(snapshot, version)]
         newest_first = sorted(usable, key=lambda snapshot: (snapshot.time_ms, snapshot.name), reverse=True)
-        since = _lost_since(document) or ""
-        return LostAgent(namespace=namespace, name=name, since=since, snapshots=tuple(newest_first))
+        lost_since = _lost_since(document) or ""
+        return LostAgent(namespace=namespace, name=name, since=lost_since, snapshots=tuple(newest_first))
 
     async def run(self, lost: Sequence[LostAgent]) -> list[RestoredAgent]:
         """Restore agents, at most `concurrency` concurrently; return the results in the order of `lost`.
@@ -126,12 +126,12 @@ class RestoreAll:
 
         return list(await asyncio.gather(*(restore_in_slot(agent) for agent in lost)))
 
-    async def _restore(self, lost: LostAgent) -> RestoredAgent:
+    async def _restore(self, lost_agent: LostAgent) -> RestoredAgent:
         """Restore one agent from its newest snapshot; if that restore fails, try the next older one."""
-        agent = f"{lost.namespace}/{lost.name}"
+        agent = f"{lost_agent.namespace}/{lost_agent.name}"
         message = "this server cannot restore any of its verified snapshots: restore it manually, or start empty"
-        for snapshot in lost.snapshots:
-            document = lost.build_restore(snapshot.name)
+        for snapshot in lost_agent.snapshots:
+            document = lost_agent.build_restore(snapshot.name)
             try:
                 await self.objects.create_object(document)
             except TransientError as exc:
@@ -164,12 +164,12 @@ def _lost_since(document: Mapping[str, Any]) -> str | None:
     return str(ready["lastTransitionTime"]) if is_lost else None
 
 
-def _is_usable(taken: SnapshotFacts, version: str) -> bool:
+def _is_usable(snapshot: SnapshotFacts, version: str) -> bool:
     try:
-        check_version(taken.version, version)
+        check_version(snapshot.version, version)
     except SpecInvalid:
         return False
-    return taken.has_succeeded and taken.is_verified is True and not taken.is_removing
+    return snapshot.has_succeeded and snapshot.is_verified is True and not snapshot.is_removing
 
 
 def _namespaced_name(document: Mapping[str, Any]) -> tuple[str, str]:

@@ -109,5 +109,5 @@ class RestoreStarter:
             NamespaceFull: If its namespace has its maximum number of collections.
         """
         tenant = Tenant(await self.cluster.cluster_id(), memory.metadata.namespace)
-        wish = CollectionRequest(tenant, alias_of(memory.slug), need_of(desired))
-        await self.servers.check_capacity(connection_of(memory), wish)
+        request = CollectionRequest(tenant, alias_of(memory.slug), need_of(desired))
+        await self.servers.check_capacity(connection_of(memory), request)

@@ -139,8 +139,8 @@ def guard_live_collections(server: Server) -> Server:
     async def check(physical: str) -> None:
         alias = alias_in_name(physical)
         if await alias_points_to(server, alias, physical):
-            way_out = "only a MemoryRestore with mode InPlace replaces a live collection"
-            raise StoreRejected(409, f"{alias} points to {physical}: {way_out}")
+            remedy = "only a MemoryRestore with mode InPlace replaces a live collection"
+            raise StoreRejected(409, f"{alias} points to {physical}: {remedy}")
 
     return replace(
         server,

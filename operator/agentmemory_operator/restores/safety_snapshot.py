@@ -62,13 +62,13 @@ class SafetySnapshots:
         start_time = status.get("startTime")
         if start_time is None:
             raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the start time of the safety snapshot {name} is not known")
-        written = await count_changed(task.server.points, task.physical, parse_time(start_time))
-        if not written:
+        change_count = await count_changed(task.server.points, task.physical, parse_time(start_time))
+        if not change_count:
             return await self._record_undone(task, name)
         if attempt >= self.limits.max_attempts:
             raise SpecInvalid(
                 Reason.WRITES_GO_ON,
-                f"{written} memories were written directly to Qdrant while {attempt} safety snapshots were taken: "
+                f"{change_count} memories were written directly to Qdrant while {attempt} safety snapshots were taken: "
                 f"stop direct writers, or restore with mode Swap",
             )
         await job.write(with_fields(job.status, {"safetySnapshot": {"name": name, "attempt": attempt + 1}}))
@@ -76,14 +76,14 @@ class SafetySnapshots:
 
     async def _record_undone(self, task: RestoreRun, name: str) -> str:
         """Record the number of writes that the restore undoes. The safety snapshot contains all of them."""
-        points, begun_ms = task.server.points, task.source.started_ms
-        undone = await count_changed(points, task.physical, begun_ms) if begun_ms is not None else None
-        safety = {**task.job.status["safetySnapshot"]} | ({} if undone is None else {"writesSince": undone})
+        points, started_ms = task.server.points, task.source.started_ms
+        changes = await count_changed(points, task.physical, started_ms) if started_ms is not None else None
+        safety = {**task.job.status["safetySnapshot"]} | ({} if changes is None else {"writesSince": changes})
         count = await task.server.collections.count(task.physical)
         fields = {"safetySnapshot": safety, "points": {"before": count}}
         await task.job.write(with_fields(task.job.status, fields))
-        since = "an unknown number of" if undone is None else str(undone)
-        return f"{name} holds {count} memories, including {since} changes since the snapshot"
+        change_text = "an unknown number of" if changes is None else str(changes)
+        return f"{name} holds {count} memories, including {change_text} changes since the snapshot"
 
     def subject(self, job: RestoreJob) -> ComparedSnapshot:
         """Return the safety snapshot of a restore, as `restore_into` and `restore_file_over` accept it.
@@ -94,11 +94,11 @@ class SafetySnapshots:
         name = read_safety_name(job)
         document = self.table.get(Key(MEMORY_SNAPSHOT, job.key.namespace, name)) or {}
         status = document.get("status") or {}
-        place = location_of(status, QDRANT)
-        if place is None:
+        location = location_of(status, QDRANT)
+        if location is None:
             raise SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, f"the safety snapshot {name} was deleted in Qdrant")
         return ComparedSnapshot(
-            uid=job.metadata.uid, physical=place["physical"], name=place["name"], sha256=status.get("sha256")
+            uid=job.metadata.uid, physical=location["physical"], name=location["name"], sha256=status.get("sha256")
         )
 
 

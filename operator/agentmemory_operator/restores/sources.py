@@ -105,23 +105,23 @@ class RestoreSources:
         if source.snapshot_ref:
             return self._of_snapshot(Key(MEMORY_SNAPSHOT, namespace, source.snapshot_ref.name), memory)
         if source.s3:
-            described = f"s3://{source.s3.bucket}/{source.s3.key}"
-            return SnapshotSource(description=described, recover=self._from_storage(source.s3, namespace))
+            description = f"s3://{source.s3.bucket}/{source.s3.key}"
+            return SnapshotSource(description=description, recover=self._from_storage(source.s3, namespace))
         return self._of_url(str(source.url), source.sha256, memory)
 
     def _of_url(self, url: str, sha256: str | None, memory: AgentMemory) -> SnapshotSource:
         document = self.table.get(connection_of(memory))
         hosts = parse_connection(document).spec.restore_sources if document else None
         digest = check_url(url, sha256, hosts=hosts or ())
-        described = url.partition("?")[0]
+        description = url.partition("?")[0]
 
         async def recover(server: Server, physical: str) -> None:
             # Stream through this process: a server that downloads by itself follows every redirect.
             async with self.files.open(url) as content:
-                checked = CheckedStream(content, named=described, size=None, sha256=digest)
-                await server.snapshots.upload(physical, aiter(checked), sha256=digest)
+                stream = CheckedStream(content, named=description, size=None, sha256=digest)
+                await server.snapshots.upload(physical, aiter(stream), sha256=digest)
 
-        return SnapshotSource(description=described, recover=recover)
+        return SnapshotSource(description=description, recover=recover)
 
     def _of_snapshot(self, key: Key, memory: AgentMemory) -> SnapshotSource:
         document = self.table.get(key)
@@ -153,13 +153,13 @@ class RestoreSources:
 
     def _from_anywhere(self, snapshot: MemorySnapshot, memory: AgentMemory) -> RecoverInto:
         """Return a call that recovers a snapshot from the first of its locations for which this succeeds."""
-        places = [self._from_place(recover_from, snapshot, memory) for recover_from in locations_of(snapshot.status)]
+        recoveries = [self._from_place(location, snapshot, memory) for location in locations_of(snapshot.status)]
 
         async def recover(server: Server, physical: str) -> None:
             failure: AgentMemoryError | None = None
-            for recover_from in places:
+            for location in recoveries:
                 try:
-                    await recover_from(server, physical)
+                    await location(server, physical)
                 except (StoreRejected, NotFound, SpecInvalid, NotOwned, ChecksumMismatch) as exc:
                     failure = failure or exc
                 except (_OriginUnavailable, StorageUnavailable) as exc:
@@ -178,14 +178,14 @@ class RestoreSources:
 
         return recover
 
-    def _from_place(self, place: Mapping[str, Any], snapshot: MemorySnapshot, memory: AgentMemory) -> RecoverInto:
+    def _from_place(self, location: Mapping[str, Any], snapshot: MemorySnapshot, memory: AgentMemory) -> RecoverInto:
         sha256, namespace = snapshot.status.get("sha256"), snapshot.metadata.namespace
-        if place["type"] != QDRANT:
-            return self._from_storage(parse_location(place, sha256=sha256), namespace)
+        if location["type"] != QDRANT:
+            return self._from_storage(parse_location(location, sha256=sha256), namespace)
         recorded = snapshot.status.get("connection") or {}
         connection = Key(QDRANT_CONNECTION, recorded.get("namespace") or "", recorded.get("name") or "")
         file = ComparedSnapshot(
-            uid=snapshot.metadata.uid, physical=place["physical"], name=place["name"], sha256=sha256
+            uid=snapshot.metadata.uid, physical=location["physical"], name=location["name"], sha256=sha256
         )
         return _from_own(file) if connection == connection_of(memory) else self._from_other(connection, namespace, file)
 
@@ -193,18 +193,18 @@ class RestoreSources:
         """Return a call that streams a file from another server. The servers need not reach each other."""
 
         async def recover(server: Server, physical: str) -> None:
-            async def send(other: Server) -> None:
-                await _check_available(other, file)
-                async with other.snapshots.download(file.physical, file.name) as content:
+            async def send(source_server: Server) -> None:
+                await _check_available(source_server, file)
+                async with source_server.snapshots.download(file.physical, file.name) as content:
                     await server.snapshots.upload(physical, content, sha256=file.sha256)
 
             await self.servers.use(connection, send, namespace=namespace)
 
         return recover
 
-    def _from_storage(self, place: S3Object, namespace: str) -> RecoverInto:
+    def _from_storage(self, s3_object: S3Object, namespace: str) -> RecoverInto:
         async def recover(server: Server, physical: str) -> None:
-            await self.copies.recover(place, server.snapshots, physical, namespace=namespace)
+            await self.copies.recover(s3_object, server.snapshots, physical, namespace=namespace)
 
         return recover
 
@@ -213,9 +213,9 @@ class _OriginUnavailable(StoreUnavailable):
     """The server that has a snapshot does not respond."""
 
 
-async def _check_available(origin: Server, file: ComparedSnapshot) -> None:
+async def _check_available(source_server: Server, file: ComparedSnapshot) -> None:
     try:
-        await origin.snapshots.files(file.physical)
+        await source_server.snapshots.files(file.physical)
     except StoreUnavailable as exc:
         raise _OriginUnavailable(f"the server that it was made on: {exc}") from exc
 
@@ -235,13 +235,13 @@ def _check_completed(name: str, status: Mapping[str, Any]) -> None:
     """Raise SourceWaiting if a MemorySnapshot is in progress, SpecInvalid if it or its verification failed."""
     conditions = status.get("conditions") or []
     if is_true(conditions, "Succeeded"):
-        bad = next((item for item in conditions if (item["type"], item["status"]) == ("Verified", "False")), None)
+        failing = next((item for item in conditions if (item["type"], item["status"]) == ("Verified", "False")), None)
         # While a verification is in progress, its result is outdated.
-        if bad is None or is_true(conditions, "Progressing"):
+        if failing is None or is_true(conditions, "Progressing"):
             return
         raise SpecInvalid(
             Reason.SNAPSHOT_REFUSED,
-            f"MemorySnapshot {name} was not verified: {bad['message']}: restore from another one",
+            f"MemorySnapshot {name} was not verified: {failing['message']}: restore from another one",
         )
     failed = next((item for item in conditions if (item["type"], item["status"]) == ("Succeeded", "False")), None)
     if failed is None:

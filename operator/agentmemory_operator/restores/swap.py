@@ -78,8 +78,8 @@ class SwapRestore:
         live = await task.read_live()
         is_switched = live is not None and live.physical == task.physical
         first = resume_at(current_step(task.job.status, SwapStep), is_switched=is_switched)
-        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.start_step)
-        await self._succeed(task, came_to or "")
+        result = await run_steps(self._steps, task, first=first, begin=RestoreRun.start_step)
+        await self._succeed(task, result or "")
 
     @property
     def _steps(self) -> Mapping[SwapStep, Callable[[RestoreRun], Awaitable[str]]]:
@@ -106,15 +106,15 @@ class SwapRestore:
     async def _claim(self, task: RestoreRun) -> str:
         observed = await self._observe(task)
         metadata = await task.server.snapshots.metadata(task.physical) or {}
-        found_marker, ours = observed.collection.marker, task.marker
-        check_origin(found_marker, ours, is_from_snapshot_object=task.source.is_named, takeover=task.takeover)
+        found_marker, own_marker = observed.collection.marker, task.marker
+        check_origin(found_marker, own_marker, is_from_snapshot_object=task.source.is_named, takeover=task.takeover)
         check_fit(task.desired, observed, await task.read_live())
         await drop_rebuild_index(task.server, task.physical)
         changes = records_to_json(await self._records(task, parse_records(metadata), found_marker))
         changes |= clear_copied_keys() | {PREVIOUS_KEY: None}
         if found_marker is not None:
-            changes |= {METADATA_KEY: marker_to_json(with_owner(found_marker, ours))}
-            if not found_marker.is_same_object(ours):
+            changes |= {METADATA_KEY: marker_to_json(with_owner(found_marker, own_marker))}
+            if not found_marker.is_same_object(own_marker):
                 origin = metadata.get(ORIGIN_KEY) or task.source.agent or found_marker.agent or found_marker.name
                 changes |= {ORIGIN_KEY: origin}
         # Write all in one call: once the marker is the agent's, the original owner is not recorded elsewhere.
@@ -136,19 +136,19 @@ class SwapRestore:
         if observed.state == RED:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is red in Qdrant: {observed.fault}")
         recorded = SnapshotRecord(before=source.before, after=source.after, config_hash=source.config_hash)
-        begun_ms = source.started_ms or 0
+        started_ms = source.started_ms or 0
         # Count deletions as the verification of a snapshot does, so that a snapshot that passed it passes here.
-        since_deleted_ms = begun_ms - CLOCK_MARGIN_MS
-        deleted = await count_deleted(task.server.points, task.physical, since_deleted_ms) if begun_ms else 0
-        copied = await task.server.collections.count(task.physical)
-        count_finding = compare_count(copied, recorded, deleted)
+        since_deleted_ms = started_ms - CLOCK_MARGIN_MS
+        deleted = await count_deleted(task.server.points, task.physical, since_deleted_ms) if started_ms else 0
+        count = await task.server.collections.count(task.physical)
+        count_finding = compare_count(count, recorded, deleted)
         findings = (*compare_configuration(observed.collection, None, source.config_hash), count_finding)
         # More memories than counted are no loss: a deletion after the snapshot's moment is not in it.
         min_expected = min((number for number in (source.before, source.after) if number is not None), default=0)
         faults = [
             finding.message
             for finding in findings
-            if finding.is_good is False and (finding is not count_finding or copied < min_expected)
+            if finding.is_good is False and (finding is not count_finding or count < min_expected)
         ]
         if faults:
             raise SpecInvalid(
@@ -200,8 +200,8 @@ class SwapRestore:
 
     async def _changes(self, task: RestoreRun, physical: str) -> int | None:
         """Return the number of memories that changed since the snapshot; None if its time is unknown."""
-        since = (task.job.status.get("previousCollection") or {}).get("since")
-        return await count_changed(task.server.points, physical, parse_time(since)) if since else None
+        switched_at = (task.job.status.get("previousCollection") or {}).get("since")
+        return await count_changed(task.server.points, physical, parse_time(switched_at)) if switched_at else None
 
     async def _switch(self, task: RestoreRun) -> str:
         live = await task.read_live()
@@ -236,12 +236,12 @@ class SwapRestore:
             await self.announcing.wait_for_late_writes(task.server)
             await repair_late_links(task.server, task.physical, task.memory, job.book.clock)
             changed = await self._changes(task, previous)
-            writes = {} if changed is None else {"writesSince": changed}
-            summary, until = _describe_changes(changed), job.keep_until
-            by = {"restore": str(job.key)}
+            change_fields = {} if changed is None else {"writesSince": changed}
+            summary, expires_at = _describe_changes(changed), job.keep_until
+            replaced_by = {"restore": str(job.key)}
             await release_writers(task.server, previous)
-            await mark_previous(task.server, previous, since=job.stamp.now, until=until, by=by)
-            fields["previousCollection"] = {**job.status["previousCollection"], **writes, "until": until}
+            await mark_previous(task.server, previous, since=job.stamp.now, until=expires_at, by=replaced_by)
+            fields["previousCollection"] = {**job.status["previousCollection"], **change_fields, "until": expires_at}
         await job.write(with_fields(job.status, fields))
         return summary
 
@@ -250,13 +250,13 @@ class SwapRestore:
         """Return whether the replaced collection exists and belongs to this namespace."""
         return await task.server.may_use(previous) and await task.server.snapshots.metadata(previous) is not None
 
-    async def _succeed(self, task: RestoreRun, came_to: str) -> None:
+    async def _succeed(self, task: RestoreRun, result: str) -> None:
         job, previous = task.job, task.job.previous
         points = (job.status.get("points") or {}).get("after", 0)
         message = f"{points} memories restored from {task.source.description} into {task.physical}"
         if previous:
-            message += f"; {previous} is kept until {job.status['previousCollection'].get('until')}, {came_to}"
-        await task.succeed(message, came_to)
+            message += f"; {previous} is kept until {job.status['previousCollection'].get('until')}, {result}"
+        await task.succeed(message, result)
 
     @staticmethod
     async def _observe(task: RestoreRun) -> Observation:

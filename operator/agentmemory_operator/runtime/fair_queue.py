@@ -167,7 +167,7 @@ class FairQueue(Generic[K]):
             del self._tenants[name]
 
 
-def _count_down(counter: Counter[K], counted: K) -> None:
-    counter[counted] -= 1
-    if not counter[counted]:
-        del counter[counted]
+def _count_down(counter: Counter[K], key: K) -> None:
+    counter[key] -= 1
+    if not counter[key]:
+        del counter[key]

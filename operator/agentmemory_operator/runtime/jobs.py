@@ -107,8 +107,8 @@ class Job:
         """
         if self.has_finalizer == is_wanted:
             return
-        others = [other for other in self.metadata.finalizers if other != self.book.finalizer]
-        finalizers = [*others, self.book.finalizer] if is_wanted else others
+        other_finalizers = [finalizer for finalizer in self.metadata.finalizers if finalizer != self.book.finalizer]
+        finalizers = [*other_finalizers, self.book.finalizer] if is_wanted else other_finalizers
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
     async def remove_finalizer(self) -> None:
@@ -214,8 +214,8 @@ class RunSchedule:
     def last_result(self, key: Key, memory: AgentMemory) -> Json:
         """Return the newer of the result in the status and the one kept in memory; empty if there is none."""
         in_status: Json = memory.status.get(self.status_field) or {}
-        uid, own = self._results.get(key, ("", {}))
-        return own if uid == memory.metadata.uid and own["time"] >= in_status.get("time", "") else in_status
+        uid, recorded = self._results.get(key, ("", {}))
+        return recorded if uid == memory.metadata.uid and recorded["time"] >= in_status.get("time", "") else in_status
 
     def record_result(self, key: Key, memory: AgentMemory, result: Json) -> None:
         """Keep the result of a run in memory: a pass writes it into the status later. See `last_result`."""

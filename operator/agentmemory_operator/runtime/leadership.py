@@ -207,11 +207,11 @@ class Leadership:
 
     async def release(self) -> None:
         """Release the lease, so that a standby can take it at once. A lost lease is no error."""
-        held, self._held = self._held, None
-        if held is None or self._now_s() >= self._deadline_s:
+        lease, self._held = self._held, None
+        if lease is None or self._now_s() >= self._deadline_s:
             return
         try:
-            await self._bounded(self._store.write(replace(held, holder="", duration_s=1, renewed_at=_now())))
+            await self._bounded(self._store.write(replace(lease, holder="", duration_s=1, renewed_at=_now())))
         except (Conflict, TransientError) as exc:
             log.warning("could not release the lease: %s", exc)
 
@@ -243,10 +243,10 @@ class Leadership:
         await self._write(acquired)
 
     async def _renew(self) -> None:
-        held = self._held
-        assert held is not None
+        lease = self._held
+        assert lease is not None
         try:
-            await self._write(held)
+            await self._write(lease)
         except Conflict:
             # The conflict can come from our own earlier renewal, if its response was lost.
             found = await self._bounded(self._store.read())
@@ -277,11 +277,11 @@ class Leadership:
         except TimeoutError as exc:
             raise TransientError("the API server did not answer in time") from exc
 
-    def _log_once(self, trouble: str) -> None:
+    def _log_once(self, problem: str) -> None:
         """Log a problem, unless it is the same as at the last attempt."""
-        if trouble != self._problem:
-            log.warning("%s", trouble)
-        self._problem = trouble
+        if problem != self._problem:
+            log.warning("%s", problem)
+        self._problem = problem
 
 
 def _now() -> str:

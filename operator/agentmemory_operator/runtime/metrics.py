@@ -164,11 +164,11 @@ class OperatorMeter:
             self._started_s = started_s
         reason, woken_at = FAILED, self._woken_at(key)
         try:
-            due_s = await run(key)
+            delay_s = await run(key)
             reason = self._record_result(key)
             if self._woken_at(key) not in (None, woken_at):
                 self._woken.inc()
-            return due_s
+            return delay_s
         except StoreUnavailable:
             reason = self._record_result(key)
             raise
@@ -228,9 +228,9 @@ class OperatorMeter:
         """Return the longest time since a successful pass, or since measuring started; skip suspended objects."""
         if self._started_s is None:
             self._started_s = self._now_s()
-        first_s = self._started_s
+        started_s = self._started_s
         active = [key for key in self._table.keys(AGENT_MEMORY) if not self._is_suspended(key)]
-        return max((self._now_s() - self._successes.get(key, first_s) for key in active), default=0.0)
+        return max((self._now_s() - self._successes.get(key, started_s) for key in active), default=0.0)
 
     def _is_suspended(self, key: Key) -> bool:
         return find_condition((self._table.get(key) or {}).get("status"), "Suspended").get("status") == "True"

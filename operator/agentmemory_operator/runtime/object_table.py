@@ -141,9 +141,9 @@ class ObjectTable:
         fit the schema are dropped. If the source is older than a status that `put_status` stored, that status is kept.
         """
         key = key_of(document)
-        before = self._documents.get(key)
-        stored_status = before.get("status") if before else None
-        is_late = uid_of(before) == uid_of(document) and _version_of(document) < self._written.get(key, 0)
+        existing = self._documents.get(key)
+        stored_status = existing.get("status") if existing else None
+        is_late = uid_of(existing) == uid_of(document) and _version_of(document) < self._written.get(key, 0)
         if not is_late:
             self._written.pop(key, None)
         if stored_status is not None and (is_late or stored_status == document.get("status")):
@@ -152,15 +152,15 @@ class ObjectTable:
             document = document | {"status": stored_status}
         else:
             document = with_readable_status(document)
-        if before is not None:
-            self._unclaim(key, before)
+        if existing is not None:
+            self._unclaim(key, existing)
         self._documents[key] = document
         self._kinds.setdefault(key.kind, set()).add(key)
         if key.kind == AGENT_MEMORY:
             self._claimants.setdefault(slug_of(document), set()).add(key)
         elif memory := target_memory_key(document):
             self._jobs.setdefault(memory, set()).add(key)
-        return before is None or _relevant(before) != _relevant(document)
+        return existing is None or _relevant(existing) != _relevant(document)
 
     def remove(self, key: Key) -> None:
         """Remove an object; an unknown key is no error."""
@@ -261,9 +261,9 @@ class ObjectTable:
 
     def find_namespace(self, slug: str) -> str | None:
         """Return the namespace of a slug: from its claim, else from its owner. None for a free slug."""
-        claimed = self.claims.namespace_of(slug)
-        if claimed is not None:
-            return claimed
+        claimed_namespace = self.claims.namespace_of(slug)
+        if claimed_namespace is not None:
+            return claimed_namespace
         owner = self.find_owner(slug)
         return owner.namespace if owner else None
 
@@ -308,15 +308,15 @@ def _relevant(document: Json) -> tuple[Any, ...]:
     """Return the parts of an object whose change needs a pass. Annotations of kopf and kubectl are not among them."""
     metadata = document["metadata"]
     annotations = metadata.get("annotations") or {}
-    ours = {name: value for name, value in annotations.items() if name.startswith("agentmemory.dev/")}
-    return metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"), ours
+    own_annotations = {name: value for name, value in annotations.items() if name.startswith("agentmemory.dev/")}
+    return metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"), own_annotations
 
 
 def _is_same_spec(before: Json, after: Json) -> bool:
     """Return whether two states of an object differ only in status and resourceVersion."""
-    first, second = _without_status(before), _without_status(after)
+    old_spec, new_spec = _without_status(before), _without_status(after)
     # `repr` tells True from 1, which compare equal. Compare first: a differing value may be too deep for `repr`.
-    return first == second and repr(first) == repr(second)
+    return old_spec == new_spec and repr(old_spec) == repr(new_spec)
 
 
 def _without_status(document: Json) -> Json:

@@ -26,9 +26,9 @@ async def run_in_slices(work: Generator[None, None, Result]) -> Result:
     is_done, result = _slice(work)
     if is_done:
         return result
-    lane = _LANES.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+    lock = _LANES.setdefault(asyncio.get_running_loop(), asyncio.Lock())
     while not is_done:
-        async with lane:
+        async with lock:
             is_done, result = _slice(work)
             # Keep the lock while the loop runs all other tasks once, before the next job gets a slice.
             await asyncio.sleep(0)
@@ -38,8 +38,8 @@ async def run_in_slices(work: Generator[None, None, Result]) -> Result:
 def map_with_pauses(call: Callable[[int, Item], Result], items: Sequence[Item]) -> Generator[None, None, list[Result]]:
     """Yield after each call of `call(index, item)`; return the results."""
     results = []
-    for place, item in enumerate(items):
-        results.append(call(place, item))
+    for index, item in enumerate(items):
+        results.append(call(index, item))
         yield
     return results
 
@@ -56,11 +56,11 @@ def run_without_pause(work: Generator[None, None, Result]) -> Result:
 
 def _slice(work: Generator[None, None, Result]) -> tuple[bool, Result]:
     """Run for one slice; return whether the work is complete, and its result."""
-    until = time.perf_counter() + SLICE_S
+    deadline_s = time.perf_counter() + SLICE_S
     try:
         while True:
             next(work)
-            if time.perf_counter() > until:
+            if time.perf_counter() > deadline_s:
                 return False, None  # type: ignore[return-value]
     except StopIteration as end:
         return True, end.value

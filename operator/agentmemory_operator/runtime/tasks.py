@@ -37,10 +37,10 @@ async def gather_bounded(runs: Iterable[Coroutine[Any, Any, T]], *, concurrency:
     """
     if len(runs := list(runs)) == 1:
         return [await runs[0]]
-    gate = asyncio.Semaphore(concurrency)
+    semaphore = asyncio.Semaphore(concurrency)
 
     async def run_in_turn(run: Coroutine[Any, Any, T]) -> T:
-        async with gate:
+        async with semaphore:
             return await run
 
     return await asyncio.gather(*map(run_in_turn, runs))

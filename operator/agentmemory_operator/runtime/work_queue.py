@@ -123,20 +123,20 @@ class WorkQueue(Generic[K]):
                 group.create_task(self._work())
 
     def _release_keys(self) -> None:
-        while self._last_progress_s is not None and (turn := self._line.take()):
-            self._running.add(turn[0])
-            self._released.put_nowait(turn)
+        while self._last_progress_s is not None and (entry := self._line.take()):
+            self._running.add(entry[0])
+            self._released.put_nowait(entry)
 
     async def _work(self) -> None:
         while True:
             key, place = await self._released.get()
-            due_s = await self._run(key)
+            delay_s = await self._run(key)
             self._line.release(place)
             if key in self._repeat:
                 self._repeat.discard(key)
-                due_s = 0.0
-            if due_s is not None:
-                self.request(key, after_s=due_s)
+                delay_s = 0.0
+            if delay_s is not None:
+                self.request(key, after_s=delay_s)
             self._release_keys()
 
     async def _run(self, key: K) -> float | None:
@@ -154,7 +154,7 @@ class WorkQueue(Generic[K]):
 
     async def _pass(self, key: K) -> float | None:
         try:
-            due_s = await self._handle(key)
+            delay_s = await self._handle(key)
         except TransientError as exc:
             return self._backoff(key, exc)
         except Exception as exc:
@@ -162,15 +162,15 @@ class WorkQueue(Generic[K]):
             log.exception("%s: the pass failed", key)
             return self._backoff(key, exc)
         self._failures.pop(key, None)
-        return due_s
+        return delay_s
 
     def _backoff(self, key: K, exc: Exception) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
-        delay: float = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 10), MAX_RETRY_S) * random.uniform(0.5, 1.0)
+        delay_s: float = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 10), MAX_RETRY_S) * random.uniform(0.5, 1.0)
         if isinstance(exc, TransientError):
-            delay = max(delay, min(exc.retry_after_s, MAX_RETRY_S))
-        log.warning("%s: %s; try %d in %.1f s", key, exc, failures + 1, delay)
-        return delay
+            delay_s = max(delay_s, min(exc.retry_after_s, MAX_RETRY_S))
+        log.warning("%s: %s; try %d in %.1f s", key, exc, failures + 1, delay_s)
+        return delay_s
 
     def _schedule(self, key: K, after_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -258,23 +258,23 @@ async def gather_by_key(
     Raises:
         Exception: The first failure of a call. The other calls are cancelled.
     """
-    line: FairQueue[Key] = FairQueue(share, share)
+    queue: FairQueue[Key] = FairQueue(share, share)
     for key in keys:
-        line.put(key, place_of(key))
-    answers: dict[Key, T] = {}
+        queue.put(key, place_of(key))
+    results: dict[Key, T] = {}
 
     async def answer(key: Key, place: LinePlace) -> None:
-        answers[key] = await ask(key)
-        line.release(place)
+        results[key] = await ask(key)
+        queue.release(place)
         begin()
 
     def begin() -> None:
-        while turn := line.take():
-            group.create_task(answer(*turn))
+        while entry := queue.take():
+            group.create_task(answer(*entry))
 
     try:
         async with asyncio.TaskGroup() as group:
             begin()
     except ExceptionGroup as exc:
         raise exc.exceptions[0] from None
-    return answers
+    return results

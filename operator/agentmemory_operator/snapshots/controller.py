@@ -294,19 +294,19 @@ class SnapshotPasses:
         """
         await self._verify_again(job)
         await job.set_finalizer(is_wanted=is_removing_bytes(job) and has_succeeded(job.status))
-        place, connection = location_of(job.status, QDRANT), recorded_connection(job.status)
-        if not has_succeeded(job.status) or place is None or connection is None:
+        location, connection = location_of(job.status, QDRANT), recorded_connection(job.status)
+        if not has_succeeded(job.status) or location is None or connection is None:
             return self.periods.check_period_s
 
         async def list_files(server: Server) -> set[str]:
-            return await keep_snapshots_available(server.collections, server.snapshots, place["physical"])
+            return await keep_snapshots_available(server.collections, server.snapshots, location["physical"])
 
         try:
             files = await self.servers.use(connection, list_files, namespace=job.metadata.namespace)
         except (SpecInvalid, NotOwned, StoreRejected, StoreUnavailable) as exc:
             log.debug("checking the file of %s is postponed: %s", job.key, exc)
             return self.periods.check_period_s
-        if place["name"] in files:
+        if location["name"] in files:
             self._missed_ms.pop(job.key, None)
             return self.periods.check_period_s
         now_ms = self.clock.now_ms()

@@ -123,8 +123,8 @@ class Copies:
             StoreRejected: If the server or the storage rejects the call.
             TransientError: If the storage or the server is unavailable.
         """
-        async with self.open(place, namespace=namespace, progress=progress) as (content, known):
-            await store.upload(physical, aiter(content), sha256=known.sha256)
+        async with self.open(place, namespace=namespace, progress=progress) as (content, stored):
+            await store.upload(physical, aiter(content), sha256=stored.sha256)
 
     @asynccontextmanager
     async def open(
@@ -139,10 +139,10 @@ class Copies:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
         """
         async with self.storages.open_object(place, namespace) as (objects, key):
-            known = await _head(objects, place)
-            content = with_progress(with_resumes(objects, key, known.size), known.size, progress)
-            sha256 = str(known.sha256)
-            yield CheckedStream(content, named=_name_of(place), size=known.size, sha256=sha256), known
+            stored = await _head(objects, place)
+            content = with_progress(with_resumes(objects, key, stored.size), stored.size, progress)
+            sha256 = str(stored.sha256)
+            yield CheckedStream(content, named=_name_of(place), size=stored.size, sha256=sha256), stored
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -157,9 +157,9 @@ class Copies:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
             ChecksumMismatch: If its bytes differ from its SHA-256.
         """
-        async with self.open(place, namespace=namespace, progress=progress) as (content, known):
+        async with self.open(place, namespace=namespace, progress=progress) as (content, stored):
             await read_to_end(content)
-        return known
+        return stored
 
     async def remove(self, location: Mapping[str, Any], *, namespace: str) -> None:
         """Delete a copy and abort unfinished uploads to it. A copy that does not exist is no error.
@@ -203,15 +203,15 @@ async def _read_back(objects: ObjectStore, key: str, *, size: int, sha256: str) 
         raise ChecksumMismatch(f"the copy {key} disappeared right after it was written") from exc
 
 
-async def _head(objects: ObjectStore, place: S3Object) -> StoredObject:
-    stored = await objects.head(place.key)
+async def _head(objects: ObjectStore, s3_object: S3Object) -> StoredObject:
+    stored = await objects.head(s3_object.key)
     if stored is None:
-        raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(place)} does not exist: correct bucket or key")
-    sha256 = place.sha256 or stored.sha256
+        raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(s3_object)} does not exist: correct bucket or key")
+    sha256 = s3_object.sha256 or stored.sha256
     if sha256 is None:
-        raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(place)}: no SHA-256 is stored with it: set sha256")
+        raise SpecInvalid(Reason.SOURCE_NOT_ALLOWED, f"{_name_of(s3_object)}: no SHA-256 is stored with it: set sha256")
     return StoredObject(stored.key, stored.size, sha256, stored.modified_ms)
 
 
-def _name_of(place: S3Object) -> str:
-    return f"s3://{place.bucket}/{place.key}"
+def _name_of(s3_object: S3Object) -> str:
+    return f"s3://{s3_object.bucket}/{s3_object.key}"

@@ -74,9 +74,9 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
     """
     restored = await _observe(copy, server)
     if restored is None or restored.state == RED:
-        fault = f"the restored collection is red in Qdrant: {restored.fault}" if restored else "nothing was restored"
-        return VerificationVerdict((CheckFinding(Check.RESTORE, False, fault),))
-    live, why_not = await _find_live(subject, server)
+        message = f"the restored collection is red in Qdrant: {restored.fault}" if restored else "nothing was restored"
+        return VerificationVerdict((CheckFinding(Check.RESTORE, False, message),))
+    live, no_live_reason = await _find_live(subject, server)
     settings, recorded = restored.collection, subject.recorded
     owner = subject.owner or (live.collection.marker if live else None)
     findings = [
@@ -96,7 +96,7 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
         findings.append(await _missing(pair, recorded, sampler))
         sample = await pair.compare_sample(sampler.ids)
         findings += [judge_sample(sample.compared), await _probes(pair, sample)]
-    return VerificationVerdict(tuple(findings), why_not)
+    return VerificationVerdict(tuple(findings), no_live_reason)
 
 
 async def _observe(physical: str, server: Server) -> Observation | None:
@@ -113,24 +113,24 @@ async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observa
     observed = await _observe(subject.live, server)
     if metadata is None or observed is None or is_placeholder(metadata):
         return None, deleted_message
-    begun_ms = subject.recorded.started_ms
-    if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in parse_records(metadata)):
+    started_ms = subject.recorded.started_ms
+    if started_ms is not None and any(_ms(record.applied_at) >= started_ms for record in parse_records(metadata)):
         return None, "another snapshot was restored into the live collection since: compared with the record only"
-    if begun_ms is not None and _was_rebuild_settling(record_from_json(metadata), subject.live, begun_ms):
+    if started_ms is not None and _was_rebuild_settling(record_from_json(metadata), subject.live, started_ms):
         return None, "a rebuild of the collection was completing when it was taken: compared with the record only"
     return observed, ""
 
 
-def _was_rebuild_settling(rebuild: RebuildRecord | None, live: str, begun_ms: int) -> bool:
+def _was_rebuild_settling(rebuild: RebuildRecord | None, live: str, started_ms: int) -> bool:
     """Return whether a snapshot started while a rebuild still corrected late writes.
 
     Such a correction changes the vector of a point without a new revision.
     """
     if rebuild is None or rebuild.target != live or rebuild.moved_ms is None:
         return False
-    if begun_ms < rebuild.moved_ms - CLOCK_MARGIN_MS:
+    if started_ms < rebuild.moved_ms - CLOCK_MARGIN_MS:
         return False
-    return rebuild.step is not RebuildStep.DONE or begun_ms < rebuild.moved_ms + SETTLED_MS
+    return rebuild.step is not RebuildStep.DONE or started_ms < rebuild.moved_ms + SETTLED_MS
 
 
 def _ms(time: str) -> int:
@@ -141,12 +141,12 @@ def _ms(time: str) -> int:
 
 
 async def _count(copy: str, recorded: SnapshotRecord, live: Observation | None, server: Server) -> CheckFinding:
-    copied = await server.collections.count(copy)
+    count = await server.collections.count(copy)
     deleted: int | None = None
     if recorded.deleted is None and live is not None and recorded.started_ms is not None:
         # The count may include deletions from shortly before the start, because clocks differ by an unknown amount.
         deleted = await count_deleted(server.points, live.physical, recorded.started_ms - CLOCK_MARGIN_MS)
-    return compare_count(copied, recorded, deleted)
+    return compare_count(count, recorded, deleted)
 
 
 async def _missing(pair: PointComparer, recorded: SnapshotRecord, sampler: BottomKSample) -> CheckFinding:
@@ -162,10 +162,10 @@ async def _missing(pair: PointComparer, recorded: SnapshotRecord, sampler: Botto
     return judge_missing(common, {"from before the snapshot are missing": missing}, removed=removed)
 
 
-async def _find_lost(pair: PointComparer, ids: Iterable[PointId], begun_ms: int | None) -> list[PointId]:
+async def _find_lost(pair: PointComparer, ids: Iterable[PointId], started_ms: int | None) -> list[PointId]:
     """Return the ids of points that only the live collection has and that were last written before the snapshot."""
-    rows = await pair.read_versions(pair.live, ids) if begun_ms is not None else {}
-    expected = [id_ for id_, row in rows.items() if must_contain(row.get("updatedAt"), begun_ms)]
+    rows = await pair.read_versions(pair.live, ids) if started_ms is not None else {}
+    expected = [id_ for id_, row in rows.items() if must_contain(row.get("updatedAt"), started_ms)]
     found = await pair.read_versions(pair.copy, expected)
     return [id_ for id_ in expected if id_ not in found]
 
@@ -173,7 +173,7 @@ async def _find_lost(pair: PointComparer, ids: Iterable[PointId], begun_ms: int 
 async def _probes(pair: PointComparer, sample: Sample) -> CheckFinding:
     probes = build_probes(sample.copies, sample.compared.equal[: pair.page])
     try:
-        off = await pair.compare_searches(sample, probes) if probes else set()
+        differing_ids = await pair.compare_searches(sample, probes) if probes else set()
     except StoreRejected as exc:
         return judge_probes(0, (), refused=str(exc))
-    return judge_probes(len(probes), sorted(off, key=str))
+    return judge_probes(len(probes), sorted(differing_ids, key=str))

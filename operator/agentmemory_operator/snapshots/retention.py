@@ -139,14 +139,14 @@ class RetentionRuns:
 
     async def _take_step(self, key: Key, outlook: SnapshotOverview, verdict: RetentionVerdict) -> None:
         document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
-        taken = next(snapshot for snapshot in outlook.snapshots if snapshot.name == verdict.name)
+        facts = next(snapshot for snapshot in outlook.snapshots if snapshot.name == verdict.name)
         if document is None:
             return
-        if taken.is_being_removed:
-            await self._remove(outlook, document, taken.metadata)
+        if facts.is_being_removed:
+            await self._remove(outlook, document, facts.metadata)
         else:
             # The bytes are deleted in the next step. By then a restore that started before this step is visible.
-            await self._mark_removed(outlook, document, taken.metadata, why=verdict.text)
+            await self._mark_removed(outlook, document, facts.metadata, why=verdict.text)
 
     async def _mark_removed(self, outlook: SnapshotOverview, document: Json, metadata: Metadata, *, why: str) -> None:
         old, now = document.get("status") or {}, render_second(outlook.now_ms / 1000)

@@ -182,13 +182,13 @@ class SnapshotSchedule:
         return fields | ({"nextSnapshotTime": render_second(claim.due_ms / 1000)} if claim else {})
 
     def _outlook(self, key: Key, memory: AgentMemory) -> SnapshotOverview:
-        taken = [parse_facts(document) for document in self.table.list_jobs(key, MEMORY_SNAPSHOT)]
+        snapshots = [parse_facts(document) for document in self.table.list_jobs(key, MEMORY_SNAPSHOT)]
         figures = read_settings(memory.spec.snapshots) if memory.metadata.creation_timestamp else SnapshotSettings()
         return SnapshotOverview(
             memory=self._with_collection(key, memory),
             figures=figures,
-            snapshots=taken,
-            slot_ms=self._slot_ms(key, memory, taken),
+            snapshots=snapshots,
+            slot_ms=self._slot_ms(key, memory, snapshots),
             server_version=self._version_of(key)[0],
             now_ms=self.clock.now_ms(),
         )
@@ -200,11 +200,11 @@ class SnapshotSchedule:
             return memory
         return memory.model_copy(update={"status": memory.status | {"collection": collection}})
 
-    def _slot_ms(self, key: Key, memory: AgentMemory, taken: list[SnapshotFacts]) -> int:
+    def _slot_ms(self, key: Key, memory: AgentMemory, facts: list[SnapshotFacts]) -> int:
         """Return the last claimed time of the schedule: the latest in the status, this process, and the objects."""
         recorded = memory.status.get("lastSnapshotSlot")
-        own = self._slots.get((key, memory.metadata.uid), 0)
-        return max(parse_time(recorded) if recorded else 0, own, *(snapshot.slot_ms or 0 for snapshot in taken), 0)
+        claimed_ms = self._slots.get((key, memory.metadata.uid), 0)
+        return max(parse_time(recorded) if recorded else 0, claimed_ms, *(item.slot_ms or 0 for item in facts), 0)
 
     def _version_of(self, key: Key) -> tuple[str | None, int]:
         """Return the Qdrant version of the agent's server, and the time at which this process first observed it."""
@@ -213,10 +213,10 @@ class SnapshotSchedule:
         version = ((document or {}).get("status") or {}).get("version")
         if connection is None or version is None:
             return None, 0
-        known = self._versions.get(connection)
-        if known is None or known[0] != version:
-            known = self._versions[connection] = version, self.clock.now_ms()
-        return known
+        observed = self._versions.get(connection)
+        if observed is None or observed[0] != version:
+            observed = self._versions[connection] = version, self.clock.now_ms()
+        return observed
 
     def read_overview(self, key: Key) -> SnapshotOverview | None:
         """Return the state of an agent's snapshots. None if the agent is deleted, suspended or invalid."""
@@ -289,15 +289,15 @@ class SnapshotSchedule:
             await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)
 
 
-def _seconds_until_next(outlook: SnapshotOverview, dues_ms: list[int]) -> float | None:
+def _seconds_until_next(outlook: SnapshotOverview, due_times_ms: list[int]) -> float | None:
     """Return the seconds until the next claim, or until the last snapshot becomes too old.
 
     None if neither is in the future.
     """
     stale_ms = stale_at_ms(outlook)
-    times_ms = [*dues_ms, *([stale_ms] if stale_ms is not None else [])]
-    future = [time_ms for time_ms in times_ms if time_ms > outlook.now_ms]
-    return (min(future) - outlook.now_ms) / 1000 if future else None
+    times_ms = [*due_times_ms, *([stale_ms] if stale_ms is not None else [])]
+    future_ms = [time_ms for time_ms in times_ms if time_ms > outlook.now_ms]
+    return (min(future_ms) - outlook.now_ms) / 1000 if future_ms else None
 
 
 def _other_conditions(status: Json) -> list[Json]:

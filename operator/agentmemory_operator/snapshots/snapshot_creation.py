@@ -137,13 +137,13 @@ class SnapshotCreator:
         finally:
             self._deleted.pop(job.key, None)
 
-    async def _take_in(self, job: Job, snapshot: MemorySnapshot, place: S3Object, server: Server) -> ConditionState:
+    async def _take_in(self, job: Job, snapshot: MemorySnapshot, s3_object: S3Object, server: Server) -> ConditionState:
         memory = self._memory(job, snapshot)
         await write_progress(
             job, job.status | {"step": SnapshotStep.TAKE_IN, "attempts": job.status.get("attempts", 0) + 1}
         )
         record, proof = await self.imports.import_snapshot(
-            *(job, memory, place), connection=connection_of(memory), server=server
+            *(job, memory, s3_object), connection=connection_of(memory), server=server
         )
         job.status = job.status | record
         return proof
@@ -230,8 +230,8 @@ class SnapshotCreator:
             copy = [copy_location(storage, job.metadata, slug=slug, file=file.name)] if storage else []
             # Qdrant lists a checksum of every file that it creates, except for those in object storage.
             is_on_disk = all(part.sha256 for part in file.shards or (file,))
-            here = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
-            fields |= {"locations": [here, *copy]}
+            location = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
+            fields |= {"locations": [location, *copy]}
             # Record the file before the lock is released, so that the next snapshot does not treat it as its own.
             await write_progress(
                 job, job.status | fields | {"step": SnapshotStep.COPY if copy else SnapshotStep.VERIFY}
@@ -268,15 +268,15 @@ class SnapshotCreator:
             SpecInvalid: If the AgentMemory was deleted or no longer has a storage, so the encryption is unknown; or if
                 the location does not belong to this snapshot.
         """
-        here, copy = location_of(job.status, QDRANT), location_of(job.status, S3)
+        location, copy = location_of(job.status, QDRANT), location_of(job.status, S3)
         storage = self._storage(job, snapshot)
-        if here is None or copy is None or storage is None:
+        if location is None or copy is None or storage is None:
             raise SpecInvalid(Reason.STORAGE_GONE, "spec.snapshots.storage was removed from the AgentMemory")
         check_copy(copy, job.document)
         file = ServerFile(
             store=server.snapshots,
-            physical=here["physical"],
-            name=here["name"],
+            physical=location["physical"],
+            name=location["name"],
             size=job.status["sizeBytes"],
             sha256=job.status.get("sha256"),
         )

@@ -33,15 +33,15 @@ class SnapshotRemoval:
             AgentMemoryError: If some bytes remain. Another call continues.
         """
         namespace = key_of(snapshot).namespace
-        copy, place = location_of(status, S3), location_of(status, QDRANT)
+        copy, location = location_of(status, S3), location_of(status, QDRANT)
         try:
             if copy:
                 check_copy(copy, snapshot)
                 await self.copies.remove(copy, namespace=namespace)
         finally:
             # If the storage rejects the deletion, still free the server's disk.
-            if place is not None:
-                await self.remove_files(status, place["physical"], lambda _: [place["name"]], namespace=namespace)
+            if location is not None:
+                await self.remove_files(status, location["physical"], lambda _: [location["name"]], namespace=namespace)
 
     async def remove_files(
         self,

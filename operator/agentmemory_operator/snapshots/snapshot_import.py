@@ -72,9 +72,9 @@ class SnapshotImport:
         proof = ConditionState(VERIFIED, True, Reason.COMPARED_WITH_RECORD, message)
         return record | (owner_status(found_marker) if found_marker else {}), proof
 
-    async def _restored(self, job: Job, place: S3Object, name: str, server: Server) -> Observation:
+    async def _restored(self, job: Job, s3_object: S3Object, name: str, server: Server) -> Observation:
         try:
-            await self.copies.recover(place, server.snapshots, name, namespace=job.metadata.namespace)
+            await self.copies.recover(s3_object, server.snapshots, name, namespace=job.metadata.namespace)
         except StorageRejected:
             raise
         except StoreRejected as exc:

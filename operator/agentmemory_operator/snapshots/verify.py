@@ -60,17 +60,17 @@ class Verification:
         return (await self.verify(self._subject(metadata, status), mode, server)).state
 
     def _subject(self, metadata: Metadata, status: Json) -> ComparedSnapshot:
-        here, elsewhere, opens = location_of(status, QDRANT), location_of(status, S3), self.open_elsewhere
+        local, remote, open_ = location_of(status, QDRANT), location_of(status, S3), self.open_elsewhere
         points, owner = status.get("points") or {}, status.get("owner")
-        began = status.get("startTime")
+        start_time = status.get("startTime")
         return ComparedSnapshot(
             uid=metadata.uid,
-            physical=(here or status).get("physical") or "",
-            name=(here or status).get("name") or "",
+            physical=(local or status).get("physical") or "",
+            name=(local or status).get("name") or "",
             size=status.get("sizeBytes") or 0,
             sha256=status.get("sha256"),
             recorded=SnapshotRecord(
-                started_ms=parse_time(began) if began else None,
+                started_ms=parse_time(start_time) if start_time else None,
                 before=points.get("before"),
                 after=points.get("after"),
                 deleted=status.get("deletedMeanwhile"),
@@ -78,7 +78,7 @@ class Verification:
             ),
             live=status.get("physical"),
             owner=marker_from_json(owner) if owner else None,
-            open_copy=partial(opens, elsewhere, metadata.namespace) if opens and elsewhere and not here else None,
+            open_copy=partial(open_, remote, metadata.namespace) if open_ and remote and not local else None,
         )
 
     async def verify(self, subject: ComparedSnapshot, mode: str, server: Server) -> VerificationVerdict:
@@ -176,5 +176,5 @@ async def _verify_checksum(subject: ComparedSnapshot, server: Server) -> Verific
 
 async def _size_of(subject: ComparedSnapshot, server: Server) -> int:
     """Return the larger of the recorded size and the listed one, because tenants can write the status."""
-    listed = (file.size for file in await server.snapshots.files(subject.physical) if file.name == subject.name)
-    return max(subject.size, *listed, 0)
+    sizes = (file.size for file in await server.snapshots.files(subject.physical) if file.name == subject.name)
+    return max(subject.size, *sizes, 0)

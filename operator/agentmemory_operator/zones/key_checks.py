@@ -138,8 +138,8 @@ class KeyChecks:
         return [trouble_gauge(self._count_troubles)]
 
     def _count_troubles(self) -> dict[Labels, float]:
-        found = [known.health.reason for known in self._known.values() if known.health]
-        return {(str(reason),): float(found.count(reason)) for reason in TROUBLE_REASONS}
+        reasons = [state.health.reason for state in self._known.values() if state.health]
+        return {(str(reason),): float(reasons.count(reason)) for reason in TROUBLE_REASONS}
 
     def update_status(self, key: Key, document: Json, status: Json) -> Json:
         """Return an object's new status with the state of its keys, and schedule a check of its keys.
@@ -164,9 +164,9 @@ class KeyChecks:
         self.queue.request(key, after_s=MIN_CHECK_DELAY_S)
         return self._with_health(self._state_of(key, memory).health, old, status, memory.metadata.generation)
 
-    def _with_health(self, health: KeyHealth | None, old: Json, status: Json, generation: int) -> Json:
+    def _with_health(self, health: KeyHealth | None, old_status: Json, status: Json, generation: int) -> Json:
         now = render_second(self.clock.now_ms() / 1000)
-        return with_health(status, health, old=old, generation=generation, now=now)
+        return with_health(status, health, old=old_status, generation=generation, now=now)
 
     def _state_of(self, key: Key, memory: AgentMemory) -> _KeyState:
         state = self._known.get(key)
@@ -188,24 +188,24 @@ class KeyChecks:
         await self._publish(key, memory, old_state.health, state.health)
         if state.health is None or state.health.is_trouble:
             return RETRY_PERIOD_S
-        until_s = (state.due_ms(self.settled_s * 1000) - self.clock.now_ms()) / 1000
-        return max(MIN_CHECK_DELAY_S, min(jittered(CHECK_PERIOD_S), until_s))
+        due_in_s = (state.due_ms(self.settled_s * 1000) - self.clock.now_ms()) / 1000
+        return max(MIN_CHECK_DELAY_S, min(jittered(CHECK_PERIOD_S), due_in_s))
 
-    async def _publish(self, key: Key, memory: AgentMemory, before: KeyHealth | None, now: KeyHealth | None) -> None:
+    async def _publish(self, key: Key, memory: AgentMemory, old: KeyHealth | None, health: KeyHealth | None) -> None:
         """Post events for a changed result, and request a pass if the status differs from it."""
         document = self.table.get(key)
         status = (document or {}).get("status") or {}
-        if document is None or now is None:
+        if document is None or health is None:
             return
-        is_in_status = find_condition(status, KEYS_UNAVAILABLE).get("reason") == now.reason
-        if now.is_trouble and not is_in_status and (before is None or before.reason != now.reason):
-            event = Event("Warning", now.reason, now.message)
+        is_in_status = find_condition(status, KEYS_UNAVAILABLE).get("reason") == health.reason
+        if health.is_trouble and not is_in_status and (old is None or old.reason != health.reason):
+            event = Event("Warning", health.reason, health.message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        old_fingerprint, fingerprint = (status.get(FIELD) or {}).get("wrappingKey"), now.wrapping_key
-        if old_fingerprint and fingerprint not in (None, old_fingerprint, before.wrapping_key if before else None):
-            event = Event("Normal", "KeysRewrapped", now.message)
+        old_fingerprint, fingerprint = (status.get(FIELD) or {}).get("wrappingKey"), health.wrapping_key
+        if old_fingerprint and fingerprint not in (None, old_fingerprint, old.wrapping_key if old else None):
+            event = Event("Normal", "KeysRewrapped", health.message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        if key_fields(self._with_health(now, status, status, memory.metadata.generation)) != key_fields(status):
+        if key_fields(self._with_health(health, status, status, memory.metadata.generation)) != key_fields(status):
             self.request(key)
 
     async def _examine(self, old_state: _KeyState, memory: AgentMemory, zones: ZoneSettings) -> _KeyState:
@@ -256,9 +256,9 @@ class KeyChecks:
         """
         ring, now_ms = Ring(memory.metadata.namespace, memory.slug), self.clock.now_ms()
         settled_ms = self.settled_s * 1000
-        has_any = bool(await shards.version(ring, FIRST_SHARD))
+        has_first_shard = bool(await shards.version(ring, FIRST_SHARD))
         census = state.census
-        if census is None or now_ms >= state.due_ms(settled_ms) or has_any != bool(census.shards):
+        if census is None or now_ms >= state.due_ms(settled_ms) or has_first_shard != bool(census.shards):
             census = await rewrap(shards, ring, wrapping)
             state = replace(state, census=census, counted_ms=now_ms)
             if census.rewrapped:

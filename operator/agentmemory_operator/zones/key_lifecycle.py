@@ -53,9 +53,9 @@ def _with_successor(shard: Shard, key_id: str, wrapping: WrappingKeys, now_ms: i
         old_material = wrapping.unwrap(key_id, entry)
     except KeysUnavailable:
         return shard
-    half = KEY_BYTES // 2
+    middle = KEY_BYTES // 2
     # Keep the second half: ids and hashes of the owner's memories depend on it.
-    material, new_id = secrets.token_bytes(half) + old_material[half:], new_key_id(shard.name)
+    material, new_id = secrets.token_bytes(middle) + old_material[middle:], new_key_id(shard.name)
     return shard.with_successor(
         key_id, new_id, wrapping.wrap(new_id, material, zone=entry.zone, scope=entry.scope, at=now_ms)
     )
@@ -108,11 +108,11 @@ async def destroy_zone(shards: ShardCache, ring: Ring, zone: str) -> set[str]:
 
 async def _in_scope(scope: str, visit: Visit) -> set[str]:
     """Visit the shard of a scope at each level; return the ids found."""
-    found: set[str] = set()
+    key_ids: set[str] = set()
     for level in range(LEVELS):
         ids, _ = await visit(shard_at(scope, level))
-        found |= ids
-    return found
+        key_ids |= ids
+    return key_ids
 
 
 async def _in_all(visit: Visit) -> set[str]:
@@ -123,8 +123,8 @@ async def _in_all(visit: Visit) -> set[str]:
         batch, names = names[:MAX_CONCURRENT_SHARDS], names[MAX_CONCURRENT_SHARDS:]
         results = await asyncio.gather(*map(visit, batch))
         ids = ids.union(*(result_ids for result_ids, _ in results))
-        closed = (name for name, (_, is_closed) in zip(batch, results, strict=True) if is_closed)
-        names = [*names, *(below for name in closed for below in shards_below(name))]
+        closed_names = (name for name, (_, is_closed) in zip(batch, results, strict=True) if is_closed)
+        names = [*names, *(child for name in closed_names for child in shards_below(name))]
     return ids
 
 

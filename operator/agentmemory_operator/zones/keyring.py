@@ -193,23 +193,23 @@ class Keyring:
         Raises:
             KeysUnavailable: If no key was found and at least one is unavailable or lost.
         """
-        found: dict[str, DataKey] = {}
-        trouble: KeysUnavailable | None = None
-        absent = {key_id for key_id in ids if self._is_absent(keys.ring, key_id)}
-        for name, key_ids in islice(_by_shard(set(ids) - absent).items(), MAX_SHARDS_PER_READ):
+        keys_by_id: dict[str, DataKey] = {}
+        failure: KeysUnavailable | None = None
+        absent_ids = {key_id for key_id in ids if self._is_absent(keys.ring, key_id)}
+        for name, key_ids in islice(_by_shard(set(ids) - absent_ids).items(), MAX_SHARDS_PER_READ):
             try:
                 entries = await self._entries(keys, name, key_ids)
             except KeysUnavailable as exc:
-                trouble = exc
+                failure = exc
                 continue
             for key_id, entry in entries.items():
                 try:
-                    found[key_id] = await self._open_entry(keys, key_id, entry)
+                    keys_by_id[key_id] = await self._open_entry(keys, key_id, entry)
                 except KeysUnavailable as exc:
-                    trouble = exc
-        if trouble is not None and not found:
-            raise trouble
-        return found
+                    failure = exc
+        if failure is not None and not keys_by_id:
+            raise failure
+        return keys_by_id
 
     async def _entries(self, keys: AgentKeys, name: str, key_ids: set[str]) -> dict[str, KeyEntry]:
         """Return the entries of a shard with these ids.
@@ -284,8 +284,8 @@ class Keyring:
             KeysUnavailable: If the key store is unavailable. Some keys may be destroyed; call it again.
         """
         scopes = [scope_hash(zone, owner) for zone in zones]
-        destroyed = [await destroy_scope(self._shards, keys.ring, scope) for scope in scopes]
-        return self._evict(keys.ring, set().union(*destroyed))
+        destroyed_ids = [await destroy_scope(self._shards, keys.ring, scope) for scope in scopes]
+        return self._evict(keys.ring, set().union(*destroyed_ids))
 
     async def destroy_zone(self, keys: AgentKeys, zone: str) -> list[str]:
         """Destroy the keys of all owners in a zone; return their ids, sorted. Does not read the wrapping key.
@@ -295,11 +295,11 @@ class Keyring:
         """
         return self._evict(keys.ring, await destroy_zone(self._shards, keys.ring, zone))
 
-    def _evict(self, ring: Ring, destroyed: set[str]) -> list[str]:
+    def _evict(self, ring: Ring, destroyed_ids: set[str]) -> list[str]:
         """Remove destroyed keys from the cache; return their ids, sorted."""
-        for key_id in destroyed:
+        for key_id in destroyed_ids:
             self._open.pop((ring, key_id), None)
-        return sorted(destroyed)
+        return sorted(destroyed_ids)
 
     async def _active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
         """Return the active key of a scope in a shard, or None. Rotate it first if it is due."""
@@ -356,8 +356,8 @@ class Keyring:
         if parent is None:
             return not await keys.has_sealed()
         current = await self._shards.read_now(keys.ring, parent.name)
-        is_lost_too = bool(parent.version) and not current.version
-        return not is_lost_too and not current.has_child(name)
+        is_parent_lost = bool(parent.version) and not current.version
+        return not is_parent_lost and not current.has_child(name)
 
     async def _record_child(self, ring: Ring, parent: Shard | None, name: str) -> None:
         """Record a shard in its parent, before any memory is encrypted with its keys."""
@@ -365,19 +365,19 @@ class Keyring:
             await self._shards.change(ring, parent.name, lambda shard: shard.with_child(name))
 
     async def _open_entry(self, keys: AgentKeys, key_id: str, entry: KeyEntry) -> DataKey:
-        place = keys.ring, key_id
-        known = self._open.get(place)
-        if known is not None and self._age_ms(known.at_ms) < FRESH_MS:
-            return known.key
+        location = keys.ring, key_id
+        opened = self._open.get(location)
+        if opened is not None and self._age_ms(opened.at_ms) < FRESH_MS:
+            return opened.key
         wrapping, at_ms = await self._wrapping_keys(keys, entry.wrapping_fingerprint)
         material = wrapping.unwrap(key_id, entry)
-        half = len(material) // 2
-        key = DataKey(key_id, entry.zone, entry.created_ms, cipher_key=material[:half], mac=material[half:])
-        self._open[place] = _OpenKey(key, at_ms)
+        middle = len(material) // 2
+        key = DataKey(key_id, entry.zone, entry.created_ms, cipher_key=material[:middle], mac=material[middle:])
+        self._open[location] = _OpenKey(key, at_ms)
         return key
 
-    async def _wrapping_keys(self, keys: AgentKeys, wanted: str = "") -> tuple[WrappingKeys, int]:
-        return await self._wrapping.read(keys.ring, keys.read_wrapping_keys, wanted)
+    async def _wrapping_keys(self, keys: AgentKeys, fingerprint: str = "") -> tuple[WrappingKeys, int]:
+        return await self._wrapping.read(keys.ring, keys.read_wrapping_keys, fingerprint)
 
     def _age_ms(self, at_ms: int) -> float:
         """Return an age; infinite if the clock was set back."""

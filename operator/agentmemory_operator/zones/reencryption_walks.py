@@ -132,14 +132,14 @@ async def _advance(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
     for _ in range(MAX_PAGES_PER_CALL):
         page, next_offset = await points.read_stale_page(walk.offset)
         try:
-            done = await points.reseal(page, now_ms)
+            resealed = await points.reseal(page, now_ms)
             are_keys_unavailable = False
         except KeysUnavailable as error:
             # Perhaps only this page has lost its keys: the next call continues behind it.
             log.info("resealing memories of agent %s is postponed: %s", points.keys.keys.ring, error)
-            done, are_keys_unavailable = 0, True
-        sealed, walk.offset = sealed + done, next_offset
-        walk.done, walk.failed = walk.done + done, walk.failed + len(page) - done
+            resealed, are_keys_unavailable = 0, True
+        sealed, walk.offset = sealed + resealed, next_offset
+        walk.done, walk.failed = walk.done + resealed, walk.failed + len(page) - resealed
         if next_offset is None:
             walk.end(now_ms)
         if next_offset is None or are_keys_unavailable:

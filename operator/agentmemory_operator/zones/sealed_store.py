@@ -138,13 +138,13 @@ class EncryptingPointStore(ForwardingPoints):
         """
         if call.name in _WITHOUT_POINTS:
             return await call.make(self.store)
-        shape = _SHAPES.get(call.name)
-        if shape is None:
+        map_points = _SHAPES.get(call.name)
+        if map_points is None:
             raise call.not_covered_error(self)
         call = _with_required_keys(call)
-        found = await call.make(self.store)
+        response = await call.make(self.store)
         excluded = _excluded_keys(call)
-        return cast("T", await shape(found, lambda points: self._opened(points, excluded)))
+        return cast("T", await map_points(response, lambda points: self._opened(points, excluded)))
 
     async def write(self, call: PointCall[None]) -> None:
         """Encrypt the memories that have a zone, write, and confirm that their keys are still stored.
@@ -254,11 +254,11 @@ class _Sealing:
             return {key: value for key, value in payload.items() if key not in encrypted_keys}
         key = await self._keys.get_or_create_key(zone, payload["userId"])
         self._used.add(key.id)
-        plain, plaintext = split_encrypted(payload)
+        unencrypted, plaintext = split_encrypted(payload)
         ciphertext = encrypt_fields(key, plaintext, scope=self._keys.scope, payload=payload)
         # Replace the content hash: callers compute it without the owner's secret.
-        hashed = {HASH_KEY: hash_content(payload["content"], key.id_secret)} if "content" in payload else {}
-        return plain | hashed | ciphertext
+        hash_fields = {HASH_KEY: hash_content(payload["content"], key.id_secret)} if "content" in payload else {}
+        return unencrypted | hash_fields | ciphertext
 
 
 def encrypt_fields(key: DataKey, inner: bytes, *, scope: str, payload: Mapping[str, Any]) -> Payload:
@@ -280,11 +280,11 @@ def decrypt_fields(key: DataKey, envelope: Envelope, *, scope: str, payload: Map
         DecryptionFailed: If they were modified or belong to another memory, or the payload lacks user, id or zone.
     """
     try:
-        bound = associated_data(scope, payload)
+        associated = associated_data(scope, payload)
     except (KeyError, TypeError) as exc:
         # Anyone who can write the collection can write a malformed payload.
         raise DecryptionFailed("the payload names no owner") from exc
-    return open_sealed(key.cipher_key, envelope.blob, bound)
+    return open_sealed(key.cipher_key, envelope.blob, associated)
 
 
 def without_decryption(store: PointStore) -> PointStore:

@@ -81,10 +81,10 @@ class ShardCache:
         Raises:
             KeysUnavailable: If the key store is unavailable.
         """
-        place = ring, name
-        last = self._results.get(place)
+        shard_id = ring, name
+        last = self._results.get(shard_id)
         if last is not None and last.shard is not None and 0 <= self._clock.now_ms() - last.at_ms < self._fresh_ms:
-            self._results.move_to_end(place)
+            self._results.move_to_end(shard_id)
             return last.shard
         return await self.read_now(ring, name)
 
@@ -94,11 +94,11 @@ class ShardCache:
         Raises:
             KeysUnavailable: If the key store is unavailable.
         """
-        place, call_turn = (ring, name), next(self._sequence)
-        async with self._lock(place):
-            result = self._results.get(place)
-            if result is None or result.turn < call_turn:
-                result = await self._read(place)
+        shard_id, call_sequence = (ring, name), next(self._sequence)
+        async with self._lock(shard_id):
+            result = self._results.get(shard_id)
+            if result is None or result.turn < call_sequence:
+                result = await self._read(shard_id)
         return result.found
 
     async def change(self, ring: Ring, name: str, change: Callable[[Shard], Shard]) -> Shard:
@@ -113,68 +113,70 @@ class ShardCache:
             KeysUnavailable: If the key store is unavailable, and the shard may have been changed; or if other processes
                 were faster in every attempt.
         """
-        place = ring, name
+        shard_id = ring, name
 
         async def write(result: _ReadResult) -> Shard | None:
             changed = change(result.found)
             if changed == result.found:
                 return changed
             with suppress(Conflict):
-                return await self._write(place, changed)
+                return await self._write(shard_id, changed)
             return None
 
         message = f"key shard {name} of agent {ring} is being written concurrently"
         busy = KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
-        async with self._lock(place):
+        async with self._lock(shard_id):
             return await update(
-                partial(self._read, place), write, busy=busy, max_attempts=MAX_WRITE_ATTEMPTS, wait_s=_WAIT_S
+                partial(self._read, shard_id), write, busy=busy, max_attempts=MAX_WRITE_ATTEMPTS, wait_s=_WAIT_S
             )
 
-    async def _write(self, place: Place, shard: Shard) -> Shard:
-        turn, at_ms = next(self._sequence), self._clock.now_ms()
+    async def _write(self, shard_id: Place, shard: Shard) -> Shard:
+        sequence, at_ms = next(self._sequence), self._clock.now_ms()
         try:
             version = await self._store.write(shard)
         except Conflict:
             raise
         except TransientError as exc:
-            self._forget(place)
-            log.warning("agent %s: cannot write key shard %s: %s", *place, exc)
-            message = f"the keys of agent {place[0]} cannot be written at the moment"
+            self._forget(shard_id)
+            log.warning("agent %s: cannot write key shard %s: %s", *shard_id, exc)
+            message = f"the keys of agent {shard_id[0]} cannot be written at the moment"
             raise KeysUnavailable(message, retry_after_s=exc.retry_after_s or _RETRY_AFTER_S) from exc
         written = replace(shard, version=version)
-        self._keep(place, _ReadResult(turn, at_ms, written))
+        self._keep(shard_id, _ReadResult(sequence, at_ms, written))
         return written
 
-    async def _read(self, place: Place) -> _ReadResult:
+    async def _read(self, shard_id: Place) -> _ReadResult:
         """Read a shard, or only its version if it is cached.
 
         An error is stored as the result, for the callers that wait for it.
         """
-        turn, at_ms, last = next(self._sequence), self._clock.now_ms(), self._results.get(place)
+        sequence, at_ms, last = next(self._sequence), self._clock.now_ms(), self._results.get(shard_id)
         cached = last.shard if last else None
         try:
-            is_same = cached is not None and await self._store.version(*place) == cached.version
-            result = _ReadResult(turn, at_ms, cached if is_same else await self._store.read(*place))
+            is_same = cached is not None and await self._store.version(*shard_id) == cached.version
+            result = _ReadResult(sequence, at_ms, cached if is_same else await self._store.read(*shard_id))
         except TransientError as exc:
-            log.warning("agent %s: cannot read key shard %s: %s", *place, exc)
-            result = _ReadResult(turn, at_ms, trouble=f"the keys of agent {place[0]} are not available at the moment")
-        self._keep(place, result)
+            log.warning("agent %s: cannot read key shard %s: %s", *shard_id, exc)
+            result = _ReadResult(
+                sequence, at_ms, trouble=f"the keys of agent {shard_id[0]} are not available at the moment"
+            )
+        self._keep(shard_id, result)
         return result
 
-    def _keep(self, place: Place, result: _ReadResult) -> None:
-        self._forget(place)
-        self._results[place] = result
+    def _keep(self, shard_id: Place, result: _ReadResult) -> None:
+        self._forget(shard_id)
+        self._results[shard_id] = result
         self._keys += _size_of(result)
         while self._keys > self._max_keys and len(self._results) > 1:
             self._forget(next(iter(self._results)))
 
-    def _forget(self, place: Place) -> None:
-        if (result := self._results.pop(place, None)) is not None:
+    def _forget(self, shard_id: Place) -> None:
+        if (result := self._results.pop(shard_id, None)) is not None:
             self._keys -= _size_of(result)
 
-    def _lock(self, place: Place) -> asyncio.Lock:
+    def _lock(self, shard_id: Place) -> asyncio.Lock:
         # The dictionary is weak: a lock stays in it while a task uses the lock.
-        return self._locks.setdefault(place, asyncio.Lock())
+        return self._locks.setdefault(shard_id, asyncio.Lock())
 
 
 def _size_of(result: _ReadResult) -> int:

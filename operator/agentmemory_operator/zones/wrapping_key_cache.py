@@ -58,15 +58,15 @@ class WrappingKeyCache:
         Raises:
             KeysUnavailable: If the wrapping keys are unavailable.
         """
-        last = self._known.get(ring)
-        has_needed = last is not None and last.keys is not None and (not needed or needed in last.keys.fingerprints)
+        entry = self._known.get(ring)
+        has_needed = entry is not None and entry.keys is not None and (not needed or needed in entry.keys.fingerprints)
         max_age_ms = self._fresh_ms if has_needed else MIN_REREAD_MS
-        if last is None or not 0 <= self._clock.now_ms() - last.at_ms < max_age_ms:
-            last = await self._read(ring, read)
-        if last.keys is None:
+        if entry is None or not 0 <= self._clock.now_ms() - entry.at_ms < max_age_ms:
+            entry = await self._read(ring, read)
+        if entry.keys is None:
             message = f"the wrapping key of agent {ring} is unavailable: see the object's condition KeysUnavailable"
             raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
-        return last.keys, last.at_ms
+        return entry.keys, entry.at_ms
 
     async def _read(self, ring: Ring, read: ReadWrapping) -> CachedWrapping:
         at_ms, keys = self._clock.now_ms(), None

@@ -64,8 +64,8 @@ def build_embedder(
             return _openai(_options_of(source, settings, api_key), egress, on_used)
         case "fastembed":
             return _fastembed(source, settings, files or ModelFiles())
-        case other:
-            message = f"spec.embedding.provider: {other!r} is unknown: openai, wordllama, fastembed or none"
+        case unknown:
+            message = f"spec.embedding.provider: {unknown!r} is unknown: openai, wordllama, fastembed or none"
             raise SpecInvalid("InvalidSpec", message)
 
 

@@ -62,9 +62,9 @@ class FastEmbedReranker:
             RerankerUnavailable: If the model is still loading, fails, or takes too long.
         """
         deadline_s = time.monotonic() + self._longest_s
-        work = asyncio.get_running_loop().run_in_executor(_THREADS, self._read, model, query, texts, deadline_s)
+        scoring = asyncio.get_running_loop().run_in_executor(_THREADS, self._read, model, query, texts, deadline_s)
         try:
-            return await asyncio.wait_for(work, self._longest_s)
+            return await asyncio.wait_for(scoring, self._longest_s)
         except TimeoutError as exc:
             raise self._too_slow(model) from exc
 
@@ -72,9 +72,9 @@ class FastEmbedReranker:
         model = self._model(name)
         numbers = []
         try:
-            cut = [text[:MAX_TEXT_CHARS] for text in texts]
-            for number in model.rerank(query[:MAX_TEXT_CHARS], cut, batch_size=RERANK_BATCH_SIZE):
-                numbers.append(float(number))
+            shortened = [text[:MAX_TEXT_CHARS] for text in texts]
+            for score in model.rerank(query[:MAX_TEXT_CHARS], shortened, batch_size=RERANK_BATCH_SIZE):
+                numbers.append(float(score))
                 if time.monotonic() > deadline_s:
                     # The caller has timed out already.
                     raise self._too_slow(name)
@@ -87,8 +87,8 @@ class FastEmbedReranker:
     def _model(self, name: str) -> Any:
         if name in self._models:
             return self._models[name]
-        until_s, message = self._failures.get(name, (0.0, ""))
-        if time.monotonic() < until_s:
+        retry_at_s, message = self._failures.get(name, (0.0, ""))
+        if time.monotonic() < retry_at_s:
             raise SpecInvalid("InvalidSpec", message)
         if not self._loading.acquire(blocking=False):
             raise RerankerUnavailable(f"{FIELD}: the model is still loading")

@@ -65,15 +65,15 @@ def open_model(
         SpecInvalid: If the model does not exist, or its files are missing or unusable.
     """
     folder = files.folder / name if files.folder else None
-    local = str(folder) if folder and folder.is_dir() else None
+    local_path = str(folder) if folder and folder.is_dir() else None
     cache_folder = str(files.folder) if files.folder else None
-    is_local = local is not None or not files.may_download
+    is_local = local_path is not None or not files.may_download
     try:
-        model = kind(name, cache_dir=cache_folder, specific_model_path=local, local_files_only=is_local)
+        model = kind(name, cache_dir=cache_folder, specific_model_path=local_path, local_files_only=is_local)
         first_use(model)
     except model_errors() as exc:
-        where = f"in {local or cache_folder}" if is_local else "to download"
-        message = f"{field}: fastembed cannot use model {name!r} {where}: {first_line(exc)}"
+        location = f"in {local_path or cache_folder}" if is_local else "to download"
+        message = f"{field}: fastembed cannot use model {name!r} {location}: {first_line(exc)}"
         raise SpecInvalid("InvalidSpec", message) from exc
     return model
 

@@ -144,21 +144,21 @@ class OpenAIEmbedder:
         attempt, encoding = 1, self._encoding or "base64"
         while True:
             try:
-                answer = await self._request(texts, encoding, deadline=deadline)
-                vectors = self._vectors(answer, expected=len(texts))
+                document = await self._request(texts, encoding, deadline=deadline)
+                vectors = self._vectors(document, expected=len(texts))
                 self._encoding = encoding
-                self._note_tokens(answer, texts)
+                self._note_tokens(document, texts)
                 return vectors
             except (*_FAILURES, EmbedderOutputInvalid) as exc:
                 if encoding == "base64" and self._may_lack_base64(exc):
                     encoding = "float"
                     continue
-                refusal = self._refusal(exc)
+                failure = self._refusal(exc)
                 delay = retry_delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
-                if not isinstance(refusal, EmbedderUnavailable) or attempt >= _max_attempts(refusal, texts):
-                    raise refusal from exc
+                if not isinstance(failure, EmbedderUnavailable) or attempt >= _max_attempts(failure, texts):
+                    raise failure from exc
                 if time.monotonic() + delay >= deadline:
-                    raise type(refusal)(str(refusal), retry_after_s=max(delay, 1.0)) from exc
+                    raise type(failure)(str(failure), retry_after_s=max(delay, 1.0)) from exc
             await asyncio.sleep(delay)
             attempt += 1
 
@@ -170,7 +170,7 @@ class OpenAIEmbedder:
         try:
             # Raw response: otherwise the client builds an object per row before the number of rows is checked.
             with map_service_errors(SECRET_FIELD):
-                answer = await self._client.embeddings.with_raw_response.create(
+                response = await self._client.embeddings.with_raw_response.create(
                     model=options.model,
                     input=texts,
                     dimensions=options.dimensions if is_shortenable else openai.omit,
@@ -178,7 +178,7 @@ class OpenAIEmbedder:
                     timeout=max(deadline - time.monotonic(), 0.05),
                     extra_headers={MAX_BYTES_HEADER: str(max_bytes)},
                 )
-            document = orjson.loads(answer.content)
+            document = orjson.loads(response.content)
         except orjson.JSONDecodeError:
             return None
         raise_if_error(document)
@@ -192,31 +192,31 @@ class OpenAIEmbedder:
         return self._encoding is None and isinstance(exc, ServiceError) and exc.status in (400, 422)
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
-        where = f"embedding service {self._where}"
+        service = f"embedding service {self._where}"
         if isinstance(exc, EmbedderOutputInvalid):
             return exc
         if isinstance(exc, AnswerTooLarge):
-            return SpecInvalid("InvalidSpec", f"{where}: {exc}: correct baseURL or model")
+            return SpecInvalid("InvalidSpec", f"{service}: {exc}: correct baseURL or model")
         if not isinstance(exc, ServiceError):
-            return EmbedderUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
+            return EmbedderUnavailable(f"{service} cannot be reached: {type(exc).__name__}")
         if exc.is_transient:
             kind = EmbedderFailed if exc.is_failure else EmbedderUnavailable
-            return kind(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
+            return kind(f"{service} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in INPUT_ERROR_STATUSES:
             details = f"{exc.status} {exc.code}".strip()
             return RequestInvalid(
                 [FieldError("text", f"the embedding service rejected the text ({details}): {_LIMITS}")]
             )
-        return permanent_error(exc, where, block="spec.embedding", model=self._options.model)
+        return permanent_error(exc, service, block="spec.embedding", model=self._options.model)
 
-    def _vectors(self, answer: Any, *, expected: int) -> list[Vector]:
-        rows = answer.get("data") if isinstance(answer, dict) else None
+    def _vectors(self, document: Any, *, expected: int) -> list[Vector]:
+        rows = document.get("data") if isinstance(document, dict) else None
         if not isinstance(rows, list) or len(rows) != expected:
             raise self._no_embeddings(f"no list of {expected} embeddings")
         try:
             # Gemini omits an index of 0.
-            places = [place if (index := row.get("index")) is None else index for place, row in enumerate(rows)]
-            ordered = sorted(zip(places, rows, strict=True), key=lambda placed: int(placed[0]))
+            indexes = [position if (index := row.get("index")) is None else index for position, row in enumerate(rows)]
+            ordered = sorted(zip(indexes, rows, strict=True), key=lambda pair: int(pair[0]))
             vectors = [_numbers(row["embedding"]) for _, row in ordered]
         except (AttributeError, KeyError, TypeError, ValueError, binascii.Error) as exc:
             raise self._no_embeddings("rows that cannot be read") from exc
@@ -224,8 +224,8 @@ class OpenAIEmbedder:
             self._check(vector)
         return vectors
 
-    def _note_tokens(self, answer: Any, texts: Sequence[str]) -> None:
-        usage = answer.get("usage")
+    def _note_tokens(self, document: Any, texts: Sequence[str]) -> None:
+        usage = document.get("usage")
         tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
         # Plausibility: no text has more tokens than bytes, except for a few markers.
         max_tokens = sum(len(text.encode()) + MAX_MARKER_TOKENS for text in texts)
@@ -244,16 +244,16 @@ class OpenAIEmbedder:
             message = f"embedding service {self._where} answered a vector that {fault}"
             raise EmbedderOutputInvalid(message, retry_after_s=1.0)
 
-    def _no_embeddings(self, what: str) -> SpecInvalid:
-        return SpecInvalid("InvalidSpec", f"embedding service {self._where} answered {what}: correct baseURL or model")
+    def _no_embeddings(self, text: str) -> SpecInvalid:
+        return SpecInvalid("InvalidSpec", f"embedding service {self._where} answered {text}: correct baseURL or model")
 
 
 _FAILURES = (ServiceError, openai.OpenAIError, aiohttp.ClientError, OSError)
 _LIMITS = "it is probably longer than the model allows, or batchSize is larger than the service allows"
 
 
-def _max_attempts(refusal: EmbedderUnavailable, texts: Sequence[str]) -> int:
-    return MAX_BATCH_ATTEMPTS if refusal.may_be_one_text and len(texts) > 1 else MAX_ATTEMPTS
+def _max_attempts(failure: EmbedderUnavailable, texts: Sequence[str]) -> int:
+    return MAX_BATCH_ATTEMPTS if failure.may_be_one_text and len(texts) > 1 else MAX_ATTEMPTS
 
 
 def _numbers(embedding: Any) -> Vector:

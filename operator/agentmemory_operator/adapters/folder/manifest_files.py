@@ -60,10 +60,10 @@ class ManifestFiles:
         Raises:
             NotFound: If there is no such object.
         """
-        found = self._objects().get((kind, namespace, name))
-        if found is None:
+        document = self._objects().get((kind, namespace, name))
+        if document is None:
             raise NotFound(f"there is no {kind} {namespace}/{name} in {self._folder}")
-        return found
+        return document
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return all objects of a kind, and an empty version: files have none."""
@@ -75,8 +75,8 @@ class ManifestFiles:
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
         """Return the objects of a kind in one namespace; an empty name means all namespaces."""
-        spaces = (namespace,) if namespace else {name[1] for name in self._objects()}
-        return [found for name, found in self._objects().items() if name[0] == kind and name[1] in spaces]
+        namespaces = (namespace,) if namespace else {name[1] for name in self._objects()}
+        return [document for name, document in self._objects().items() if name[0] == kind and name[1] in namespaces]
 
     async def create_object(self, document: Json) -> bool:
         """Write a manifest for a new object; return False if the object exists already."""
@@ -112,8 +112,8 @@ class ManifestFiles:
         path = self._require_own_file(name, f"{_describe_edits(annotations)} there")
         document = yaml.load(path.read_text("utf-8"), KubectlLoader)
         existing = document["metadata"].get("annotations") or {}
-        changed = existing | dict(annotations)
-        document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
+        merged = existing | dict(annotations)
+        document["metadata"]["annotations"] = {key: value for key, value in merged.items() if value is not None}
         self._write(path, document)
 
     def _manifest_annotations(self, name: Name) -> set[str]:
@@ -128,8 +128,8 @@ class ManifestFiles:
         for folder in (status, status / ANNOTATIONS):
             ensure_folder(folder)
         path = status / ANNOTATIONS / f"{_file_name(name)}.json"
-        changed = read_annotations(path) | dict(annotations)
-        write_file(path, json.dumps({key: value for key, value in changed.items() if value is not None}))
+        merged = read_annotations(path) | dict(annotations)
+        write_file(path, json.dumps({key: value for key, value in merged.items() if value is not None}))
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
         """Raise always: the author of a QdrantConnection has to edit its manifest.
@@ -167,27 +167,27 @@ class ManifestFiles:
         declared += _documents_in(status / "created")
         return {_name_of(item): records.get(_name_of(item), item) for item in declared}
 
-    def _require_own_file(self, name: Name, way_out: str) -> Path:
+    def _require_own_file(self, name: Name, remedy: str) -> Path:
         """Return the file of an object that a command has created.
 
         Raises:
             AgentMemoryError: If the object comes from another author's manifest, or the development stack created it.
         """
         path = self._own_file(name)
-        kind, namespace, own = name
+        kind, namespace, base = name
         self._check_not_created(name)
         if not path.is_file():
             raise AgentMemoryError(
-                f"{kind} {namespace}/{own} is in a manifest in {self._folder} that agentmemory did not write: {way_out}"
+                f"{kind} {namespace}/{base} is in a manifest in {self._folder} that agentmemory did not write: {remedy}"
             )
         return path
 
     def _check_not_created(self, name: Name) -> None:
         """Raise if the development stack created the object."""
-        kind, namespace, own = name
+        kind, namespace, base = name
         if (self._folder / ".status" / "created" / f"{_file_name(name)}.json").is_file():
             raise AgentMemoryError(
-                f"{kind} {namespace}/{own} was created by the snapshot schedule of the development stack and cannot "
+                f"{kind} {namespace}/{base} was created by the snapshot schedule of the development stack and cannot "
                 f"be changed here: retention removes it"
             )
 
@@ -200,15 +200,15 @@ class ManifestFiles:
 
 
 def _file_name(name: Name) -> str:
-    kind, namespace, own = name
-    return f"{namespace}.{own}.{kind.lower()}"
+    kind, namespace, object_name = name
+    return f"{namespace}.{object_name}.{kind.lower()}"
 
 
 def _describe_edits(annotations: Mapping[str, str | None]) -> str:
     """Describe the edits that the user has to make."""
-    done = [f"remove the annotation {key}" for key, value in annotations.items() if value is None]
-    done += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]
-    return " and ".join(done)
+    edits = [f"remove the annotation {key}" for key, value in annotations.items() if value is None]
+    edits += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]
+    return " and ".join(edits)
 
 
 def _documents_in(folder: Path) -> list[Json]:

@@ -190,12 +190,12 @@ class ManifestFolder:
             self._load_records()
             with suppress(TransientError):
                 write_file(self._status_folder / CLUSTER_ID, self._identify())
-        for below in sorted(self._folder.iterdir()):
-            if below.is_dir() and not below.name.startswith("."):
-                log.warning("%s is ignored: only manifests directly in %s are read", below, self._folder)
+        for path in sorted(self._folder.iterdir()):
+            if path.is_dir() and not path.name.startswith("."):
+                log.warning("%s is ignored: only manifests directly in %s are read", path, self._folder)
         yield self.scan()
-        watched = [self._folder, *([self._annotations_folder] if self._keeps_status else [])]
-        async for _ in awatch(*watched, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS):
+        folders = [self._folder, *([self._annotations_folder] if self._keeps_status else [])]
+        async for _ in awatch(*folders, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS):
             if events := self.scan():
                 yield events
 
@@ -224,8 +224,8 @@ class ManifestFolder:
         path = self._file(self._annotations_folder, _name(document))
         if not self._keeps_status or not path.is_file():
             return document
-        stated = document["metadata"].get("annotations") or {}
-        return document | {"metadata": document["metadata"] | {"annotations": read_annotations(path) | stated}}
+        declared = document["metadata"].get("annotations") or {}
+        return document | {"metadata": document["metadata"] | {"annotations": read_annotations(path) | declared}}
 
     def _update_record(self, document: Json) -> WATCH_EVENT | None:
         """Update the record of a manifest; return its event, or None if nothing changed."""
@@ -283,8 +283,8 @@ class ManifestFolder:
             UnreadableManifest: If the file is unreadable, or has an object of a kind that the API server would reject.
                 Without the error, a typo in the kind would delete the object.
         """
-        manifests, misread = read_manifests(path)
-        for item in misread:
+        manifests, invalid = read_manifests(path)
+        for item in invalid:
             log.error("%s: a document is not a Kubernetes object: line %d: %s", path.name, item.line, item.error)
         objects = [manifest for manifest in manifests if _is_object(manifest.document, path)]
         for manifest in objects:
@@ -293,11 +293,11 @@ class ManifestFolder:
         return [manifest.document for manifest in objects]
 
     def _load_records(self) -> None:
-        for folder, kept in ((self._status_folder, self._records), (self._created_folder, self._created)):
+        for folder, loaded in ((self._status_folder, self._records), (self._created_folder, self._created)):
             for path in folder.glob("*.json"):
                 record = json.loads(path.read_text(encoding="utf-8"))
                 if _is_object(record, path):
-                    kept[_name(record)] = record
+                    loaded[_name(record)] = record
 
     def _save(self, record: Json) -> None:
         if self._keeps_status:
@@ -305,20 +305,20 @@ class ManifestFolder:
 
     @staticmethod
     def _file(folder: Path, name: Name) -> Path:
-        kind, namespace, own = name
-        return folder / f"{namespace}.{own}.{kind.lower()}.json"
+        kind, namespace, object_name = name
+        return folder / f"{namespace}.{object_name}.{kind.lower()}.json"
 
 
 def read_annotations(path: Path) -> dict[str, str]:
     """Return the annotations that commands have set on an object; empty if the file is missing or damaged."""
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     except ValueError:
         log.error("%s is ignored: it is not JSON", path)
         return {}
-    return {key: value for key, value in kept.items() if isinstance(value, str)} if isinstance(kept, dict) else {}
+    return {key: value for key, value in stored.items() if isinstance(value, str)} if isinstance(stored, dict) else {}
 
 
 def _write(path: Path, record: Json) -> None:
@@ -332,8 +332,8 @@ def _merge(document: Json, record: Json | None) -> Json:
     if record is not None:
         state = {key: record["metadata"][key] for key in state}
         state["generation"] += record["spec"] != document.get("spec")
-    stated = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
-    metadata = {"name": name, "namespace": namespace} | stated
+    declared = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    metadata = {"name": name, "namespace": namespace} | declared
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],

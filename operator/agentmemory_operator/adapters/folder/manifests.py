@@ -93,31 +93,31 @@ def expand_paths(paths: Sequence[Path], *, is_recursive: bool = False) -> Manife
     """
     if paths.count(STDIN) > 1:
         raise AgentMemoryError("-f - is given twice: standard input can be read only once")
-    found = ManifestPaths()
+    collected = ManifestPaths()
     for path in paths:
         if path != STDIN and not path.exists():
             raise AgentMemoryError(f"{path}: there is no such file or folder")
         if path.is_dir():
-            _take_folder(path, found, is_recursive=is_recursive)
+            _take_folder(path, collected, is_recursive=is_recursive)
         else:
-            found.files.append(path)
-    return found
+            collected.files.append(path)
+    return collected
 
 
-def _take_folder(folder: Path, found: ManifestPaths, *, is_recursive: bool) -> None:
+def _take_folder(folder: Path, collected: ManifestPaths, *, is_recursive: bool) -> None:
     files: list[Path] = []
     skipped: list[Path] = []
     for parent, subfolders, names in os.walk(folder, onerror=_raise):
         subfolders.sort()
         files += [Path(parent, name) for name in sorted(names) if Path(name).suffix in SUFFIXES]
         if not is_recursive:
-            skipped += [below for name in subfolders if not (below := Path(parent, name)).is_symlink()]
+            skipped += [subfolder for name in subfolders if not (subfolder := Path(parent, name)).is_symlink()]
             subfolders.clear()
     if not files:
-        way_out = f"; -R also reads its {count_noun(len(skipped), 'subfolder')} too" if skipped else ""
-        raise AgentMemoryError(f"{folder}: no manifest found (a file that ends in {', '.join(SUFFIXES)}){way_out}")
-    found.files += files
-    found.skipped += skipped
+        remedy = f"; -R also reads its {count_noun(len(skipped), 'subfolder')} too" if skipped else ""
+        raise AgentMemoryError(f"{folder}: no manifest found (a file that ends in {', '.join(SUFFIXES)}){remedy}")
+    collected.files += files
+    collected.skipped += skipped
 
 
 def _raise(exc: OSError) -> None:
@@ -151,14 +151,14 @@ def parse_manifests(content: bytes) -> tuple[list[Manifest], list[InvalidDocumen
     if len(content) > MAX_BYTES:
         raise UnreadableManifest(1, FieldError("file", f"is larger than {MAX_BYTES} bytes: split it"))
     manifests: list[Manifest] = []
-    misread: list[InvalidDocument] = []
+    invalid: list[InvalidDocument] = []
     for node in _nodes(content):
         for item in _objects(Manifest(_value(node), node)):
             if error := _error_of(item.document):
-                misread.append(InvalidDocument(find_line(item.node, error.field), error))
+                invalid.append(InvalidDocument(find_line(item.node, error.field), error))
             else:
                 manifests.append(item)
-    return manifests, misread
+    return manifests, invalid
 
 
 def _nodes(content: bytes) -> list[yaml.Node]:
@@ -208,22 +208,22 @@ def _value(node: yaml.Node) -> Any:
         raise _syntax(exc) from exc
 
 
-def _size(node: yaml.Node, known: dict[int, int]) -> int:
+def _size(node: yaml.Node, sizes_by_id: dict[int, int]) -> int:
     """Return the number of values of a node with aliases expanded.
 
     Raises:
         RecursionError: If the node contains itself.
         UnreadableManifest: If a mapping repeats a key.
     """
-    if id(node) not in known:
-        below: list[yaml.Node] = []
+    if id(node) not in sizes_by_id:
+        children: list[yaml.Node] = []
         if isinstance(node, yaml.MappingNode):
             _check_keys(node)
-            below = [part for entry in node.value for part in entry]
+            children = [child for entry in node.value for child in entry]
         elif isinstance(node, yaml.SequenceNode):
-            below = node.value
-        known[id(node)] = 1 + sum(_size(part, known) for part in below)
-    return known[id(node)]
+            children = node.value
+        sizes_by_id[id(node)] = 1 + sum(_size(child, sizes_by_id) for child in children)
+    return sizes_by_id[id(node)]
 
 
 def _check_keys(node: yaml.MappingNode) -> None:
@@ -239,21 +239,21 @@ def _check_keys(node: yaml.MappingNode) -> None:
         keys.add(key.value)
 
 
-def _objects(whole: Manifest) -> Iterator[Manifest]:
+def _objects(manifest: Manifest) -> Iterator[Manifest]:
     """Yield a document, or the items of a List of any kind, as kubectl expands it."""
-    document, items = whole.document, _child(whole.node, "items")
+    document, items = manifest.document, _child(manifest.node, "items")
     if not (isinstance(document, dict) and str(document.get("kind")).endswith("List") and items):
-        yield whole
+        yield manifest
         return
     entries = document["items"]
     if not isinstance(entries, list) or not isinstance(items[1], yaml.SequenceNode):
-        yield whole
+        yield manifest
         return
-    inherited = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
+    defaults = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
     for entry, node in zip(entries, items[1].value, strict=True):
         # In a list of one kind, such as AgentMemoryList, an item may omit apiVersion and kind: the list implies them.
-        is_named = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
-        yield Manifest(entry if is_named else inherited | entry, node)
+        is_typed = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
+        yield Manifest(entry if is_typed else defaults | entry, node)
 
 
 def _error_of(document: object) -> FieldError | None:
@@ -284,7 +284,7 @@ def _child(node: yaml.Node, step: str) -> tuple[int, yaml.Node] | None:
             if key.value == step:
                 return key.start_mark.line + 1, value
     if isinstance(node, yaml.SequenceNode) and step.startswith("["):
-        number = int(step.strip("[]"))
-        if number < len(node.value):
-            return node.value[number].start_mark.line + 1, node.value[number]
+        index = int(step.strip("[]"))
+        if index < len(node.value):
+            return node.value[index].start_mark.line + 1, node.value[index]
     return None

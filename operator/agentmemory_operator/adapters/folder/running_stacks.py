@@ -75,9 +75,9 @@ class RunningStacks:
             draft.rename(path)
             yield
         finally:
-            for leftover in (path, draft):
+            for written_path in (path, draft):
                 with contextlib.suppress(OSError):
-                    leftover.unlink(missing_ok=True)
+                    written_path.unlink(missing_ok=True)
             os.close(descriptor)
 
     def find(self) -> tuple[RunningStack, ...]:
@@ -86,8 +86,8 @@ class RunningStacks:
             paths = sorted(self._folder.glob("*.json")) if self._folder else []
         except OSError:
             return ()
-        found = [stack for path in paths if (stack := _read(path)) is not None]
-        return tuple(sorted(found, key=lambda stack: stack.api))
+        stacks = [stack for path in paths if (stack := _read(path)) is not None]
+        return tuple(sorted(stacks, key=lambda stack: stack.api))
 
 
 def _read(path: Path) -> RunningStack | None:

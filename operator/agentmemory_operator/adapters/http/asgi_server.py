@@ -82,10 +82,10 @@ class ServedConnection(HttpToolsProtocol):
         self._sent = _CountingTransport(transport)
         super().connection_made(self._sent)  # type: ignore[arg-type]
         if len(self.connections) > MAX_CONNECTIONS:
-            others: list[ServedConnection] = [other for other in self.connections if other is not self]
-            dropped = select_evictable(others)
-            for other in dropped or [self]:
-                other.abort()
+            peers: list[ServedConnection] = [connection for connection in self.connections if connection is not self]
+            evicted = select_evictable(peers)
+            for connection in evicted or [self]:
+                connection.abort()
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes; close the connection if headers or chunk framing exceed their limit."""
@@ -178,11 +178,11 @@ class ServedConnection(HttpToolsProtocol):
         """
         if self._sent is None:
             return None
-        waiting, sent = self._sent.count_waiting_and_sent()
-        if self._stall_detector.is_too_slow(pace, waiting=waiting, sent_bytes=sent, now_s=now_s):
+        unsent, sent = self._sent.count_waiting_and_sent()
+        if self._stall_detector.is_too_slow(pace, waiting=unsent, sent_bytes=sent, now_s=now_s):
             return "client reads too slowly"
         took_s = now_s - self._since_s
-        if self.is_busy or waiting:
+        if self.is_busy or unsent:
             return None
         if self._is_in_head:
             return "request head too slow" if took_s > MAX_HEAD_S else None
@@ -205,8 +205,8 @@ def close_slow_connections(connections: Iterable[Any], pace: MinimumRate) -> Non
     """Close the connections that are too slow or idle for too long."""
     now_s = time.monotonic()
     for connection in list(connections):
-        if isinstance(connection, ServedConnection) and (why := connection.find_close_reason(pace, now_s)):
-            log.info("closed connection from %s: %s", connection.peer, why)
+        if isinstance(connection, ServedConnection) and (reason := connection.find_close_reason(pace, now_s)):
+            log.info("closed connection from %s: %s", connection.peer, reason)
             connection.abort()
 
 
@@ -241,15 +241,15 @@ class _CountingTransport:
             # The body usually follows in the same iteration of the event loop. If not, send the head without it.
             self._call_soon(self._send_head)
         elif self._head:
-            held, self._head = self._head, b""
-            self._transport.writelines((held, data))
+            head, self._head = self._head, b""
+            self._transport.writelines((head, data))
         else:
             self._transport.write(data)
 
     def _send_head(self) -> None:
-        held, self._head = self._head, b""
-        if held and not self.is_closed:
-            self._transport.write(held)
+        head, self._head = self._head, b""
+        if head and not self.is_closed:
+            self._transport.write(head)
 
     def close(self) -> None:
         self._send_head()
@@ -260,8 +260,8 @@ class _CountingTransport:
         self._transport.abort()
 
     def count_waiting_and_sent(self) -> tuple[int, int]:
-        waiting = self._transport.get_write_buffer_size() + len(self._head)
-        return waiting, self._written_bytes - waiting
+        unsent = self._transport.get_write_buffer_size() + len(self._head)
+        return unsent, self._written_bytes - unsent
 
 
 # Time for requests in progress when the server stops.
@@ -294,8 +294,8 @@ async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = D
             try:
                 while not server.started and not task.done():
                     await asyncio.sleep(0.01)
-                shown = f"[{host}]" if ":" in host else host
-                yield f"http://{shown}:{listener.getsockname()[1]}"
+                url_host = f"[{host}]" if ":" in host else host
+                yield f"http://{url_host}:{listener.getsockname()[1]}"
             finally:
                 server.should_exit = True
                 await task

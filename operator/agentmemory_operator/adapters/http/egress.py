@@ -47,11 +47,11 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
     """
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
+        infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except UnicodeError as exc:
         raise socket.gaierror(socket.EAI_NONAME, "DNS lookup failed") from exc
     # `parse_address` drops a zone id. Only link-local addresses have one, and the policy forbids them.
-    addresses = [parse_address(str(sockaddr[0])) for _, _, _, _, sockaddr in found]
+    addresses = [parse_address(str(sockaddr[0])) for _, _, _, _, sockaddr in infos]
     return list(dict.fromkeys(address for address in addresses if address is not None))
 
 
@@ -147,9 +147,9 @@ class Egress:
 
     async def _resolve_api_server(self, port: int) -> frozenset[tuple[Address, int]]:
         """Return the addresses of the API server. Its name is resolved only if it uses this port."""
-        for host, at in self._api_servers:
-            if at == port and parse_address(host) is None:
-                await self._resolve_cached(host, at)
+        for host, server_port in self._api_servers:
+            if server_port == port and parse_address(host) is None:
+                await self._resolve_cached(host, server_port)
         return self._known_api_addresses()
 
     def _known_api_addresses(self) -> frozenset[tuple[Address, int]]:
@@ -172,7 +172,7 @@ class Egress:
             # Keep the addresses of the last successful lookup.
             pass
         if len(self._resolved) >= _MAX_RESOLVED_HOSTS and (host, port) not in self._resolved:
-            oldest = next(known for known in self._resolved if known not in self._api_servers)
+            oldest = next(key for key in self._resolved if key not in self._api_servers)
             del self._resolved[oldest]
         self._resolved[host, port] = time.monotonic(), addresses
         return addresses
@@ -241,21 +241,21 @@ class HostSession:
         proxy = None if self._proxies is None else find_proxy(self._url, self._proxies)
         if proxy is not None:
             self._egress.check_name(self._field, host, port)
-            through: dict[str, Any] = {"proxy": proxy}
-            guards: dict[str, Any] = {}
+            proxy_options: dict[str, Any] = {"proxy": proxy}
+            connector_options: dict[str, Any] = {}
         else:
             if _is_numeric(host):
                 # aiohttp calls no resolver for numeric hosts.
                 await self._check(host, port)
-            through = {}
-            guards = {
+            proxy_options = {}
+            connector_options = {
                 "resolver": _Resolver(self._egress, self._field),
                 "socket_factory": self._socket_factory(host, port),
             }
         if self._session is None:
-            self._proxy_options = through
+            self._proxy_options = proxy_options
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(**guards, **self._options),
+                connector=aiohttp.TCPConnector(**connector_options, **self._options),
                 headers=self._headers,
                 auto_decompress=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
@@ -332,10 +332,10 @@ def find_proxy(url: str, others: tuple[str, ...] = ()) -> URL | None:
         others: Kinds of proxy to use if there is none for the URL's own scheme, such as `all`.
     """
     parts, proxies = urlsplit(url), getproxies()
-    named = next((proxies[kind] for kind in (parts.scheme, *others) if proxies.get(kind)), None)
-    if named is None or not parts.hostname or proxy_bypass(parts.hostname):
+    configured = next((proxies[kind] for kind in (parts.scheme, *others) if proxies.get(kind)), None)
+    if configured is None or not parts.hostname or proxy_bypass(parts.hostname):
         return None
-    proxy = URL(named if "://" in named else f"http://{named}")
+    proxy = URL(configured if "://" in configured else f"http://{configured}")
     return proxy if proxy.scheme in PORTS else None
 
 
@@ -345,7 +345,7 @@ def _is_numeric(host: str) -> bool:
     return (
         ":" in host
         or last.isdecimal()
-        or (last.startswith("0x") and all(sign in "0123456789abcdef" for sign in last[2:]))
+        or (last.startswith("0x") and all(char in "0123456789abcdef" for char in last[2:]))
     )
 
 

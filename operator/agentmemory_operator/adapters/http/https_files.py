@@ -58,18 +58,18 @@ async def _chunks(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[b
 
 def _check(url: str, response: aiohttp.ClientResponse) -> None:
     """Raise unless the status is 200."""
-    status, place = response.status, _redacted(url)
+    status, shown_url = response.status, _redacted(url)
     if status == 200:
         return
     if status == TOO_MANY_REQUESTS or status >= 500:
-        raise StorageUnavailable(f"{place} answers HTTP {status}")
+        raise StorageUnavailable(f"{shown_url} answers HTTP {status}")
     if 300 <= status < 400:
         target = _target_of(response.headers.get("location", "")) or "another address"
         raise StorageRejected(
-            status, "", f"{place} redirects to {target}, which is not followed: use the URL of the file itself"
+            status, "", f"{shown_url} redirects to {target}, which is not followed: use the URL of the file itself"
         )
     raise StorageRejected(
-        status, "", f"{place} answers HTTP {status}: correct source.url, or let the operator fetch it"
+        status, "", f"{shown_url} answers HTTP {status}: correct source.url, or let the operator fetch it"
     )
 
 

@@ -73,8 +73,8 @@ class HostTransport(httpx.AsyncBaseTransport):
                 content = await read_error_body(response)
         # Pass no other headers: httpx would decode a Content-Encoding or charset of the server without a size limit.
         headers = {"Content-Type": "application/json"}
-        if wait := response.headers.get("Retry-After"):
-            headers["Retry-After"] = wait
+        if retry_after := response.headers.get("Retry-After"):
+            headers["Retry-After"] = retry_after
         return httpx.Response(response.status, headers=headers, content=content)
 
 

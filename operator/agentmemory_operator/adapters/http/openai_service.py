@@ -174,10 +174,10 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the wait that the service requests, in seconds; None if it is missing, a date, negative or infinite."""
     header = headers.get("retry-after")
     try:
-        wait = float(header) if header else None
+        delay_s = float(header) if header else None
     except ValueError:
         return None
-    return wait if wait is not None and 0 <= wait < float("inf") else None
+    return delay_s if delay_s is not None and 0 <= delay_s < float("inf") else None
 
 
 def _error_of(body: Any) -> tuple[str, str]:
@@ -207,5 +207,5 @@ def retry_delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Calla
     requested_s = exc.retry_after_s if isinstance(exc, ServiceError) else None
     if requested_s is not None:
         return requested_s
-    ceiling = min(first_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
-    return ceiling * (0.5 + jitter() / 2)
+    max_delay_s = min(first_s * 2.0 ** (attempt - 1), MAX_DELAY_S)
+    return max_delay_s * (0.5 + jitter() / 2)

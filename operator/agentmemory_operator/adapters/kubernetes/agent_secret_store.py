@@ -61,15 +61,15 @@ class KubernetesAgentSecrets:
     def _path(self, slug: str) -> str:
         return f"{self._folder}/{SECRET_PREFIX}{slug}"
 
-    def _body_of(self, handed: AgentSecret) -> Json:
+    def _body_of(self, secret: AgentSecret) -> Json:
         metadata: dict[str, Any] = {
-            "name": SECRET_PREFIX + handed.slug,
-            "labels": {MANAGED_BY: MANAGER, AGENT: handed.slug},
-            "annotations": {NAMESPACE: handed.owner.namespace, NAME: handed.owner.name, UID: handed.owner.uid},
+            "name": SECRET_PREFIX + secret.slug,
+            "labels": {MANAGED_BY: MANAGER, AGENT: secret.slug},
+            "annotations": {NAMESPACE: secret.owner.namespace, NAME: secret.owner.name, UID: secret.owner.uid},
         }
-        if handed.version:
-            metadata["resourceVersion"] = handed.version
-        data = {slot: base64.b64encode(value.encode()).decode() for slot, value in handed.values.items()}
+        if secret.version:
+            metadata["resourceVersion"] = secret.version
+        data = {key: base64.b64encode(value.encode()).decode() for key, value in secret.values.items()}
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
 
 
@@ -79,6 +79,6 @@ def _handed_from(secret: Json) -> AgentSecret:
     return AgentSecret(
         slug=metadata["name"].removeprefix(SECRET_PREFIX),
         owner=Owner(annotations.get(NAMESPACE, ""), annotations.get(NAME, ""), annotations.get(UID, "")),
-        values={slot: base64.b64decode(value).decode() for slot, value in (secret.get("data") or {}).items()},
+        values={key: base64.b64decode(value).decode() for key, value in (secret.get("data") or {}).items()},
         version=metadata["resourceVersion"],
     )

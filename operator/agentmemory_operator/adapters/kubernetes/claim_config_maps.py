@@ -39,8 +39,8 @@ class KubernetesClaims:
 
     async def load(self) -> ClaimSet:
         """Return the stored claims. The set is incomplete if a part is missing."""
-        found = await asyncio.gather(*map(self._read, PARTS))
-        self._stored = {part: document for part, document in zip(PARTS, found, strict=True) if document is not None}
+        documents = await asyncio.gather(*map(self._read, PARTS))
+        self._stored = {part: document for part, document in zip(PARTS, documents, strict=True) if document is not None}
         return parse_claims(self._stored.values())
 
     async def save(self, claims: ClaimSet) -> None:
@@ -50,28 +50,28 @@ class KubernetesClaims:
         """
         bodies = _bodies(claims)
         changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]
-        written = await asyncio.gather(*(self._write(part, bodies[part]) for part in changed), return_exceptions=True)
+        results = await asyncio.gather(*(self._write(part, bodies[part]) for part in changed), return_exceptions=True)
         self._stored |= {
-            part: answer for part, answer in zip(changed, written, strict=True) if not isinstance(answer, BaseException)
+            part: result for part, result in zip(changed, results, strict=True) if not isinstance(result, BaseException)
         }
-        for answer in written:
-            if isinstance(answer, BaseException):
-                raise answer
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     async def _read(self, part: str) -> Json | None:
         try:
-            found: Json = await self._transport.call("GET", f"{self._folder}/{PREFIX}{part}")
+            document: Json = await self._transport.call("GET", f"{self._folder}/{PREFIX}{part}")
         except NotFound:
             return None
-        return found
+        return document
 
     async def _write(self, part: str, body: Json) -> Json:
-        before = self._stored.get(part)
+        existing = self._stored.get(part)
         try:
-            if before is not None:
-                replaced = {**body["metadata"], "resourceVersion": before["metadata"]["resourceVersion"]}
+            if existing is not None:
+                metadata = {**body["metadata"], "resourceVersion": existing["metadata"]["resourceVersion"]}
                 path = f"{self._folder}/{PREFIX}{part}"
-                return dict(await self._transport.call("PUT", path, {**body, "metadata": replaced}))
+                return dict(await self._transport.call("PUT", path, {**body, "metadata": metadata}))
         except NotFound:
             # The ConfigMap was deleted. Create it again: `body` has all of its claims.
             pass

@@ -103,7 +103,7 @@ class KubernetesCluster:
         ]
         path = _path(kind, metadata) + "/status"
         try:
-            written = await self._transport.call("PATCH", path, patch, content_type=JSON_PATCH)
+            response = await self._transport.call("PATCH", path, patch, content_type=JSON_PATCH)
         except NotFound:
             return ""
         except KubernetesRejected as exc:
@@ -111,7 +111,7 @@ class KubernetesCluster:
             if exc.status != INVALID or exc.causes:
                 raise
             return ""
-        return str(written["metadata"]["resourceVersion"])
+        return str(response["metadata"]["resourceVersion"])
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
         """Replace the finalizers of an object by compare-and-set. A deleted object is no error."""
@@ -188,7 +188,7 @@ class KubernetesCluster:
         except NotFound:
             resources = {"resources": []}
         is_listed = any(group["name"] == GROUP for group in groups["groups"])
-        if not is_listed or not set(PLURALS.values()) <= {found["name"] for found in resources["resources"]}:
+        if not is_listed or not set(PLURALS.values()) <= {resource["name"] for resource in resources["resources"]}:
             raise TransientError(KINDS_MISSING)
 
     async def list_all(self, kind: str) -> list[Json]:
@@ -199,10 +199,10 @@ class KubernetesCluster:
     async def labels(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace; empty if it does not exist."""
         try:
-            found = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}")
+            document = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}")
         except NotFound:
             return {}
-        labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+        labels: Mapping[str, str] = document["metadata"].get("labels") or {}
         return labels
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
@@ -219,11 +219,11 @@ class KubernetesCluster:
         query = base_query
         while True:
             with _kinds_known():
-                answer = await self._transport.call("GET", path, query=query)
-            items += [strip_managed_fields(kind, item) for item in answer["items"]]
-            if not (rest := answer["metadata"].get("continue")):
-                return items, answer["metadata"]["resourceVersion"]
-            query = [*base_query, ("continue", rest)]
+                page = await self._transport.call("GET", path, query=query)
+            items += [strip_managed_fields(kind, item) for item in page["items"]]
+            if not (next_page := page["metadata"].get("continue")):
+                return items, page["metadata"]["resourceVersion"]
+            query = [*base_query, ("continue", next_page)]
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
         """Return one object.
@@ -234,8 +234,8 @@ class KubernetesCluster:
         """
         path = _path(kind, Metadata(name=name, namespace=namespace))
         with _kinds_known():
-            found: Json = await self._transport.call("GET", path)
-        return found
+            document: Json = await self._transport.call("GET", path)
+        return document
 
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
         """Return the time of each AgentMemory's last event with a reason, by (namespace, name).
@@ -253,7 +253,7 @@ class KubernetesCluster:
         events = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
         # Sort by time only; events of the same second have no order.
         events.sort(key=lambda entry: entry[0])
-        return {(involved["namespace"], involved["name"]): time for time, involved in events}
+        return {(reference["namespace"], reference["name"]): time for time, reference in events}
 
     async def follow(
         self,
@@ -294,14 +294,14 @@ class KubernetesCluster:
         self, kind: str, path: str, since: Sequence[tuple[str, str]], *, heard: Callable[[], None]
     ) -> AsyncGenerator[tuple[str, Json], None]:
         """Yield changes after the version in the first item of `since`, until a gap requires a new list."""
-        (_, version), *selected = since
+        (_, version), *selector_query = since
         while True:
             query = [
                 ("watch", "true"),
                 ("resourceVersion", version),
                 ("allowWatchBookmarks", "true"),
                 ("timeoutSeconds", str(WATCH_TIMEOUT_S)),
-                *selected,
+                *selector_query,
             ]
             response = await self._transport.send("GET", path, query=query, timeout_s=WATCH_TIMEOUT_S + 10)
             heard()
@@ -333,8 +333,8 @@ def _kinds_known() -> Iterator[None]:
 def strip_managed_fields(kind: str, document: Mapping[str, Any]) -> Json:
     """Return the object with `apiVersion` and `kind`, which list items lack, and without the large `managedFields`."""
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
-    kept: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
-    return kept
+    stripped: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
+    return stripped
 
 
 def _shared(value: Any) -> Any:
@@ -388,8 +388,8 @@ class KubernetesInstallation(KubernetesCluster):
     async def read_lease_renewals(self) -> dict[str, str]:
         """Return the last renewal time of each operator's Lease, as text, by namespace."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
-        found = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
-        return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in found["items"]}
+        leases = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
+        return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in leases["items"]}
 
 
 def _definition(kind: str) -> str:

@@ -83,8 +83,8 @@ class KubernetesEvents:
 def event_name(metadata: Metadata, event: Event) -> str:
     """Return the name of the Event object: equal for equal type, reason and message about the same object."""
     identity = "\0".join((metadata.uid, event.type, event.reason, event.message))
-    short = metadata.name[:MAX_NAME_CHARS].rstrip("-.")
-    return f"{short}.{hashlib.sha256(identity.encode(errors='replace')).hexdigest()[:16]}"
+    prefix = metadata.name[:MAX_NAME_CHARS].rstrip("-.")
+    return f"{prefix}.{hashlib.sha256(identity.encode(errors='replace')).hexdigest()[:16]}"
 
 
 def _body(kind: str, metadata: Metadata, event: Event, *, name: str) -> Json:

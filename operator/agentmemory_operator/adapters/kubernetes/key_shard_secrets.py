@@ -64,10 +64,10 @@ class KubernetesKeyShards:
         """Return the Secret's resourceVersion; empty if there is none."""
         try:
             async with _with_timeout():
-                found = await self._transport.metadata(self._path(ring, name))
+                secret = await self._transport.metadata(self._path(ring, name))
         except NotFound:
             return ""
-        return str(found["metadata"]["resourceVersion"])
+        return str(secret["metadata"]["resourceVersion"])
 
     async def write(self, shard: Shard) -> str:
         """Create the Secret, or replace it by compare-and-set on its version; return the new version."""
@@ -81,16 +81,16 @@ class KubernetesKeyShards:
 
     async def list_names(self, ring: Ring) -> list[str]:
         """Return the names of an agent's shards, sorted."""
-        begin, names, more = _secret_name(ring, ""), list[str](), ""
+        prefix, names, next_page = _secret_name(ring, ""), list[str](), ""
         selector = f"{SHARD},{NAMESPACE}={ring.namespace},{AGENT}={ring.agent}"
         while True:
-            query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
+            query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", next_page)]
             async with _with_timeout():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
             # The API server returns null for an empty list.
             secrets = (str(item["metadata"]["name"]) for item in page["items"] or ())
-            names += (secret.removeprefix(begin) for secret in secrets if secret.startswith(begin))
-            if not (more := page["metadata"].get("continue") or ""):
+            names += (secret.removeprefix(prefix) for secret in secrets if secret.startswith(prefix))
+            if not (next_page := page["metadata"].get("continue") or ""):
                 return sorted(filter(is_shard_name, names))
 
     async def delete(self, ring: Ring) -> None:

@@ -44,12 +44,12 @@ class KubernetesLease:
         """Create the lease, or replace it by compare-and-set on its version."""
         try:
             if lease.version:
-                answer = await self._transport.call("PUT", f"{self._folder}/{LEASE_NAME}", self._body_of(lease))
+                document = await self._transport.call("PUT", f"{self._folder}/{LEASE_NAME}", self._body_of(lease))
             else:
-                answer = await self._transport.call("POST", self._folder, self._body_of(lease))
+                document = await self._transport.call("POST", self._folder, self._body_of(lease))
         except NotFound as exc:
             raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
-        return _lease_from(answer)
+        return _lease_from(document)
 
     def _body_of(self, lease: Lease) -> Json:
         metadata = {"name": LEASE_NAME, "namespace": self._namespace}
@@ -65,13 +65,13 @@ class KubernetesLease:
         return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
 
 
-def _lease_from(answer: dict[str, Any]) -> Lease:
-    spec = answer.get("spec") or {}
+def _lease_from(document: dict[str, Any]) -> Lease:
+    spec = document.get("spec") or {}
     return Lease(
         holder=spec.get("holderIdentity") or "",
         duration_s=spec.get("leaseDurationSeconds") or 0,
         acquired_at=spec.get("acquireTime") or "",
         renewed_at=spec.get("renewTime") or "",
         transitions=spec.get("leaseTransitions") or 0,
-        version=answer["metadata"]["resourceVersion"],
+        version=document["metadata"]["resourceVersion"],
     )

@@ -129,8 +129,8 @@ def mapped_errors(host: str = "") -> Iterator[None]:
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-        where = f" at {host}" if host else ""
-        raise TransientError(f"Kubernetes cannot be reached{where}: {_describe_failure(exc)}") from exc
+        location = f" at {host}" if host else ""
+        raise TransientError(f"Kubernetes cannot be reached{location}: {_describe_failure(exc)}") from exc
 
 
 def _describe_failure(exc: Exception) -> str:
@@ -237,14 +237,14 @@ class KubernetesTransport:
         parameters = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
             # The body is not passed: it is plain JSON already, and the client would traverse it.
-            _, url, sent, *_ = await self._api.param_serialize(
+            _, url, sent_headers, *_ = await self._api.param_serialize(
                 method, path, query_params=parameters, header_params=dict(headers), auth_settings=["BearerToken"]
             )
             if method != "GET" and self._before_write is not None:
                 self._before_write()
             async with self._writing() if method != "GET" else nullcontext():
-                answer = await self._api.call_api(method, url, sent, body, _request_timeout=timeout_s)
-            response: aiohttp.ClientResponse = answer.response
+                result = await self._api.call_api(method, url, sent_headers, body, _request_timeout=timeout_s)
+            response: aiohttp.ClientResponse = result.response
             if response.status < 300:
                 return response
             raise _refusal(response.status, await response.read())
@@ -253,16 +253,16 @@ class KubernetesTransport:
 def _refusal(status: int, body: bytes) -> NotFound | TransientError:
     """Build the exception for an error response."""
     try:
-        answer = json.loads(body)
-        detail = str(answer.get("message", ""))[:300]
-        causes = bool((answer.get("details") or {}).get("causes"))
+        status_object = json.loads(body)
+        detail = str(status_object.get("message", ""))[:300]
+        has_causes = bool((status_object.get("details") or {}).get("causes"))
     except (ValueError, AttributeError):
-        detail, causes = "", False
+        detail, has_causes = "", False
     message = f"Kubernetes answered {status}: {detail}{REMEDIES.get(status, '')}"
     if status == NOT_FOUND:
         return NotFound(message)
     kind = KubernetesConflict if status == CONFLICT else KubernetesRejected
-    return kind(message, status=status, causes=causes) if status < 500 else TransientError(message)
+    return kind(message, status=status, causes=has_causes) if status < 500 else TransientError(message)
 
 
 async def load_context(name: str | None) -> tuple[Configuration, str]:
@@ -283,8 +283,8 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
             config.load_incluster_config(client_configuration=configuration)
             return configuration, POD_NAMESPACE.read_text(encoding="utf-8").strip()
         raise AgentMemoryError(_describe_unusable(name, exc)) from exc
-    chosen = next((item for item in contexts if item["name"] == name), current)
-    return configuration, str(chosen["context"].get("namespace") or DEFAULT_NAMESPACE)
+    context = next((item for item in contexts if item["name"] == name), current)
+    return configuration, str(context["context"].get("namespace") or DEFAULT_NAMESPACE)
 
 
 def _describe_unusable(name: str | None, exc: Exception) -> str:
@@ -302,5 +302,5 @@ def _describe_unusable(name: str | None, exc: Exception) -> str:
     if name is None or name in names:
         return f"the kubeconfig's context is invalid: fix it, or use another --context ({detail})"
     matches = get_close_matches(name, names, n=1)
-    listed = f"did you mean {matches[0]}?" if matches else f"it has {', '.join(names) or 'none'}"
-    return f"there is no context {name!r} in the kubeconfig: {listed}"
+    suggestion = f"did you mean {matches[0]}?" if matches else f"it has {', '.join(names) or 'none'}"
+    return f"there is no context {name!r} in the kubeconfig: {suggestion}"

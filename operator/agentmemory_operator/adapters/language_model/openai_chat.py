@@ -123,51 +123,51 @@ class OpenAIChat:
         attempt, form = 1, self._form or 0
         while True:
             try:
-                answer = await self._request(messages, max_tokens, form=form, deadline=deadline)
+                document = await self._request(messages, max_tokens, form=form, deadline=deadline)
                 self._form = form
-                return answer
+                return document
             except (ServiceError, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
                 if self._form is None and form + 1 < len(FORMS) and _may_lack_form(exc):
                     form += 1
                     continue
-                refusal = self._refusal(exc)
+                failure = self._refusal(exc)
                 delay = retry_delay_s(exc, attempt, first_s=self._options.first_delay_s, jitter=self._jitter)
-                if not isinstance(refusal, ModelUnavailable) or attempt >= MAX_ATTEMPTS:
-                    raise refusal from exc
+                if not isinstance(failure, ModelUnavailable) or attempt >= MAX_ATTEMPTS:
+                    raise failure from exc
                 if time.monotonic() + delay >= deadline:
-                    raise ModelUnavailable(str(refusal), retry_after_s=max(delay, 1.0)) from exc
+                    raise ModelUnavailable(str(failure), retry_after_s=max(delay, 1.0)) from exc
             await asyncio.sleep(delay)
             attempt += 1
 
     async def _request(self, messages: list[dict[str, str]], max_tokens: int, *, form: int, deadline: float) -> Any:
-        bound, parameters = FORMS[form]
+        limit_key, parameters = FORMS[form]
         try:
             with map_service_errors(f"{BLOCK}.secretRef"):
-                answer = await self._client.chat.completions.with_raw_response.create(
+                response = await self._client.chat.completions.with_raw_response.create(
                     model=self._options.model,
                     messages=cast(Any, messages),
-                    extra_body={bound: max_tokens, **parameters},
+                    extra_body={limit_key: max_tokens, **parameters},
                     timeout=max(deadline - time.monotonic(), 0.05),
                     extra_headers={MAX_BYTES_HEADER: str(MAX_OVERHEAD_BYTES + max_tokens * MAX_TOKEN_BYTES)},
                 )
-            document = orjson.loads(answer.content)
+            document = orjson.loads(response.content)
         except orjson.JSONDecodeError:
             return None
         raise_if_error(document)
         return document
 
     def _refusal(self, exc: Exception) -> AgentMemoryError:
-        where = f"language model {self._where}"
+        model = f"language model {self._where}"
         if isinstance(exc, AnswerTooLarge):
-            return ModelOutputInvalid(f"{where}: {exc}")
+            return ModelOutputInvalid(f"{model}: {exc}")
         if not isinstance(exc, ServiceError):
-            return ModelUnavailable(f"{where} cannot be reached: {type(exc).__name__}")
+            return ModelUnavailable(f"{model} cannot be reached: {type(exc).__name__}")
         if exc.is_transient:
-            return ModelUnavailable(f"{where} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
+            return ModelUnavailable(f"{model} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
         if exc.known_status in INPUT_ERROR_STATUSES:
             details = f"{exc.status} {exc.code}".strip()
-            return ModelOutputInvalid(f"{where} rejected the input ({details}): it is probably too long for the model")
-        return permanent_error(exc, where, block=BLOCK, model=self._options.model)
+            return ModelOutputInvalid(f"{model} rejected the input ({details}): it is probably too long for the model")
+        return permanent_error(exc, model, block=BLOCK, model=self._options.model)
 
 
 def _may_lack_form(exc: Exception) -> bool:
@@ -186,11 +186,11 @@ def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, ma
     # Reasoning tokens can exceed the token limit of the answer, so the bound is generous.
     tokens_out = _tokens(document, "completion_tokens", max_plausible=1 << 24, estimate=len(text.encode()))
     try:
-        fitted = parse_answer(_checked(text, reason), schema)
-    except SchemaMismatch as misfit:
-        message = f"the language model's answer is unusable: {misfit}"
+        parsed = parse_answer(_checked(text, reason), schema)
+    except SchemaMismatch as mismatch:
+        message = f"the language model's answer is unusable: {mismatch}"
         raise ModelOutputInvalid(message, tokens_in=tokens_in, tokens_out=tokens_out) from None
-    return Completion(fitted.value, tokens_in, tokens_out, dropped=fitted.dropped)
+    return Completion(parsed.value, tokens_in, tokens_out, dropped=parsed.dropped)
 
 
 def _checked(text: str, reason: str) -> str:

@@ -88,10 +88,10 @@ class CallHooks:
         outcome = "unreachable"
         with self.tracer.span(f"qdrant {method}", kind="client") as span:
             try:
-                answer = await send(span.headers)
-                outcome = f"{answer.status // 100}xx"
-                span.note("http.response.status_code", answer.status)
-                return answer
+                response = await send(span.headers)
+                outcome = f"{response.status // 100}xx"
+                span.note("http.response.status_code", response.status)
+                return response
             finally:
                 self.count_call(method, outcome)
 

@@ -136,13 +136,13 @@ class QdrantCollections:
         """Return the names of all collections, placeholders included, sorted."""
         return await self._qdrant.names()
 
-    async def _behind(self, alias: str, likely: str) -> str:
+    async def _behind(self, alias: str, candidate: str) -> str:
         """Return the target of an alias, or the alias itself if it is a plain collection.
 
         The aliases of `likely` are read first: the list of all aliases grows with the installation.
         """
         try:
-            aliases = await self._aliases(likely)
+            aliases = await self._aliases(candidate)
         except NotFound:
             aliases = {}
         return aliases.get(alias) or (await self._aliases()).get(alias, alias)
@@ -208,8 +208,8 @@ class QdrantCollections:
         await after_move()
         target = (await self._aliases(physical)).get(alias)
         if target != physical:
-            doubt = f"{alias} was switched to {physical} but points elsewhere: another operator or person moves it too"
-            (watch.report_unexpected_state if watch else raise_unexpected_state)(doubt)
+            text = f"{alias} was switched to {physical} but points elsewhere: another operator or person moves it too"
+            (watch.report_unexpected_state if watch else raise_unexpected_state)(text)
 
     async def _update_vectors(self, physical: str, change: UpdateVectors | UpdateKeyword) -> None:
         routes = self._qdrant.collections
@@ -244,8 +244,8 @@ class QdrantCollections:
 
     async def _is_owned(self, physical: str, marker: Marker | None) -> bool:
         info = await self._qdrant.describe(physical)
-        live = _observed(info, physical=physical, is_aliased=False).collection.marker if info else None
-        return live is not None and marker is not None and live.is_same_object(marker)
+        live_marker = _observed(info, physical=physical, is_aliased=False).collection.marker if info else None
+        return live_marker is not None and marker is not None and live_marker.is_same_object(marker)
 
     async def _create_indexes(self, physical: str, indexes: tuple[tuple[str, str], ...]) -> None:
         # The server applies operations on a collection in order: to wait for the last is to wait for all.
@@ -263,13 +263,13 @@ class QdrantCollections:
         Raises:
             ResponseTimeout: If there was no response within `MAX_INDEX_WAIT_S`. A later pass observes the result.
         """
-        until_s = time.monotonic() + MAX_INDEX_WAIT_S
+        deadline_s = time.monotonic() + MAX_INDEX_WAIT_S
         while True:
             try:
                 await call()
                 return
             except ResponseTimeout:
-                if time.monotonic() >= until_s:
+                if time.monotonic() >= deadline_s:
                     raise
 
     async def drop_index(self, physical: str, field: str) -> None:
@@ -297,13 +297,13 @@ class QdrantCollections:
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         """Return exact counts of memories by type, for the 8 most frequent types that are not in `types`."""
-        unlisted = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
-        return await facet_exactly(self._qdrant.read, _path(physical), "type", unlisted, limit=MAX_LISTED_TYPES)
+        filter_ = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
+        return await facet_exactly(self._qdrant.read, _path(physical), "type", filter_, limit=MAX_LISTED_TYPES)
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
         """Return the exact number of memories that are encrypted with a data key created before a time, in Unix ms."""
-        before = _ALIVE | {"must": [_LIVES, {"key": KEY_CREATED_KEY, "range": {"lt": made_ms}}]}
-        return await count_exactly(self._qdrant.read, _path(physical), before)
+        filter_ = _ALIVE | {"must": [_LIVES, {"key": KEY_CREATED_KEY, "range": {"lt": made_ms}}]}
+        return await count_exactly(self._qdrant.read, _path(physical), filter_)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         """Return the lengths in characters of the first `limit` contents, by id; 0 for a memory without content."""
@@ -319,15 +319,15 @@ class QdrantCollections:
         aliased = await self._aliases()
         for alias, name in aliased.items():
             aliases.setdefault(name, []).append(alias)
-        found = [await self._holding(name, tuple(sorted(aliases[name]))) for name in sorted(aliases)]
-        return [holding for holding in found if holding is not None]
+        summaries = [await self._holding(name, tuple(sorted(aliases[name]))) for name in sorted(aliases)]
+        return [summary for summary in summaries if summary is not None]
 
     async def _holding(self, name: str, aliases: tuple[str, ...]) -> CollectionSummary | None:
         """Describe one collection.
 
         None if it belongs to no agent, is a placeholder, or has been deleted since it was listed.
         """
-        if not any(known.startswith(ALIAS_PREFIX) for known in (name, *aliases)):
+        if not any(candidate.startswith(ALIAS_PREFIX) for candidate in (name, *aliases)):
             return None
         info = await self._qdrant.describe(name)
         if info is None or _is_placeholder(info):

@@ -139,11 +139,11 @@ def placement_of(memory: str, *, is_tiered: bool) -> Json:
 
 def _names_of(kind: type[Hnsw] | type[Optimizers]) -> dict[str, str]:
     """Return the engine's field by our field; the engine's names lack the unit."""
-    return {figure.name: figure.name.removesuffix("_kb") for figure in fields(kind)}
+    return {field_.name: field_.name.removesuffix("_kb") for field_ in fields(kind)}
 
 
-def _body_of(figures: Hnsw | Optimizers) -> Json:
-    return _without_none(**{theirs: getattr(figures, ours) for ours, theirs in _names_of(type(figures)).items()})
+def _body_of(settings: Hnsw | Optimizers) -> Json:
+    return _without_none(**{key: getattr(settings, name) for name, key in _names_of(type(settings)).items()})
 
 
 def quantization_of(quantization: Quantization | None) -> Json | None:
@@ -192,8 +192,8 @@ def _collection_from(info: Mapping[str, Any]) -> Collection:
     return Collection(
         size=vector["size"],
         distance=vector["distance"],
-        hnsw=Hnsw(**{ours: hnsw[theirs] for ours, theirs in _names_of(Hnsw).items()}),
-        optimizers=Optimizers(**{ours: optimizers.get(theirs) for ours, theirs in _names_of(Optimizers).items()}),
+        hnsw=Hnsw(**{name: hnsw[key] for name, key in _names_of(Hnsw).items()}),
+        optimizers=Optimizers(**{name: optimizers.get(key) for name, key in _names_of(Optimizers).items()}),
         quantization=quantization_from(config.get("quantization_config")),
         indexes=tuple(sorted((field, index["data_type"]) for field, index in info["payload_schema"].items())),
         datatype=vector["datatype"].capitalize() if vector.get("datatype") else FLOAT32,

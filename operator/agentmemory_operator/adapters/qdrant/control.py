@@ -140,9 +140,9 @@ class QdrantControl(AsyncApiClient):
 
     async def names(self) -> list[str]:
         """Return the names of all collections, sorted."""
-        listed = await result_of(self.collections.get_collections())
+        result = await result_of(self.collections.get_collections())
         with map_parse_errors():
-            return sorted(str(entry["name"]) for entry in listed["collections"])
+            return sorted(str(entry["name"]) for entry in result["collections"])
 
     async def describe(self, name: str) -> Mapping[str, Any] | None:
         """Return the server's description of a collection, or None if it does not exist."""
@@ -188,8 +188,8 @@ class QdrantControl(AsyncApiClient):
         request.headers.setdefault(MAX_BYTES_HEADER, str(max_response_bytes(method, path)))
         if method in ("POST", "PUT") and "/snapshots" in path:
             request.extensions["timeout"] = httpx.Timeout(self.deadline_s, connect=self._connect_s).as_dict()
-        answer = await self._send_watched(method, path, partial(self._send_request, request))
-        return answer.body.decode(errors="replace") if type_ is str else _document(answer)
+        response = await self._send_watched(method, path, partial(self._send_request, request))
+        return response.body.decode(errors="replace") if type_ is str else _document(response)
 
     async def read(self, method: str, path: str, body: Any) -> Any:
         """Return `result` of a call that reads points, for the functions of `counts.py`."""
@@ -220,24 +220,24 @@ class QdrantControl(AsyncApiClient):
         """Open the content of a response. Opening and reading raise the errors of a call."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=MAX_STREAM_PAUSE_S)
         with _reachable():
-            answer = await self._session.request("GET", URL(self.url + path, encoded=True), timeout=timeout)
+            response = await self._session.request("GET", URL(self.url + path, encoded=True), timeout=timeout)
         try:
-            if answer.status >= 300:
+            if response.status >= 300:
                 with _reachable():
-                    body = await read_error_body(answer)
-                raise error_from_response(CallResponse(answer.status, answer.headers, body), self.api_key)
-            yield _chunks(answer)
+                    body = await read_error_body(response)
+                raise error_from_response(CallResponse(response.status, response.headers, body), self.api_key)
+            yield _chunks(response)
         finally:
             # Do not reuse the connection: the next call would read the rest of this response.
-            answer.close()
+            response.close()
 
     async def _send_watched(
         self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[CallResponse]]
     ) -> CallResponse:
-        answer = await (self.watch.around(method, path, send) if self.watch else send({}))
-        if answer.status >= 300:
-            raise error_from_response(answer, self.api_key)
-        return answer
+        response = await (self.watch.around(method, path, send) if self.watch else send({}))
+        if response.status >= 300:
+            raise error_from_response(response, self.api_key)
+        return response
 
     async def _send_request(self, request: httpx.Request, headers: Mapping[str, str]) -> CallResponse:
         request.extensions[HEADERS_EXTENSION] = headers
@@ -257,16 +257,16 @@ class QdrantControl(AsyncApiClient):
                 return CallResponse(answer.status, answer.headers, body)
 
 
-def _document(answer: CallResponse) -> Any:
-    if answer.status == 202:
+def _document(response: CallResponse) -> Any:
+    if response.status == 202:
         raise ResponseTimeout("Qdrant accepted the call but has not finished it (202)")
     with map_parse_errors():
-        return orjson.loads(answer.body)
+        return orjson.loads(response.body)
 
 
-async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+async def _chunks(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
     with _reachable():
-        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+        async for chunk in response.content.iter_chunked(CHUNK_BYTES):
             yield chunk
 
 

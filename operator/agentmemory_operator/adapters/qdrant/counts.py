@@ -39,8 +39,8 @@ async def count_exactly(call: Call, collection: str, filter_: Mapping[str, Any] 
     try:
         result = await call("POST", f"{collection}/points/count", {"exact": True} | matching)
     except StoreRejected as error:
-        page = await _page_size(call, collection, error)
-        return sum([len(points) async for points in _list_points(call, collection, matching, page=page, keys=False)])
+        size = await _page_size(call, collection, error)
+        return sum([len(points) async for points in _list_points(call, collection, matching, page=size, keys=False)])
     with map_parse_errors():
         return int(result["count"])
 
@@ -57,9 +57,9 @@ async def estimate_count(call: Call, collection: str, filter_: Mapping[str, Any]
         filter_: Qdrant filter; None or an empty one matches all points.
     """
     first = (filter_ or {}).get("must", [])[:1]
-    matching = [{}, *({"filter": each} for each in (filter_, {"must": first} if first else None) if each)]
+    matching = [{}, *({"filter": part} for part in (filter_, {"must": first} if first else None) if part)]
     path = f"{collection}/points/count"
-    answers = await asyncio.gather(*(call("POST", path, {"exact": False} | each) for each in matching))
+    answers = await asyncio.gather(*(call("POST", path, {"exact": False} | part) for part in matching))
     with map_parse_errors():
         return min(int(result["count"]) for result in answers)
 
@@ -83,11 +83,11 @@ async def facet_exactly(
     try:
         result = await call("POST", f"{collection}/facet", body)
     except StoreRejected as error:
-        page, counts = await _page_size(call, collection, error), Counter[str]()
-        async for points in _list_points(call, collection, {"filter": filter_}, page=page, keys=[key]):
+        size, counts = await _page_size(call, collection, error), Counter[str]()
+        async for points in _list_points(call, collection, {"filter": filter_}, page=size, keys=[key]):
             with map_parse_errors():
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
-        return dict(sorted(counts.items(), key=lambda counted: (-counted[1], counted[0]))[:limit])
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:limit])
     with map_parse_errors():
         # A value that only deleted points had is still listed, with count 0 (Qdrant 1.18.3).
         return {hit["value"]: int(hit["count"]) for hit in result["hits"] if hit["count"]}
@@ -122,5 +122,5 @@ async def _list_points(
 
 def _values(payload_value: Any) -> Sequence[str]:
     """Return the distinct keywords of a payload value: a facet counts a repeated one only once per point."""
-    several = payload_value if isinstance(payload_value, list) else [payload_value]
-    return tuple({value for value in several if isinstance(value, str)})
+    values = payload_value if isinstance(payload_value, list) else [payload_value]
+    return tuple({value for value in values if isinstance(value, str)})

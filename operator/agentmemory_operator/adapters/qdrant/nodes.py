@@ -56,8 +56,8 @@ class QdrantNode:
         """Return the node's peer id, or None for a single server."""
         status = await result_of(self.qdrant.cluster.cluster_status())
         with map_parse_errors():
-            number = status.get("peer_id")
-            return None if number is None else int(number)
+            peer_id = status.get("peer_id")
+            return None if peer_id is None else int(peer_id)
 
     async def read_view(self, physical: str) -> NodeView:
         """Return the node's view of the shards of a collection.
@@ -84,7 +84,7 @@ class QdrantNode:
                 return []
             raise
         with map_parse_errors():
-            return [parse_snapshot(each) for each in result]
+            return [parse_snapshot(entry) for entry in result]
 
     async def delete(self, physical: str, shard: int, name: str) -> None:
         """Delete a snapshot; an absent one is no error."""
@@ -126,11 +126,11 @@ async def read_views(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Q
     all_nodes = list(nodes)
     results = await asyncio.gather(*(node.read_view(physical) for node in all_nodes), return_exceptions=True)
     views = [(node, view) for node, view in zip(all_nodes, results, strict=True) if isinstance(view, NodeView)]
-    failures = [each for each in results if isinstance(each, BaseException)]
+    failures = [error for error in results if isinstance(error, BaseException)]
     for failure in failures:
         if not isinstance(failure, StoreUnavailable | NotFound):
             raise failure
-    missing = [each for each in failures if isinstance(each, NotFound)]
+    missing = [error for error in failures if isinstance(error, NotFound)]
     if missing and not views:
         raise missing[0]
     if missing:
@@ -201,15 +201,15 @@ async def wait_for_metadata(
     Raises:
         StoreUnavailable: If less than a majority has the metadata in time.
     """
-    all_nodes, knowing = list(nodes), 0
+    all_nodes, current_count = list(nodes), 0
     async for _ in poll_times(within_s):
         copies = await read_majority_metadata(all_nodes, physical)
-        knowing = sum(all((copy or {}).get(key) == value for key, value in wanted.items()) for copy in copies)
-        if knowing == len(copies):
+        current_count = sum(all((copy or {}).get(key) == value for key, value in wanted.items()) for copy in copies)
+        if current_count == len(copies):
             return
-    if is_majority(knowing, len(all_nodes)):
+    if is_majority(current_count, len(all_nodes)):
         return
-    message = f"{knowing} of {len(all_nodes)} nodes of the cluster have the write to {physical}"
+    message = f"{current_count} of {len(all_nodes)} nodes of the cluster have the write to {physical}"
     raise StoreUnavailable(f"{message}: a majority is required")
 
 
@@ -224,8 +224,8 @@ def _is_absent(exc: NotFound | StoreRejected) -> bool:
 
 
 def _view(info: Mapping[str, Any]) -> NodeView:
-    own, shards = int(info["peer_id"]), states_of(info)
-    local = {shard: states[own] for shard, states in shards.items() if own in states}
+    own_peer, shards = int(info["peer_id"]), states_of(info)
+    local = {shard: states[own_peer] for shard, states in shards.items() if own_peer in states}
     states = {shard: tuple(states.values()) for shard, states in shards.items()}
     return NodeView(local, states, len(info.get("shard_transfers") or ()))
 

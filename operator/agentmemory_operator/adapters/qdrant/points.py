@@ -115,10 +115,10 @@ class QdrantPoints:
             NotFound: If there is no such collection.
         """
         try:
-            described: Json = await self._read("GET", f"/collections/{collection}")
+            description: Json = await self._read("GET", f"/collections/{collection}")
         except CollectionDeleted as error:
             raise NotFound(str(error)) from error
-        return described
+        return description
 
     async def query(self, collection: str, body: Json) -> list[Json]:
         """Return the scored points of `POST /points/query`, best first."""
@@ -130,7 +130,7 @@ class QdrantPoints:
         """Return the scored points of each query of `POST /points/query/batch`, in order."""
         body = {"searches": list(bodies)}
         result = await self._read("POST", f"/collections/{collection}/points/query/batch", body)
-        return [answer["points"] for answer in result]
+        return [response["points"] for response in result]
 
     async def retrieve(
         self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
@@ -251,15 +251,15 @@ class QdrantPoints:
                 method, URL(self._url + path), data=data, headers=call.headers, timeout=timeout or self._timeout
             )
             async with response:
-                is_done = response.status == 200
+                is_success = response.status == 200
                 max_bytes = max_response_bytes(method, path, body)
-                raw = await (read_capped(response, max_bytes) if is_done else read_error_body(response))
+                raw = await (read_capped(response, max_bytes) if is_success else read_error_body(response))
             call.record_status(response.status)
             self._retries.record_response()
-            if is_done:
+            if is_success:
                 return _result_of(raw, is_write=is_write)
-            words = parse_error_text(raw, self._api_key)
-            raise _error_of(response.status, words, response.headers, path=path, is_write=is_write)
+            error_text = parse_error_text(raw, self._api_key)
+            raise _error_of(response.status, error_text, response.headers, path=path, is_write=is_write)
 
 
 def _serialise_fragment(value: object) -> orjson.Fragment:
@@ -335,25 +335,25 @@ def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
 
 
 def _error_of(
-    status: int, words: str, headers: Mapping[str, str], *, path: str, is_write: bool
+    status: int, error_text: str, headers: Mapping[str, str], *, path: str, is_write: bool
 ) -> TransientError | StoreRejected:
     """Build the error of a response.
 
     Qdrant's text about points may quote a memory, so it is kept out of the message.
     """
-    if is_without_collection(status, words):
+    if is_without_collection(status, error_text):
         return _collection_gone(path)
-    is_of_memories = "/points" in path
-    error = _refusal(status, "" if is_of_memories else printable_start(words), headers, is_write=is_write)
+    is_points_call = "/points" in path
+    error = _refusal(status, "" if is_points_call else printable_start(error_text), headers, is_write=is_write)
     if isinstance(error, TransientError):
-        error.is_disk_full = NO_SPACE in words
+        error.is_disk_full = NO_SPACE in error_text
     # A write may combine points of several callers, so none of them may see the text.
-    error.server_message = printable_start(words) if is_of_memories and not is_write else ""
+    error.server_message = printable_start(error_text) if is_points_call and not is_write else ""
     return error
 
 
-def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: bool) -> TransientError | StoreRejected:
-    details = f" ({status}): {words}" if words else f" ({status})"
+def _refusal(status: int, text: str, headers: Mapping[str, str], *, is_write: bool) -> TransientError | StoreRejected:
+    details = f" ({status}): {text}" if text else f" ({status})"
     if status in _REFUSED_FOR_NOW:
         return StoreUnavailable(
             f"Qdrant is temporarily refusing requests{details}", retry_after_s=retry_after_s(headers)
@@ -363,8 +363,8 @@ def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: b
         return kind(f"Qdrant failed{details}")
     if status == 404:
         # Not Qdrant's own 404: a proxy responded, or the URL is wrong.
-        return StoreUnavailable(error_message(status, words), retry_after_s=2)
-    return StoreRejected(status, error_message(status, words))
+        return StoreUnavailable(error_message(status, text), retry_after_s=2)
+    return StoreRejected(status, error_message(status, text))
 
 
 def _collection_gone(path: str) -> CollectionDeleted:

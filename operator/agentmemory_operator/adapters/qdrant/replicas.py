@@ -79,17 +79,17 @@ class QdrantReplicas:
 def _operation_of(move: Move) -> models.ClusterOperations:
     match move:
         case CopyReplica(shard, source, target):
-            copied = models.ReplicateShard(shard_id=shard, from_peer_id=source, to_peer_id=target)
-            return models.ReplicateShardOperation(replicate_shard=copied)
+            request = models.ReplicateShard(shard_id=shard, from_peer_id=source, to_peer_id=target)
+            return models.ReplicateShardOperation(replicate_shard=request)
         case DropReplica(shard, peer):
             return models.DropReplicaOperation(drop_replica=models.Replica(shard_id=shard, peer_id=peer))
 
 
 def states_of(info: Mapping[str, Any]) -> dict[int, dict[int, str]]:
     """Return the state of each replica by shard and peer; for each shard the responding node's own replica first."""
-    own, shards = int(info["peer_id"]), dict[int, dict[int, str]]()
+    own_peer, shards = int(info["peer_id"]), dict[int, dict[int, str]]()
     for replica in (*info["local_shards"], *info["remote_shards"]):
-        peer = int(replica.get("peer_id", own))
+        peer = int(replica.get("peer_id", own_peer))
         shards.setdefault(int(replica["shard_id"]), {})[peer] = printable_start(str(replica["state"]))
     return shards
 

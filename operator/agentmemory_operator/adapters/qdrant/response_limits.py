@@ -52,13 +52,13 @@ _LISTS = ("/collections", "/aliases", "/telemetry")
 
 def max_response_bytes(method: str, path: str, body: Any = None) -> int:
     """Return the maximum size in bytes of the response to a call."""
-    place = path.partition("?")[0]
+    route = path.partition("?")[0]
     if method == "POST" and isinstance(body, Mapping):
-        if place.endswith(("/points/scroll", "/points/query", "/points")):
+        if route.endswith(("/points/scroll", "/points/query", "/points")):
             return _max_points_bytes((body,))
-        if place.endswith("/points/query/batch"):
+        if route.endswith("/points/query/batch"):
             return _max_points_bytes(body["searches"])
-    return MAX_LIST_BYTES if place in _LISTS or place.endswith("/snapshots") else MAX_OBJECT_BYTES
+    return MAX_LIST_BYTES if route in _LISTS or route.endswith("/snapshots") else MAX_OBJECT_BYTES
 
 
 def parse_error_text(raw: bytes, secret: str | None = None) -> str:
@@ -68,12 +68,12 @@ def parse_error_text(raw: bytes, secret: str | None = None) -> str:
         secret: API key of the call; replaced by '...' in the message.
     """
     try:
-        words = orjson.loads(raw)["status"]["error"]
+        error_text = orjson.loads(raw)["status"]["error"]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return ""
-    if not isinstance(words, str):
+    if not isinstance(error_text, str):
         return ""
-    return words.replace(secret, "...") if secret else words
+    return error_text.replace(secret, "...") if secret else error_text
 
 
 def is_without_collection(status: int, words: str) -> bool:
@@ -98,13 +98,13 @@ def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemory
     Args:
         secret: API key of the call; not repeated in the message.
     """
-    words = parse_error_text(answer.body, secret)
-    message = error_message(answer.status, words)
+    error_text = parse_error_text(answer.body, secret)
+    message = error_message(answer.status, error_text)
     if answer.status == 404:
-        return CollectionNotFound(message) if is_without_collection(404, words) else NotFound(message)
+        return CollectionNotFound(message) if is_without_collection(404, error_text) else NotFound(message)
     if answer.status == NOT_IMPLEMENTED or (answer.status < 500 and answer.status not in TRANSIENT_STATUSES):
         return StoreRejected(answer.status, message)
-    return StoreUnavailable(message, retry_after_s=retry_after_s(answer.headers), is_disk_full=NO_SPACE in words)
+    return StoreUnavailable(message, retry_after_s=retry_after_s(answer.headers), is_disk_full=NO_SPACE in error_text)
 
 
 @contextmanager

@@ -107,13 +107,13 @@ def parse_process(text: str) -> Process:
 
 
 def _number(text: str, name: str) -> int | None:
-    at = -1
+    index = -1
     for _ in range(_MAX_TRIES):
-        if (at := text.find(f"{name} ", at + 1)) < 0:
+        if (index := text.find(f"{name} ", index + 1)) < 0:
             return None
-        start = text.rfind("\n", max(0, at - _MAX_LINE_CHARS), at) + 1
-        end = text.find("\n", at, at + _MAX_LINE_CHARS)
-        line = text[start : end if end >= 0 else at + _MAX_LINE_CHARS]
+        start = text.rfind("\n", max(0, index - _MAX_LINE_CHARS), index) + 1
+        end = text.find("\n", index, index + _MAX_LINE_CHARS)
+        line = text[start : end if end >= 0 else index + _MAX_LINE_CHARS]
         if match := _LINE.fullmatch(line):
             return int(match[1])
     return None

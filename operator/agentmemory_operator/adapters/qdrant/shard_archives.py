@@ -126,5 +126,5 @@ class ArchiveReader:
             raise _invalid_archive("the archive is truncated") from None
 
 
-def _invalid_archive(why: str) -> StoreRejected:
-    return StoreRejected(400, f"the file is not a snapshot of a cluster's shards: {why}")
+def _invalid_archive(reason: str) -> StoreRejected:
+    return StoreRejected(400, f"the file is not a snapshot of a cluster's shards: {reason}")

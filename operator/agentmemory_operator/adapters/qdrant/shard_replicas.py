@@ -45,7 +45,7 @@ class ShardReplicas:
         """Return the reachable nodes by peer id. Nodes that fail to respond are left out."""
         peers = await asyncio.gather(*(node.read_peer_id() for node in self._nodes), return_exceptions=True)
         pairs = zip(self._nodes, peers, strict=True)
-        return {number: node for node, number in pairs if not isinstance(number, BaseException)}
+        return {peer_id: node for node, peer_id in pairs if not isinstance(peer_id, BaseException)}
 
     async def find_holders(self, physical: str) -> dict[int, QdrantNode]:
         """Return a reachable node with a replica, in any state, for each shard. Raises as `wait_for_views`."""
@@ -60,9 +60,9 @@ class ShardReplicas:
         """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._deadline_s
-        while waits := await self.describe_inactive(physical):
+        while inactive := await self.describe_inactive(physical):
             if loop.time() > ends_s:
-                raise StoreUnavailable(f"replicas of {physical} are not active: {waits}")
+                raise StoreUnavailable(f"replicas of {physical} are not active: {inactive}")
             await asyncio.sleep(MAX_POLL_PAUSE_S)
 
     async def describe_inactive(self, physical: str) -> str:
@@ -71,12 +71,12 @@ class ShardReplicas:
             views = await wait_for_views(self._nodes, physical)
         except NotFound:
             return "no node has the collection yet"
-        found = sorted(
+        inactive = sorted(
             {f"shard {shard} {state}" for _, view in views for shard, states in view.states.items() for state in states}
             - {f"shard {shard} {ACTIVE}" for _, view in views for shard in view.states}
         )
-        moving = max(view.transfers for _, view in views)
-        return ", ".join(found + ([f"{moving} transfers"] if moving else []))
+        transfers = max(view.transfers for _, view in views)
+        return ", ".join(inactive + ([f"{transfers} transfers"] if transfers else []))
 
 
 def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[int, QdrantNode]:

@@ -102,14 +102,14 @@ class ShardSets:
         latest: dict[str, ShardSet] = {}
         for metadata in await read_majority_metadata(self._nodes, SHARD_SETS_COLLECTION):
             with map_parse_errors():
-                records = [_set_of(each) for key, each in (metadata or {}).items() if key.startswith(f"{physical}/")]
+                records = [_set_of(set_) for key, set_ in (metadata or {}).items() if key.startswith(f"{physical}/")]
             for record in records:
                 latest[record.name] = max(latest.get(record.name, record), record, key=_progress)
-        return sorted(latest.values(), key=lambda each: (each.created_ms, each.name))
+        return sorted(latest.values(), key=lambda set_: (set_.created_ms, set_.name))
 
     async def find(self, physical: str, name: str) -> ShardSet | None:
         """Return a complete set by name, or None. Raises as `list_sets`."""
-        return next((each for each in await self.list_sets(physical) if each.name == name and each.is_complete), None)
+        return next((set_ for set_ in await self.list_sets(physical) if set_.name == name and set_.is_complete), None)
 
     async def write(self, record: ShardSet) -> None:
         """Create or replace the record of a set, and wait until a majority of nodes has it.

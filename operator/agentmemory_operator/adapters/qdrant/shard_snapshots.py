@@ -71,8 +71,8 @@ class QdrantShardSnapshots:
     def __init__(self, url: str, nodes: tuple[str, ...], **options: Unpack[ControlOptions]) -> None:
         self._whole = QdrantSnapshots(url, **options)
         self._front = self._whole.qdrant
-        at_node: ControlOptions = {**options, "field": NODES_FIELD}
-        self._nodes = tuple(QdrantNode(QdrantControl(address, **at_node)) for address in nodes)
+        node_options: ControlOptions = {**options, "field": NODES_FIELD}
+        self._nodes = tuple(QdrantNode(QdrantControl(address, **node_options)) for address in nodes)
         self._sets = ShardSets(self._front, self._nodes)
         self._deadline_s = self._front.deadline_s
         self._replicas = ShardReplicas(self._nodes, deadline_s=self._deadline_s)
@@ -117,23 +117,23 @@ class QdrantShardSnapshots:
             StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable, or the nodes
                 do not agree in time.
         """
-        whole = [each for each in await self._sets.list_sets(physical) if each.is_complete]
-        locations = {(file.shard, file.peer) for each in whole for file in each.files}
+        sets = [set_ for set_ in await self._sets.list_sets(physical) if set_.is_complete]
+        locations = {(file.shard, file.peer) for set_ in sets for file in set_.files}
         try:
-            views = dict(await wait_for_views(self._nodes, physical)) if whole else {}
+            views = dict(await wait_for_views(self._nodes, physical)) if sets else {}
         except NotFound:
             return []
-        places = await self._replicas.read_nodes_by_peer() if whole else {}
-        listed: dict[tuple[int, int | None], set[str]] = {}
+        nodes = await self._replicas.read_nodes_by_peer() if sets else {}
+        existing: dict[tuple[int, int | None], set[str]] = {}
         for shard, peer in sorted(locations, key=str):
-            node = require_node(places, peer)
+            node = require_node(nodes, peer)
             state = views[node].local.get(shard) if node in views else None
-            listed[shard, peer] = await _file_names(node, physical, shard) if state else set()
-            if state not in (None, ACTIVE) and not listed[shard, peer]:
+            existing[shard, peer] = await _file_names(node, physical, shard) if state else set()
+            if state not in (None, ACTIVE) and not existing[shard, peer]:
                 message = f"the files of shard {shard} of {physical} on node {peer} are not reachable"
                 raise StoreUnavailable(f"{message}: its replica there is {state}")
         return [
-            _as_file(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)
+            _as_file(set_) for set_ in sets if all(file.name in existing[file.shard, file.peer] for file in set_.files)
         ]
 
     @asynccontextmanager
@@ -159,9 +159,9 @@ class QdrantShardSnapshots:
         if sha256 not in (None, record.sha256):
             raise StoreRejected(400, f"checksum mismatch: expected {sha256}, {name} has {record.sha256}")
         async with self._prepare(physical, record.configuration, record.indexes):
-            places, holders = await self._replicas.read_nodes_by_peer(), await self._replicas.find_holders(physical)
+            nodes, holders = await self._replicas.read_nodes_by_peer(), await self._replicas.find_holders(physical)
             for file in record.files:
-                address = require_node(places, file.peer).location(source, file)
+                address = require_node(nodes, file.peer).location(source, file)
                 node = require_holder(holders, file.shard)
                 await node.recover(physical, file.shard, address, sha256=file.sha256)
             await self._replicas.wait_until_active(physical)
@@ -204,7 +204,7 @@ class QdrantShardSnapshots:
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
         """Create an empty collection with all shards on every node, which makes all snapshot files reachable."""
-        shards = [len(each.sources) for each in await self._sets.list_sets(physical)]
+        shards = [len(set_.sources) for set_ in await self._sets.list_sets(physical)]
         peers = await QdrantReplicas(self._front).peers() or ()
         marks = placeholder_metadata(owner)
         replicas = max(len(self._nodes), len(peers))
@@ -224,9 +224,9 @@ class QdrantShardSnapshots:
         """
         copies: list[Json] = []
         async for _ in poll_times(MAX_AGREEMENT_S):
-            if (own_copy := await self._whole.metadata(physical)) is not None:
-                return own_copy
-            copies = [each for each in await read_majority_metadata(self._nodes, physical) if each is not None]
+            if (main_copy := await self._whole.metadata(physical)) is not None:
+                return main_copy
+            copies = [copy for copy in await read_majority_metadata(self._nodes, physical) if copy is not None]
             if not copies:
                 return None
         return copies[0] if is_majority(len(copies), len(self._nodes)) else None
@@ -266,16 +266,16 @@ class QdrantShardSnapshots:
         digest = hashlib.sha256()
         async for chunk in self._archive(record):
             digest.update(chunk)
-        whole = record.as_complete(digest.hexdigest())
-        await self._sets.write(whole)
-        return whole
+        complete = record.as_complete(digest.hexdigest())
+        await self._sets.write(complete)
+        return complete
 
     async def _archive(self, record: ShardSet) -> AsyncIterator[bytes]:
-        places = await self._replicas.read_nodes_by_peer()
+        nodes = await self._replicas.read_nodes_by_peer()
         yield render_manifest(record.manifest)
         for file in record.files:
             yield tar_header(entry_name(file.shard), file.size)
-            remaining, node = file.size, require_node(places, file.peer)
+            remaining, node = file.size, require_node(nodes, file.peer)
             async with node.download(record.physical, file) as content:
                 async for chunk in content:
                     remaining -= len(chunk)
@@ -292,14 +292,14 @@ class QdrantShardSnapshots:
 
     async def _remove(self, record: ShardSet) -> None:
         """Delete the files of a set, including a file whose creation was not recorded."""
-        named = {file.name for each in await self._sets.list_sets(record.physical) for file in each.files}
-        places = await self._replicas.read_nodes_by_peer()
+        recorded = {file.name for set_ in await self._sets.list_sets(record.physical) for file in set_.files}
+        nodes = await self._replicas.read_nodes_by_peer()
         for shard, peer in record.sources.items():
-            own, node = {file.name for file in record.files if file.shard == int(shard)}, require_node(places, peer)
+            names, node = {file.name for file in record.files if file.shard == int(shard)}, require_node(nodes, peer)
             if not record.is_complete:
                 existing = await _file_names(node, record.physical, int(shard))
-                own |= existing - named - set(record.known.get(shard, ()))
-            for name in sorted(own):
+                names |= existing - recorded - set(record.known.get(shard, ()))
+            for name in sorted(names):
                 await node.delete(record.physical, int(shard), name)
         await self._sets.delete(record.physical, record.name)
 
@@ -333,10 +333,10 @@ class QdrantShardSnapshots:
     async def _check_fit(self, physical: str, configuration: Json) -> None:
         info = await result_of(self._front.collections.get_collection(physical))
         with map_parse_errors():
-            own = configuration_of(info["config"])
+            current = configuration_of(info["config"])
         for setting in ("vectors", "shard_number"):
-            if own.get(setting) != configuration.get(setting):
-                message = f"{physical} has {setting} {own.get(setting)}, the snapshot {configuration.get(setting)}"
+            if current.get(setting) != configuration.get(setting):
+                message = f"{physical} has {setting} {current.get(setting)}, the snapshot {configuration.get(setting)}"
                 raise StoreRejected(400, f"the snapshot is incompatible: {message}")
 
     async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:

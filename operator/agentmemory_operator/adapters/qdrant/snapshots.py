@@ -187,9 +187,9 @@ def recovery_errors() -> Iterator[None]:
 
 async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
     """Send a snapshot, which the server recovers. Raises the errors of `recovery_errors`."""
-    checked = f"&checksum={sha256}" if sha256 else ""
+    checksum = f"&checksum={sha256}" if sha256 else ""
     with recovery_errors():
-        await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checked}", content, name=UPLOAD_NAME)
+        await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checksum}", content, name=UPLOAD_NAME)
 
 
 def _snapshots(physical: str) -> str:

@@ -93,26 +93,26 @@ class S3Objects:
                 raise
             # A storage that cannot list uploads removes them by itself, or by a lifecycle rule.
             return 0
-        selected = [(key, number) for key, number in candidates if matches(key.removeprefix(self._before))]
-        for key, number in selected:
-            await abort_upload(self._calls, key, number, is_fenced=True)
+        selected = [(key, upload_id) for key, upload_id in candidates if matches(key.removeprefix(self._before))]
+        for key, upload_id in selected:
+            await abort_upload(self._calls, key, upload_id, is_fenced=True)
         return len(selected)
 
-    async def _unfinished(self, prefix: str, older_than_ms: int) -> AsyncIterator[tuple[str, str]]:
+    async def _unfinished(self, prefix: str, min_age_ms: int) -> AsyncIterator[tuple[str, str]]:
         """Yield key and upload id of incomplete uploads of a minimum age."""
         async for page, now_ms in self._pages({"uploads": "", "prefix": self._before + prefix}):
             for upload in page.iterfind("{*}Upload"):
                 # The Date header may lag by a second, so an upload started now could have a negative age.
-                if not older_than_ms or now_ms - _iso_ms(_text(upload, "Initiated")) >= older_than_ms:
+                if not min_age_ms or now_ms - _iso_ms(_text(upload, "Initiated")) >= min_age_ms:
                     yield _text(upload, "Key"), _text(upload, "UploadId")
 
     async def _pages(self, query: Mapping[str, str]) -> AsyncIterator[tuple[Element, int]]:
         """Yield the pages of a list, each with the storage's clock in Unix milliseconds."""
-        place: dict[str, str] = {}
+        page_query: dict[str, str] = {}
         while True:
-            answer = await self._calls.call(S3Request("GET", query={**query, **place}))
-            page = read_xml(answer.body)
-            yield page, _http_ms(answer.headers.get("Date"))
+            response = await self._calls.call(S3Request("GET", query={**query, **page_query}))
+            page = read_xml(response.body)
+            yield page, _http_ms(response.headers.get("Date"))
             if _text(page, "IsTruncated") != "true":
                 return
             following = {
@@ -120,18 +120,18 @@ class S3Objects:
                 "key-marker": _text(page, "NextKeyMarker"),
                 "upload-id-marker": _text(page, "NextUploadIdMarker"),
             }
-            place = {name: value for name, value in following.items() if value}
-            if not place:
+            page_query = {name: value for name, value in following.items() if value}
+            if not page_query:
                 raise StorageUnavailable(f"bucket {self._bucket.name!r}: a truncated list has no continuation token")
 
     async def _chunks_of(self, response: aiohttp.ClientResponse, *, skipped: int) -> AsyncIterator[bytes]:
         """Yield the body without its first `skipped` bytes, which a storage without support for ranges sends too."""
         try:
             async for chunk in response.content.iter_chunked(CHUNK_BYTES):
-                rest = chunk[skipped:]
-                skipped -= len(chunk) - len(rest)
-                if rest:
-                    yield rest
+                remaining = chunk[skipped:]
+                skipped -= len(chunk) - len(remaining)
+                if remaining:
+                    yield remaining
         except (aiohttp.ClientError, TimeoutError) as exc:
             raise StorageUnavailable(
                 f"bucket {self._bucket.name!r}: the connection broke during an answer: {type(exc).__name__}"

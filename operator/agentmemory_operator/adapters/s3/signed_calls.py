@@ -86,8 +86,8 @@ class S3Calls:
         self._bucket = bucket
         self._before_write = before_write
         self._host, self._path = bucket_url(bucket)
-        trust = build_tls_context(self._host, bucket.ca_pem)
-        self._session = HostSession(egress, self._host, field=FIELD, proxies=(), limit=8, ssl=trust or True)
+        tls_context = build_tls_context(self._host, bucket.ca_pem)
+        self._session = HostSession(egress, self._host, field=FIELD, proxies=(), limit=8, ssl=tls_context or True)
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
@@ -180,22 +180,22 @@ class S3Calls:
         return dict(signed.headers)
 
     def _unavailable(self, exc: Exception) -> StorageUnavailable:
-        where = f"object storage {self._host}"
+        service = f"object storage {self._host}"
         if isinstance(exc, AnswerTooLarge):
-            return StorageUnavailable(f"{where}: {exc}: correct endpoint")
+            return StorageUnavailable(f"{service}: {exc}: correct endpoint")
         if isinstance(exc, aiohttp.ClientSSLError):
             remedy = "put the CA into ca.crt of the Secret, or correct endpoint"
-            return StorageUnavailable(f"{where}: TLS verification failed ({type(exc).__name__}): {remedy}")
-        return StorageUnavailable(f"{where} cannot be reached, or the connection broke: {type(exc).__name__}")
+            return StorageUnavailable(f"{service}: TLS verification failed ({type(exc).__name__}): {remedy}")
+        return StorageUnavailable(f"{service} cannot be reached, or the connection broke: {type(exc).__name__}")
 
 
 async def _retry(attempt: Callable[[], Awaitable[T]]) -> T:
     """Return the result of an attempt; retry with backoff after StorageUnavailable."""
-    for number in range(MAX_ATTEMPTS - 1):
+    for failures in range(MAX_ATTEMPTS - 1):
         try:
             return await attempt()
         except StorageUnavailable as exc:
-            delay_s = min(FIRST_DELAY_S * 2.0**number, MAX_DELAY_S) * (0.5 + random.random() / 2)
+            delay_s = min(FIRST_DELAY_S * 2.0**failures, MAX_DELAY_S) * (0.5 + random.random() / 2)
             await asyncio.sleep(max(delay_s, min(exc.retry_after_s, MAX_DELAY_S)))
     return await attempt()
 

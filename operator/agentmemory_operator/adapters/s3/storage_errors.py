@@ -49,9 +49,9 @@ def storage_error(
         bucket: Bucket of the call; its credentials are removed from the message.
         headers: Headers of the response.
     """
-    code, words = _read(body)
+    code, error_text = _read(body)
     message = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"
-    message += f" ({printable_start(_without_keys(words, bucket))})" if words else ""
+    message += f" ({printable_start(_without_keys(error_text, bucket))})" if error_text else ""
     if code in _TRANSIENT or status in (408, 429) or (status >= 500 and status != 501):
         return StorageUnavailable(message, retry_after_s=retry_after_s(headers or {}))
     if status == 404 and code in _NO_OBJECT:
@@ -87,8 +87,8 @@ def _read(body: bytes) -> tuple[str, str]:
     return code, root.findtext("{*}Message") or ""
 
 
-def _without_keys(words: str, bucket: Bucket) -> str:
+def _without_keys(text: str, bucket: Bucket) -> str:
     key = bucket.access_key
     for secret in (key.id, key.secret, key.session_token) if key else ():
-        words = words.replace(secret, "...") if secret else words
-    return words
+        text = text.replace(secret, "...") if secret else text
+    return text

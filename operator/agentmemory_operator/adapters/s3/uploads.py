@@ -106,8 +106,8 @@ class Upload:
         if "sha256" not in self._metadata:
             raise ValueError(f"{self._key}: above {PART_BYTES} bytes the SHA-256 must be known in advance")
         headers = self._object_headers({}) | {"x-amz-checksum-algorithm": "SHA256"}
-        answer = await self._calls.call(S3Request("POST", self._key, query={"uploads": ""}, headers=headers))
-        self._id = read_xml(answer.body).findtext("{*}UploadId") or ""
+        response = await self._calls.call(S3Request("POST", self._key, query={"uploads": ""}, headers=headers))
+        self._id = read_xml(response.body).findtext("{*}UploadId") or ""
         if not self._id:
             raise StorageUnavailable("the object storage started an upload without an upload ID: correct endpoint")
 
@@ -117,8 +117,8 @@ class Upload:
         query = {"partNumber": str(len(self._parts) + 1), "uploadId": self._id}
         headers = {"x-amz-checksum-sha256": checksum}
         request = S3Request("PUT", self._key, query=query, headers=headers, body=part, sha256=digest)
-        answer = await self._calls.call(request)
-        self._parts.append((answer.headers.get("ETag", ""), checksum))
+        response = await self._calls.call(request)
+        self._parts.append((response.headers.get("ETag", ""), checksum))
 
     async def _complete(self) -> None:
         parts = "".join(
@@ -137,24 +137,24 @@ class Upload:
 
     async def _is_stored(self) -> bool:
         try:
-            answer = await self._calls.call(S3Request("HEAD", self._key))
+            response = await self._calls.call(S3Request("HEAD", self._key))
         except NotFound:
             return False
-        return answer.headers.get("x-amz-meta-sha256") == self.sha256
+        return response.headers.get("x-amz-meta-sha256") == self.sha256
 
     async def _abort(self) -> None:
-        number, self._id = self._id, ""
-        if not number:
+        upload_id, self._id = self._id, ""
+        if not upload_id:
             return
         try:
             async with asyncio.timeout(ABORT_TIMEOUT_S):
-                await abort_upload(self._calls, self._key, number, is_fenced=False)
+                await abort_upload(self._calls, self._key, upload_id, is_fenced=False)
         except (AgentMemoryError, TimeoutError):
             log.warning("an upload of %s is unfinished and is aborted with the next copy", self._key)
 
     def _object_headers(self, more: Mapping[str, str]) -> dict[str, str]:
-        kept = {f"x-amz-meta-{name}": value for name, value in (self._metadata | dict(more)).items()}
-        return kept | self._encryption | {"content-type": "application/octet-stream"}
+        metadata_headers = {f"x-amz-meta-{name}": value for name, value in (self._metadata | dict(more)).items()}
+        return metadata_headers | self._encryption | {"content-type": "application/octet-stream"}
 
 
 async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool) -> None:

@@ -108,12 +108,12 @@ def own_reason(row: Row, rules: CleanupRules) -> RemovalReason | None:
     """Return the reason to remove a row regardless of its chain, or None to keep it. A pinned row has none."""
     if row.get("pinned"):
         return None
-    end = row.get("expiresAt")
-    if end is not None and end <= rules.now_ms:
+    expires_at = row.get("expiresAt")
+    if expires_at is not None and expires_at <= rules.now_ms:
         return RemovalReason.EXPIRED
     ttl = ttl_of(row, rules.types_with_ttl)
-    if ttl is not None and (ended := _ended(row, ttl, rules)):
-        return ended
+    if ttl is not None and (reason := _ended(row, ttl, rules)):
+        return reason
     if _recency(row, rules) < (rules.lifecycle.decay_floor or 0):
         return RemovalReason.DECAYED
     prune = rules.lifecycle.prune
@@ -139,8 +139,8 @@ def candidate_filter(rules: CleanupRules, *, heads: bool) -> Filter:
             should.append({"must": [{"key": "type", "match": {"value": type_.name}}, _created_by(rules.now_ms, days)]})
     if rules.lifecycle.prune:
         should.append(_created_by(rules.now_ms, rules.lifecycle.prune.older_than_days))
-    place = NOT_SUPERSEDED if heads else {"must_not": [NOT_SUPERSEDED]}
-    return {"must": [NOT_DELETED, NOT_PENDING, place, {"should": should}], "must_not": [IS_PINNED]}
+    head_condition = NOT_SUPERSEDED if heads else {"must_not": [NOT_SUPERSEDED]}
+    return {"must": [NOT_DELETED, NOT_PENDING, head_condition, {"should": should}], "must_not": [IS_PINNED]}
 
 
 def removable_chain(chain: Sequence[Row]) -> Sequence[Row]:
@@ -219,10 +219,10 @@ def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[
     become visible again, as if a call had ended the session.
     """
     reasons = {row["id"]: own_reason(row, rules) for row in chain}
-    lasting = lasting_length(chain, rules)
-    if 0 < lasting < len(chain):
-        yield from chain_removals(chain[:lasting], rules)
-        yield from ((row, RemovalReason.SESSION) for row in chain[lasting:])
+    lasting_count = lasting_length(chain, rules)
+    if 0 < lasting_count < len(chain):
+        yield from chain_removals(chain[:lasting_count], rules)
+        yield from ((row, RemovalReason.SESSION) for row in chain[lasting_count:])
         return
     head_reason = reasons[chain[-1]["id"]]
     if head_reason and removable_chain(chain):
@@ -230,8 +230,8 @@ def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[
             yield row, reasons[row["id"]] or head_reason
         return
     reasons[chain[-1]["id"]] = None
-    staying = [row for row in chain if reasons[row["id"]] is None]
-    reasons |= {row["id"]: RemovalReason.CHAIN for row in surplus_versions(staying, rules)}
+    remaining = [row for row in chain if reasons[row["id"]] is None]
+    reasons |= {row["id"]: RemovalReason.CHAIN for row in surplus_versions(remaining, rules)}
     yield from ((row, reason) for row in chain if (reason := reasons[row["id"]]))
 
 
@@ -275,12 +275,12 @@ def removal_allowance(total: int, lifecycle: Lifecycle) -> int:
 
 
 def _over_cap(chains: Sequence[Sequence[Row]], rules: CleanupRules) -> Iterator[str]:
-    kept = {chain[-1]["id"] for chain in chains if not removable_chain(chain)}
-    of_user: defaultdict[str, list[Row]] = defaultdict(list)
+    kept_ids = {chain[-1]["id"] for chain in chains if not removable_chain(chain)}
+    user_rows: defaultdict[str, list[Row]] = defaultdict(list)
     for chain in chains:
-        of_user[chain[-1]["userId"]].extend(chain)
-    for rows in of_user.values():
-        evictable = [row for row in rows if not row.get("pinned") and row["id"] not in kept]
+        user_rows[chain[-1]["userId"]].extend(chain)
+    for rows in user_rows.values():
+        evictable = [row for row in rows if not row.get("pinned") and row["id"] not in kept_ids]
         evictable.sort(key=lambda row: value_rank(row, rules))
         yield from (row["id"] for row in evictable[: surplus_of(len(rows), rules)])
 
@@ -297,8 +297,8 @@ def _recency(row: Row, rules: CleanupRules) -> float:
 def _is_pruned(row: Row, prune: PruneCriteria, rules: CleanupRules) -> bool:
     if rules.now_ms - row["createdAt"] <= prune.older_than_days * DAY_MS:
         return False
-    of_type = next((type_.confidence for type_ in rules.types if type_.name == row["type"]), None)
-    confidence = row.get("confidence", of_type)
+    type_confidence = next((type_.confidence for type_ in rules.types if type_.name == row["type"]), None)
+    confidence = row.get("confidence", type_confidence)
     if confidence is not None and confidence >= prune.confidence_below:
         return False
     memory = ScoreInput(

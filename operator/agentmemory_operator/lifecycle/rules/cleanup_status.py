@@ -26,8 +26,8 @@ def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -
         return 0
     if not has_cleanup_schedule(lifecycle):
         return None
-    since = last.get("time") or memory.metadata.creation_timestamp
-    return next_run_ms(memory.metadata.uid, lifecycle.schedule, lifecycle.time_zone, after=since)
+    last_run = last.get("time") or memory.metadata.creation_timestamp
+    return next_run_ms(memory.metadata.uid, lifecycle.schedule, lifecycle.time_zone, after=last_run)
 
 
 def is_requested(memory: AgentMemory, last: Mapping[str, Any]) -> bool:

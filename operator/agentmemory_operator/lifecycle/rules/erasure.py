@@ -91,8 +91,8 @@ class ErasureScope:
     @property
     def keys(self) -> tuple[str, ...]:
         """Payload keys that `covers` reads."""
-        own = ("userId", STORED_KEY, VERSIONS_SINCE_KEY, TOMBSTONE_KEY, "createdAt", ZONE_KEY)
-        return own if self.criterion is None else (*own, *keys_of(self.criterion))
+        scope_keys = ("userId", STORED_KEY, VERSIONS_SINCE_KEY, TOMBSTONE_KEY, "createdAt", ZONE_KEY)
+        return scope_keys if self.criterion is None else (*scope_keys, *keys_of(self.criterion))
 
     def covers(self, row: Row, until_ms: int) -> bool:
         """Return whether a row is in the scope and was stored by `until_ms`.
@@ -105,9 +105,9 @@ class ErasureScope:
             return True
         created = row.get("createdAt")
         is_older = self.older_than is None or (isinstance(created, int | float) and created < self.older_than)
-        is_of_zone = self.zone is None or row.get(ZONE_KEY) == self.zone
+        is_in_zone = self.zone is None or row.get(ZONE_KEY) == self.zone
         is_met = self.criterion is None or matches(self.criterion, row)
-        return TOMBSTONE_KEY not in row and is_older and is_of_zone and is_met
+        return TOMBSTONE_KEY not in row and is_older and is_in_zone and is_met
 
     def filter_at(self, until_ms: int, indexes: Mapping[str, str] = NO_INDEXES) -> Filter:
         """Build the filter for candidates stored by `until_ms`, in any state.
@@ -299,21 +299,21 @@ def erasure_tombstone(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | No
         at_ms: Time of the original erasure if this is a copy, Unix milliseconds. None for `now_ms`.
     """
     was_memory = TOMBSTONE_KEY not in row
-    kept_keys = ("identityId", *LINK_KEYS, *(("type",) if was_memory else ()))
-    kept = {key: row[key] for key in kept_keys if row.get(key) is not None}
+    keys = ("identityId", *LINK_KEYS, *(("type",) if was_memory else ()))
+    fields = {key: row[key] for key in keys if row.get(key) is not None}
     time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
-    pending = not kept.keys().isdisjoint(LINK_KEYS)
-    due = window_mark(row) if was_memory else {WINDOW_DUE_KEY: True} if row.get(WINDOW_DUE_KEY) else {}
+    pending = not fields.keys().isdisjoint(LINK_KEYS)
+    window_fields = window_mark(row) if was_memory else {WINDOW_DUE_KEY: True} if row.get(WINDOW_DUE_KEY) else {}
     # Another process may be about to link an earlier version to the pending row.
-    joining = {WAS_PENDING_KEY: True} if was_memory and row.get("pending") else {}
-    marks = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
-    return kept | marks | due | joining | {ERASURE_KEY: erasure_id, "pending": pending}
+    pending_fields = {WAS_PENDING_KEY: True} if was_memory and row.get("pending") else {}
+    tombstone_fields = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
+    return fields | tombstone_fields | window_fields | pending_fields | {ERASURE_KEY: erasure_id, "pending": pending}
 
 
 def without_links(tombstone: Row) -> Payload:
     """Return an erasure's tombstone without its links, for a chain that is erased completely."""
-    kept = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINK_KEYS)}
-    return kept | {"rev": tombstone["rev"] + 1, "pending": False}
+    remaining = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINK_KEYS)}
+    return remaining | {"rev": tombstone["rev"] + 1, "pending": False}
 
 
 def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
@@ -331,9 +331,9 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
         "zone": receipt.zone,
         "keysDeleted": list(receipt.keys_deleted) or None,
     }
-    kept = {key: value for key, value in fields.items() if value is not None}
+    stored = {key: value for key, value in fields.items() if value is not None}
     times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at, LOGGED_KEY: receipt.at}
-    return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
+    return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: stored}
 
 
 def keys_found_payload(receipt_id: str, zones: Sequence[str], now_ms: int) -> Payload:

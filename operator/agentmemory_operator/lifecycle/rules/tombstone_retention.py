@@ -50,9 +50,9 @@ def find_keep_since_ms(
     if last_snapshot is not None and last_snapshot not in names:
         return None
     times = [*_of_snapshots(snapshots), *_of_restores(restores, now_ms)]
-    known = [time for time in times if time is not None]
-    least = [now_ms - MIN_KEPT_MS, *([rebuilt_ms] if rebuilt_ms is not None else [])]
-    return min([*known, *least]) if len(known) == len(times) else None
+    known_times = [time for time in times if time is not None]
+    bounds = [now_ms - MIN_KEPT_MS, *([rebuilt_ms] if rebuilt_ms is not None else [])]
+    return min([*known_times, *bounds]) if len(known_times) == len(times) else None
 
 
 def purgeable_filter(before_ms: int) -> Filter:
@@ -63,8 +63,8 @@ def purgeable_filter(before_ms: int) -> Filter:
     """
     is_old = {"key": TOMBSTONE_KEY, "range": {"gt": 0, "lt": before_ms}}
     is_no_receipt = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
-    not_due = {"must_not": [{"key": WINDOW_DUE_KEY, "match": {"value": True}}]}
-    return {"must": [is_old, is_no_receipt, NOT_PENDING, NOT_SUPERSEDED, not_due]}
+    is_not_due = {"must_not": [{"key": WINDOW_DUE_KEY, "match": {"value": True}}]}
+    return {"must": [is_old, is_no_receipt, NOT_PENDING, NOT_SUPERSEDED, is_not_due]}
 
 
 PURGEABLE_KEYS = (TOMBSTONE_KEY, RECEIPT_KEY, "pending", "supersededById", WINDOW_DUE_KEY)
@@ -82,8 +82,8 @@ def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:
         if find_condition(status, "Succeeded").get("status") == "False":
             continue
         is_imported = bool((document.get("spec") or {}).get("import"))
-        begun = status.get("startTime") or document["metadata"].get("creationTimestamp")
-        yield None if is_imported else _time(begun)
+        started_at = status.get("startTime") or document["metadata"].get("creationTimestamp")
+        yield None if is_imported else _time(started_at)
 
 
 def _of_restores(restores: Iterable[Document], now_ms: int) -> Iterator[int | None]:
@@ -92,8 +92,8 @@ def _of_restores(restores: Iterable[Document], now_ms: int) -> Iterator[int | No
         if find_condition(status, "Succeeded").get("status") not in ("True", "False"):
             yield None
         elif previous := status.get("previousCollection"):
-            until = _time(previous.get("until"))
-            if until is None or until > now_ms:
+            until_ms = _time(previous.get("until"))
+            if until_ms is None or until_ms > now_ms:
                 yield _time(status.get("startTime"))
 
 

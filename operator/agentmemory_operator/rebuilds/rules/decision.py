@@ -68,26 +68,26 @@ def decide(live: Observation | None, records: Sequence[RebuildRecord], wish: Reb
     if live is None:
         return RebuildDecision()
     open_ = [record for record in records if record.step is not RebuildStep.DONE and record.target != live.physical]
-    own = live.record
-    if own is not None and own.target == live.physical and own.step is not RebuildStep.DONE:
-        return RebuildDecision(current=own, unwanted=tuple(open_))
+    recorded = live.record
+    if recorded is not None and recorded.target == live.physical and recorded.step is not RebuildStep.DONE:
+        return RebuildDecision(current=recorded, unwanted=tuple(open_))
     urgent = next((record for record in open_ if not live.is_aliased and is_plain_deleted(record, live.physical)), None)
     if urgent is not None:
         return RebuildDecision(current=urgent, is_urgent=True)
     kind = _requested_kind(live, wish)
-    chosen = next((record for record in open_ if _matches_request(record, live, kind, wish)), None)
-    unwanted = tuple(record for record in open_ if record is not chosen)
-    if chosen is not None:
-        return RebuildDecision(current=chosen, unwanted=unwanted)
+    continued = next((record for record in open_ if _matches_request(record, live, kind, wish)), None)
+    unwanted = tuple(record for record in open_ if record is not continued)
+    if continued is not None:
+        return RebuildDecision(current=continued, unwanted=unwanted)
     return RebuildDecision(new_kind=kind, unwanted=unwanted)
 
 
-def _requested_kind(live: Observation, wish: RebuildRequest) -> RebuildKind | None:
-    if wish.rollback is not None and wish.rollback == live.physical:
+def _requested_kind(live: Observation, goal: RebuildRequest) -> RebuildKind | None:
+    if goal.rollback is not None and goal.rollback == live.physical:
         return RebuildKind.ROLLBACK
-    return RebuildKind.REBUILD if wish.digest is not None else None
+    return RebuildKind.REBUILD if goal.digest is not None else None
 
 
-def _matches_request(record: RebuildRecord, live: Observation, kind: RebuildKind | None, wish: RebuildRequest) -> bool:
+def _matches_request(record: RebuildRecord, live: Observation, kind: RebuildKind | None, goal: RebuildRequest) -> bool:
     is_same = record.kind is kind and record.source == live.physical
-    return is_same and (kind is RebuildKind.ROLLBACK or record.digest == wish.digest)
+    return is_same and (kind is RebuildKind.ROLLBACK or record.digest == goal.digest)

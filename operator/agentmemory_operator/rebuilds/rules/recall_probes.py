@@ -94,15 +94,15 @@ def choose_probes(points: Sequence[Json], ids: Set[PointId], *, needs_content: b
         ids: Ids of the points that are alike in both.
         needs_content: True if only points with a text qualify.
     """
-    fit = [point for point in points if point["id"] in ids and _is_searchable(point, needs_content=needs_content)]
-    return fit[:MAX_PROBES]
+    eligible = [point for point in points if point["id"] in ids and _is_searchable(point, needs_content=needs_content)]
+    return eligible[:MAX_PROBES]
 
 
 def _is_searchable(point: Json, *, needs_content: bool) -> bool:
     payload = point["payload"] or {}
     has_text = isinstance(payload.get("content"), str) and bool(payload["content"].strip())
-    is_answer = isinstance(payload.get("userId"), str) and not any(payload.get(key) for key in _HIDDEN)
-    return is_answer and bool(vectors_of(point).get("")) and (has_text or not needs_content)
+    is_visible = isinstance(payload.get("userId"), str) and not any(payload.get(key) for key in _HIDDEN)
+    return is_visible and bool(vectors_of(point).get("")) and (has_text or not needs_content)
 
 
 def compute_recall(
@@ -123,7 +123,7 @@ def compute_recall(
     ]
     if not pairs:
         return ProbeRecall(probes=0)
-    found = {
+    shares = {
         "found_before": _mean([_is_found(id_, source, unchanged) for id_, source, _ in pairs]),
         "found_after": _mean([_is_found(id_, target, unchanged) for id_, _, target in pairs]),
     }
@@ -132,7 +132,7 @@ def compute_recall(
         neighbours=_mean([_share(source.exact, target.exact, by_score=is_comparable) for _, source, target in pairs]),
         index_before=_mean([_share(source.exact, source.approximate) for _, source, _ in pairs]),
         index_after=_mean([_share(target.exact, target.approximate) for _, _, target in pairs]),
-        **(found if is_embedded else {}),
+        **(shares if is_embedded else {}),
     )
 
 
@@ -151,14 +151,14 @@ def _share(
     if not best:
         return 1.0
     ids = {id_ for id_, _ in best}
-    last = best[-1][1]
-    hits = [id_ for id_, score in found[:TOP_K] if id_ in ids or (by_score and is_same_score(score, last))]
+    min_score = best[-1][1]
+    hits = [id_ for id_, score in found[:TOP_K] if id_ in ids or (by_score and is_same_score(score, min_score))]
     return min(len(hits), len(best)) / len(best)
 
 
-def _is_found(id_: PointId, answer: ProbeResults, texts: Mapping[PointId, Hashable]) -> float:
+def _is_found(id_: PointId, results: ProbeResults, texts: Mapping[PointId, Hashable]) -> float:
     """Return 1 if the results contain the text of a memory, else 0. Any memory with the same text counts."""
-    return float(any(texts[other] == texts[id_] for other, _ in answer.exact[:TOP_K]))
+    return float(any(texts[result_id] == texts[id_] for result_id, _ in results.exact[:TOP_K]))
 
 
 def find_drops(recall: ProbeRecall) -> list[RecallDrop]:
@@ -170,7 +170,7 @@ def find_drops(recall: ProbeRecall) -> list[RecallDrop]:
         ("of the nearest 10 by the index", recall.index_before, recall.index_after),
     )
     drops = (
-        RecallDrop(what, before, after) for what, before, after in compared if before is not None and after is not None
+        RecallDrop(name, before, after) for name, before, after in compared if before is not None and after is not None
     )
     return sorted((drop for drop in drops if drop.percent > 0), key=lambda drop: -drop.percent)
 

@@ -64,8 +64,8 @@ class CopyGaps:
         """Record one range of ids of both collections; return the ids of points that are alike."""
         difference = find_divergence(source, target)
         self.both += len(target) - len(difference.extra)
-        behind = difference.behind[: MAX_RECORDED_POINTS - len(self.revisions)]
-        self.revisions |= {id_: rev_of(source[id_]) for id_ in behind}
+        new_ids = difference.behind[: MAX_RECORDED_POINTS - len(self.revisions)]
+        self.revisions |= {id_: rev_of(source[id_]) for id_ in new_ids}
         self.extra += difference.extra[: MAX_RECORDED_POINTS - len(self.extra)]
         return difference.alike
 
@@ -83,9 +83,9 @@ def judge_settings(target: Observation, desired: Collection) -> CheckFinding:
     plan = drop_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
     if not plan.changes:
         return CheckFinding(Check.CONFIGURATION, True, "settings and indexes match the spec")
-    fields = [found.path for found in differences(desired, target.collection, plan.changes)]
-    named = fields or [type(change).__name__ for change in plan.changes]
-    message = f"the new collection does not match the spec: {', '.join(sorted(set(named)))}"
+    fields = [difference.path for difference in differences(desired, target.collection, plan.changes)]
+    names = fields or [type(change).__name__ for change in plan.changes]
+    message = f"the new collection does not match the spec: {', '.join(sorted(set(names)))}"
     return CheckFinding(Check.CONFIGURATION, False, message, differing=len(plan.changes))
 
 
@@ -114,10 +114,10 @@ def judge_counts(counts: Iterable[PointCounts], *, changed: int) -> CheckFinding
         changed: Number of points written in the source since shortly before its first count.
     """
     mismatches, parts = 0, []
-    for counted in counts:
-        is_off = distance_outside(counted.found, counted.before, counted.after, changed=changed) > 0
+    for count in counts:
+        is_off = distance_outside(count.found, count.before, count.after, changed=changed) > 0
         mismatches += is_off
-        parts.append(f"{counted.found} {counted.kind}{f' instead of {counted.before}' if is_off else ''}")
+        parts.append(f"{count.found} {count.kind}{f' instead of {count.before}' if is_off else ''}")
     meanwhile = f", {changed} written in the meantime" if changed else ""
     message = f"{' and '.join(parts)}{meanwhile}"
     return CheckFinding(Check.COUNT, mismatches == 0, message, compared=len(parts), differing=mismatches)
@@ -125,11 +125,11 @@ def judge_counts(counts: Iterable[PointCounts], *, changed: int) -> CheckFinding
 
 def build_equality(vectors: VectorTolerance) -> Equality:
     """Return the criteria by which a copied point equals its original."""
-    both = vectors.source, vectors.target
-    keywords = [collection.marker.keyword if collection.marker else None for collection in both]
+    collections = vectors.source, vectors.target
+    keywords = [collection.marker.keyword if collection.marker else None for collection in collections]
     is_same_text = keywords[0] == keywords[1]
     return Equality(
-        has_keyword=is_same_text and all(collection.has_keyword for collection in both),
+        has_keyword=is_same_text and all(collection.has_keyword for collection in collections),
         is_same=vectors.is_same,
         # With other keyword rules, the window and evidence of each memory are computed again.
         ignored=UNREVISED_KEYS if is_same_text else UNREVISED_KEYS | {WINDOW_KEY, EVIDENCE_KEY},
@@ -143,12 +143,12 @@ def judge_embeddings(
 ) -> CheckFinding:
     """Check that a few of the target's vectors are the model's embeddings of their texts; return the finding."""
     pairs = zip(points, embedded, strict=True)
-    wrong = [
+    wrong_ids = [
         str(point["id"]) for point, expected in pairs if not vectors.is_embedding_of(vectors_of(point)[""], expected)
     ]
-    if wrong:
-        differing = f"{len(wrong)} of {len(points)} vectors differ"
-        message = f"{differing} from what the model returns for the text: {list_examples(wrong)}"
-        return points_differ_finding(Check.PROBES, wrong, message, compared=len(points))
+    if wrong_ids:
+        differing = f"{len(wrong_ids)} of {len(points)} vectors differ"
+        message = f"{differing} from what the model returns for the text: {list_examples(wrong_ids)}"
+        return points_differ_finding(Check.PROBES, wrong_ids, message, compared=len(points))
     message = f"{len(points)} texts embedded again returned the same vectors"
     return CheckFinding(Check.PROBES, True if points else None, message, compared=len(points))

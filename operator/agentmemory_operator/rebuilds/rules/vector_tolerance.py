@@ -97,7 +97,7 @@ class VectorTolerance:
         if len(found) != len(expected):
             return False
         if self._is_whole:
-            return all(abs(one - other) <= 1 for one, other in zip(found, _as_bytes(expected), strict=True))
+            return all(abs(number - other) <= 1 for number, other in zip(found, _as_bytes(expected), strict=True))
         if self._tolerance == 0:
             return is_bit_for_bit("", found, before)
         return math.dist(found, expected) <= self._tolerance * math.hypot(*expected)

@@ -79,8 +79,8 @@ def succeeded_status(old: Mapping[str, Any], message: str, at: StatusStamp, *, l
     Args:
         last_result: Result of the last step.
     """
-    done = {**old, "steps": _end_steps(old, at, last_result), "endTime": at.now, "progress": "done"}
-    return _merge(done, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)
+    status = {**old, "steps": _end_steps(old, at, last_result), "endTime": at.now, "progress": "done"}
+    return _merge(status, [ConditionState(SUCCEEDED, True, Reason.RESTORED, message)], at)
 
 
 def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: StatusStamp) -> Json:
@@ -99,8 +99,8 @@ def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: StatusStam
 
 def failed_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
     """Return the status of a restore that permanently failed."""
-    done = {**old, "steps": _end_steps(old, at, "failed"), "endTime": at.now, "progress": "failed"}
-    return _merge(done, [ConditionState(SUCCEEDED, False, reason, message)], at)
+    status = {**old, "steps": _end_steps(old, at, "failed"), "endTime": at.now, "progress": "failed"}
+    return _merge(status, [ConditionState(SUCCEEDED, False, reason, message)], at)
 
 
 def is_rolling_back(status: Mapping[str, Any]) -> bool:
@@ -126,14 +126,14 @@ def rolled_back_status(
     """
     previous = {"physical": kept, "until": until, "writesSince": writes_since}
     steps = [{**step, "endTime": at.now} if step["name"] == ROLL_BACK else step for step in _steps(old)]
-    done = {**old, "steps": steps, "previousCollection": previous, "rolledBackTime": at.now}
-    return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
+    status = {**old, "steps": steps, "previousCollection": previous, "rolledBackTime": at.now}
+    return _merge(status, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
 def rolled_back_in_place_status(old: Mapping[str, Any], message: str, at: StatusStamp) -> Json:
     """Return the status of a restore in place that another MemoryRestore has rolled back."""
-    done = {**old, "rolledBackTime": at.now}
-    return _merge(done, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
+    status = {**old, "rolledBackTime": at.now}
+    return _merge(status, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
 def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
@@ -167,9 +167,9 @@ def _results(old: Mapping[str, Any], *more: str) -> list[ConditionState]:
     """Return the existing conditions with the result of a restore, to keep them in a new status."""
     types = (SUCCEEDED, ALREADY_APPLIED, *more)
     return [
-        ConditionState(found["type"], found["status"] == "True", found["reason"], found["message"])
-        for found in old.get("conditions") or []
-        if found["type"] in types
+        ConditionState(condition["type"], condition["status"] == "True", condition["reason"], condition["message"])
+        for condition in old.get("conditions") or []
+        if condition["type"] in types
     ]
 
 
@@ -183,13 +183,13 @@ def _steps(status: Mapping[str, Any]) -> list[Json]:
 
 def _start_step(old: Mapping[str, Any], step: AnyStep, at: StatusStamp) -> Json:
     """Return the entry of a started step. A resumed step keeps its start time."""
-    existing = next((found for found in _steps(old) if found["name"] == step), {})
+    existing = next((item for item in _steps(old) if item["name"] == step), {})
     return {"name": str(step), "startTime": existing.get("startTime", at.now)}
 
 
-def _end_steps(old: Mapping[str, Any], at: StatusStamp, came_to: str, *, but: AnyStep | None = None) -> list[Json]:
+def _end_steps(old: Mapping[str, Any], at: StatusStamp, result: str, *, but: AnyStep | None = None) -> list[Json]:
     """Return the step entries, with an end time for each that had none."""
-    message = {"message": printable_lines(came_to)} if came_to else {}
+    message = {"message": printable_lines(result)} if result else {}
     steps = [step for step in _steps(old) if but is None or step["name"] != but]
     return [step if "endTime" in step else {**step, "endTime": at.now, **message} for step in steps]
 

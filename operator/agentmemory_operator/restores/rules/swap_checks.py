@@ -189,8 +189,8 @@ def check_origin(
         return
     if is_same_tenant(marker, own_marker) and is_from_snapshot_object:
         return
-    way_out = "choose another source, or allow it"
-    raise build_not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, own_marker, way_out=way_out)
+    remedy = "choose another source, or allow it"
+    raise build_not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, own_marker, way_out=remedy)
 
 
 def check_fit(desired: Collection, recovered: Observation, live: Observation | None) -> None:
@@ -202,10 +202,10 @@ def check_fit(desired: Collection, recovered: Observation, live: Observation | N
         SpecInvalid: If the restored vectors or their layout differ from what the AgentMemory specifies.
     """
     live_rebuilds = set(_rebuilds(desired, live)) if live else set()
-    unfit = [rebuild for rebuild in _rebuilds(desired, recovered) if rebuild not in live_rebuilds]
-    if not unfit:
+    misfits = [rebuild for rebuild in _rebuilds(desired, recovered) if rebuild not in live_rebuilds]
+    if not misfits:
         return
-    differences = ", ".join(f"{found.field} {found.observed} (expected {found.desired})" for found in unfit)
+    differences = ", ".join(f"{misfit.field} {misfit.observed} (expected {misfit.desired})" for misfit in misfits)
     raise SpecInvalid(
         Reason.SNAPSHOT_UNFIT,
         f"the snapshot has {differences}: choose a compatible snapshot, set the AgentMemory's fields to the snapshot's "
@@ -272,16 +272,16 @@ def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> str:
     Raises:
         SpecInvalid: If the URL is not https, its host is not listed, or the checksum is missing or malformed.
     """
-    place = _parse_url(url)
-    if place is None:
+    address = _parse_url(url)
+    if address is None:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             "source.url must have the form https://HOST[:PORT]/PATH without user and password",
         )
-    if place not in {_parse_host(host) for host in hosts}:
+    if address not in {_parse_host(host) for host in hosts}:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
-            f"source.url is on {place[0]}:{place[1]}, which spec.restoreSources of the connection does not list: "
+            f"source.url is on {address[0]}:{address[1]}, which spec.restoreSources of the connection does not list: "
             f"add it there, or choose another source",
         )
     if sha256 is None or not _SHA256.match(sha256):
@@ -305,8 +305,8 @@ def _parse_url(url: str) -> tuple[str, int] | None:
 
 
 def _parse_host(host: str) -> tuple[str, int]:
-    place = _parse_url(f"https://{host}")
-    return place or ("", 0)
+    address = _parse_url(f"https://{host}")
+    return address or ("", 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,10 +134,10 @@ class LoopTimeShares:
         return is_busy and self._before.get(key, 0.0) * len(self._before) > self._sum_before
 
     def _rotate(self, now_s: float) -> None:
-        past_s = now_s - self._since_s
-        if past_s < self.window_s:
+        elapsed_s = now_s - self._since_s
+        if elapsed_s < self.window_s:
             return
-        self._before = self._now if past_s < 2 * self.window_s else {}
+        self._before = self._now if elapsed_s < 2 * self.window_s else {}
         self._sum_before = sum(self._before.values())
         self._now, self._since_s = {}, now_s
 

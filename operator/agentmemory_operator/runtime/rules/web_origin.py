@@ -34,7 +34,7 @@ def foreign_reason(headers: Mapping[bytes, bytes], *, scheme: str, is_local: boo
     origin = headers.get(b"origin")
     # A proxy may have terminated TLS in front of a server that is not on loopback.
     schemes = {scheme} if is_local else {scheme, "https"}
-    if origin is not None and origin.lower() not in [own.encode() + b"://" + host for own in schemes]:
+    if origin is not None and origin.lower() not in [own_scheme.encode() + b"://" + host for own_scheme in schemes]:
         return (
             f"Origin is {_quoted(origin)}, not that of {_quoted(host)}: requests from pages of other sites are rejected"
         )
@@ -63,8 +63,8 @@ def is_local_host(host: bytes) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
-        plain = address.removesuffix(".").lower()
-        return not name.startswith("[") and (plain == "localhost" or plain.endswith(".localhost"))
+        hostname = address.removesuffix(".").lower()
+        return not name.startswith("[") and (hostname == "localhost" or hostname.endswith(".localhost"))
 
 
 def _quoted(value: bytes) -> str:

@@ -148,14 +148,14 @@ def _compare_settings(copy: Collection, live: Collection, *, has_changed: bool) 
     """
     found, expected = settings_by_name(copy), settings_by_name(live)
     differing = [name for name in COMPARED_SETTINGS if found[name] != expected[name]]
-    named = ", ".join(
+    described = ", ".join(
         f"{SPEC_PATHS.get(name, name)} {found[name]} instead of {expected[name]}" for name in differing[:MAX_EXAMPLES]
     )
     if not differing and not has_changed:
         return CheckFinding(
             Check.CONFIGURATION, True, "settings match the live collection", compared=len(COMPARED_SETTINGS)
         )
-    text = f"settings differ from the live collection: {named}" if differing else "settings differ from the record"
+    text = f"settings differ from the live collection: {described}" if differing else "settings differ from the record"
     return CheckFinding(Check.CONFIGURATION, False, text, compared=len(COMPARED_SETTINGS), differing=len(differing))
 
 
@@ -180,8 +180,8 @@ def compare_count(copied: int, recorded: SnapshotRecord, deleted_since: int | No
     if before is None or after is None:
         return CheckFinding(Check.COUNT, None, f"{copied} memories; no count was recorded with it")
     deletions_count = (deleted_since or 0) if recorded.deleted is None else recorded.deleted
-    when = "since" if recorded.deleted is None else "meanwhile"
-    note = f", {deletions_count} deleted {when}" if deletions_count else ""
+    period = "since" if recorded.deleted is None else "meanwhile"
+    note = f", {deletions_count} deleted {period}" if deletions_count else ""
     message = f"{copied} memories, {before} before and {after} after it was made{note}"
     excess = distance_outside(copied, before, after, changed=deletions_count)
     return CheckFinding(Check.COUNT, not excess, message, compared=copied, differing=excess)
@@ -205,9 +205,9 @@ def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes
     excluded: if one has a vector in only one collection, only that collection would return it.
     """
     equal_ids = set(equal)
-    living = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]
-    ids = [point["id"] for point in living]
-    return [build_probe(point, ids) for point in living if vectors_of(point).get("")][:max_probes]
+    memories = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]
+    ids = [point["id"] for point in memories]
+    return [build_probe(point, ids) for point in memories if vectors_of(point).get("")][:max_probes]
 
 
 def build_probe(point: Json, ids: Sequence[PointId]) -> Json:

@@ -194,8 +194,8 @@ class SnapshotOverview:
         return any(item.is_under_retention and not item.is_ended and not item.is_removing for item in self.snapshots)
 
 
-def _start_order(taken: SnapshotFacts) -> tuple[int, str]:
-    return taken.begun_ms, taken.name
+def _start_order(snapshot: SnapshotFacts) -> tuple[int, str]:
+    return snapshot.begun_ms, snapshot.name
 
 
 def next_scheduled(outlook: SnapshotOverview) -> DueSnapshot | None:
@@ -230,8 +230,8 @@ def due_after_upgrade(outlook: SnapshotOverview, *, since_ms: int) -> DueSnapsho
     if any(snapshot.name == name for snapshot in outlook.snapshots):
         return None
     offset_ms = zlib.crc32(outlook.memory.slug.encode()) % (MAX_SPREAD_MS + 1)
-    why = f"Qdrant now runs {outlook.server_version}, which cannot restore the existing snapshots"
-    return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + offset_ms, cause=why)
+    cause = f"Qdrant now runs {outlook.server_version}, which cannot restore the existing snapshots"
+    return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + offset_ms, cause=cause)
 
 
 def due_after_rebuild(outlook: SnapshotOverview) -> DueSnapshot | None:
@@ -240,20 +240,20 @@ def due_after_rebuild(outlook: SnapshotOverview) -> DueSnapshot | None:
     is_ended = not is_active(memory.status.get("rebuild") or {})
     if not (outlook.rebuilt_ms and is_ended and outlook.figures.has_schedule and outlook.verified):
         return None
-    rebuilt = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
-    name = _truncate(memory.metadata.name, f"-rebuilt-{rebuilt:%Y%m%dt%H%M%Sz}", MAX_NAME_CHARS)
+    rebuilt_time = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
+    name = _truncate(memory.metadata.name, f"-rebuilt-{rebuilt_time:%Y%m%dt%H%M%Sz}", MAX_NAME_CHARS)
     if outlook.usable or any(
         item.name == name or (not item.is_ended and outlook.fits(item)) for item in outlook.snapshots
     ):
         return None
-    why = "the collection was rebuilt, and existing snapshots do not match it"
-    return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, cause=why)
+    cause = "the collection was rebuilt, and existing snapshots do not match it"
+    return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, cause=cause)
 
 
 def slot_name(memory_name: str, slot_ms: int) -> str:
     """Return the object name of a time of the schedule. Every process derives the same name."""
-    slot = datetime.fromtimestamp(slot_ms / 1000, UTC)
-    return _truncate(memory_name, f"-{slot:%Y%m%dt%H%Mz}", MAX_NAME_CHARS)
+    slot_time = datetime.fromtimestamp(slot_ms / 1000, UTC)
+    return _truncate(memory_name, f"-{slot_time:%Y%m%dt%H%Mz}", MAX_NAME_CHARS)
 
 
 def _name_part(version: str) -> str:
@@ -280,7 +280,7 @@ def build_manifest(claim: DueSnapshot, outlook: SnapshotOverview) -> Json:
     It has no owner reference: a backup must survive the deletion of the agent and a prune of its manifests.
     """
     metadata = outlook.memory.metadata
-    slot = {SLOT: render_second(claim.slot_ms / 1000)} if claim.slot_ms is not None else {}
+    annotations = {SLOT: render_second(claim.slot_ms / 1000)} if claim.slot_ms is not None else {}
     spec: Json = {"agentMemoryRef": {"name": metadata.name}}
     return {
         "apiVersion": API_VERSION,
@@ -289,7 +289,7 @@ def build_manifest(claim: DueSnapshot, outlook: SnapshotOverview) -> Json:
             "name": claim.name,
             "namespace": metadata.namespace,
             "labels": {AGENT_MEMORY_LABEL: label_of(metadata.name), RETENTION_LABEL: UNDER_RETENTION},
-            "annotations": slot,
+            "annotations": annotations,
         },
         "spec": spec | ({"verify": outlook.figures.verify} if outlook.figures.verify else {}),
     }
@@ -319,12 +319,12 @@ def stale_at_ms(outlook: SnapshotOverview) -> int | None:
 
 def states_of(outlook: SnapshotOverview) -> list[ConditionState]:
     """Return the conditions SnapshotFresh and SnapshotVerified. Empty for an agent without schedule and snapshots."""
-    fresh = [_fresh(outlook)] if outlook.figures.stale_ms is not None else []
-    return fresh + [_verified(snapshot) for snapshot in outlook.completed[:1]]
+    freshness = [_fresh(outlook)] if outlook.figures.stale_ms is not None else []
+    return freshness + [_verified(snapshot) for snapshot in outlook.completed[:1]]
 
 
 def _fresh(outlook: SnapshotOverview) -> ConditionState:
-    proven, usable, stale_ms = outlook.verified, outlook.usable, outlook.figures.stale_ms or 0
+    verified, usable, stale_ms = outlook.verified, outlook.usable, outlook.figures.stale_ms or 0
     hours = f"{stale_ms / HOUR_MS:g} h"
     if usable and usable[0].begun_ms + stale_ms > outlook.now_ms:
         message = f"{_dated(usable[0])} is verified; it is overdue after {hours}"
@@ -336,10 +336,10 @@ def _fresh(outlook: SnapshotOverview) -> ConditionState:
             f"taken at once{_failure(outlook)}"
         )
         return ConditionState("SnapshotFresh", False, Reason.COLLECTION_REBUILT, message)
-    if proven and not usable:
+    if verified and not usable:
         message = (
-            f"the server runs Qdrant {outlook.server_version}, which cannot restore snapshots of {proven[0].version}:"
-            f" the last verified snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
+            f"the server runs Qdrant {outlook.server_version}, which cannot restore snapshots of {verified[0].version}:"
+            f" the last verified snapshot is {_dated(verified[0])}; a new one is taken at once{_failure(outlook)}"
         )
         return ConditionState("SnapshotFresh", False, Reason.SERVER_VERSION_CHANGED, message)
     if usable:
@@ -359,9 +359,9 @@ def _none_yet(outlook: SnapshotOverview, hours: str) -> ConditionState:
 
 def _failure(outlook: SnapshotOverview) -> str:
     """Return the error of the last snapshot, or "" if it succeeded."""
-    for last in outlook.completed[:1]:
-        if not last.has_succeeded or last.is_verified is False:
-            return f". {last.name} failed: {last.message}"
+    for snapshot in outlook.completed[:1]:
+        if not snapshot.has_succeeded or snapshot.is_verified is False:
+            return f". {snapshot.name} failed: {snapshot.message}"
     return ""
 
 
@@ -379,5 +379,5 @@ def _verified(last: SnapshotFacts) -> ConditionState:
     return ConditionState("SnapshotVerified", True, Reason.SNAPSHOT_PROVEN, f"{_dated(last)} is verified")
 
 
-def _dated(taken: SnapshotFacts) -> str:
-    return f"{taken.name} of {render_second(taken.begun_ms / 1000)}"
+def _dated(snapshot: SnapshotFacts) -> str:
+    return f"{snapshot.name} of {render_second(snapshot.begun_ms / 1000)}"

@@ -199,11 +199,11 @@ def _keep_last_resorts(case: _Case) -> None:
     verified = [candidate for candidate in good if candidate.is_verified]
     for newest in good[:1]:
         case.keep(newest, RetentionReason.NEWEST)
-    for last in [candidate for candidate in verified if candidate.is_restorable][:1] or verified[:1]:
-        case.keep(last, RetentionReason.LAST_VERIFIED)
-    for unsure in verified:
-        if unsure.is_restorable is None:
-            case.keep(unsure, RetentionReason.VERSION_UNKNOWN)
+    for last_verified in [candidate for candidate in verified if candidate.is_restorable][:1] or verified[:1]:
+        case.keep(last_verified, RetentionReason.LAST_VERIFIED)
+    for unknown in verified:
+        if unknown.is_restorable is None:
+            case.keep(unknown, RetentionReason.VERSION_UNKNOWN)
 
 
 def _keep_by_figures(case: _Case) -> None:
@@ -214,9 +214,9 @@ def _keep_by_figures(case: _Case) -> None:
             case.keep(item, RetentionReason.NO_LIMIT)
     for number, item in enumerate(recent[: rules.keep_last], start=1):
         case.keep(item, RetentionReason.KEEP_LAST, f"{number}/{rules.keep_last}")
-    for why, number, label in _periods(rules):
-        for chosen, period in _newest_of_each(recent, number, label):
-            case.keep(chosen, why, period)
+    for reason, number, label in _periods(rules):
+        for candidate, period in _newest_of_each(recent, number, label):
+            case.keep(candidate, reason, period)
 
 
 def _periods(rules: RetentionRules) -> tuple[tuple[RetentionReason, int, Callable[[Candidate], str]], ...]:
@@ -255,15 +255,15 @@ def _keep_failures(case: _Case) -> None:
 
 
 def _verdict(case: _Case, candidate: Candidate) -> RetentionVerdict:
-    keeps = case.keeps.get(candidate.name)
-    if keeps:
-        return RetentionVerdict(candidate.name, True, tuple(keeps))
+    reasons = case.keeps.get(candidate.name)
+    if reasons:
+        return RetentionVerdict(candidate.name, True, tuple(reasons))
     if candidate.is_removing:
-        why = KeepReason(RetentionReason.GOING)
+        reason = KeepReason(RetentionReason.GOING)
     elif not candidate.is_good:
-        why = KeepReason(RetentionReason.FAILED)
+        reason = KeepReason(RetentionReason.FAILED)
     elif case.is_old(candidate, case.rules.max_age_days):
-        why = KeepReason(RetentionReason.TOO_OLD, str(case.rules.max_age_days))
+        reason = KeepReason(RetentionReason.TOO_OLD, str(case.rules.max_age_days))
     else:
-        why = KeepReason(RetentionReason.NOT_KEPT)
-    return RetentionVerdict(candidate.name, False, (why,))
+        reason = KeepReason(RetentionReason.NOT_KEPT)
+    return RetentionVerdict(candidate.name, False, (reason,))

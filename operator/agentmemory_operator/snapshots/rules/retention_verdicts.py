@@ -46,16 +46,16 @@ def judge_documents(
         running: Qdrant version of its server, from the connection's status.
         now_ms: Unix milliseconds.
     """
-    taken = [parse_facts(document) for document in snapshots]
+    facts = [parse_facts(document) for document in snapshots]
     outlook = SnapshotOverview(
         memory=memory,
         figures=read_settings(memory.spec.snapshots),
-        snapshots=taken,
+        snapshots=facts,
         slot_ms=0,
         server_version=running,
         now_ms=now_ms,
     )
-    users = {snapshot.name: find_users(snapshot.name, restores=restores, memories=memories) for snapshot in taken}
+    users = {snapshot.name: find_users(snapshot.name, restores=restores, memories=memories) for snapshot in facts}
     return {verdict.name: verdict for verdict in judge_overview(outlook, users)}
 
 
@@ -84,6 +84,6 @@ def _bootstraps_from(memory: Mapping[str, Any], name: str) -> bool:
 
 def _referenced_name(document: Mapping[str, Any], *path: str) -> object:
     value: Any = document.get("spec")
-    for part in (*path, "name"):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    for key in (*path, "name"):
+        value = value.get(key) if isinstance(value, Mapping) else None
     return value

@@ -149,10 +149,10 @@ def lost_status(status: Mapping[str, Any], *, generation: int, now: str) -> Json
 
 
 def _message_of(status: Mapping[str, Any]) -> str:
-    places = [place["type"] for place in locations_of(status)]
+    locations = [location["type"] for location in locations_of(status)]
     size = f"{status.get('sizeBytes', 0)} bytes"
-    if S3 in places:
-        return f"{size}, off the server too" if QDRANT in places else f"{size}, off the server"
+    if S3 in locations:
+        return f"{size}, off the server too" if QDRANT in locations else f"{size}, off the server"
     if (location_of(status, QDRANT) or {}).get("keptIn") == OBJECT_STORAGE:
         return f"{size}, in Qdrant's own object storage for snapshots"
     return f"{size}, only on the same disk as the memories: set spec.snapshots.storage to survive the loss of that disk"
@@ -167,15 +167,15 @@ def _with_conditions(
     now: str,
 ) -> Json:
     old = status.get("conditions") or []
-    proven = [proof] if proof else _old_verified(old)
-    conditions = merge_conditions(old, [*states, *proven], generation=generation, now=now)
+    verified = [proof] if proof else _old_verified(old)
+    conditions = merge_conditions(old, [*states, *verified], generation=generation, now=now)
     return {**status, "observedGeneration": generation, "conditions": conditions}
 
 
 def _old_verified(conditions: Iterable[Mapping[str, Any]]) -> list[ConditionState]:
-    bools = {"True": True, "False": False}
+    values = {"True": True, "False": False}
     items = (item for item in conditions if item["type"] == VERIFIED)
-    return [ConditionState(VERIFIED, bools.get(item["status"]), item["reason"], item["message"]) for item in items]
+    return [ConditionState(VERIFIED, values.get(item["status"]), item["reason"], item["message"]) for item in items]
 
 
 def _complete(status: Json, now: str) -> Json:
@@ -211,27 +211,27 @@ def qdrant_location(physical: str, name: str, *, is_on_disk: bool = True) -> Jso
 
 def locations_of(status: Mapping[str, Any]) -> list[Json]:
     """Return the complete locations of a snapshot's bytes. Locations without the required fields are ignored."""
-    return [dict(place) for place in status.get("locations") or [] if _is_complete(place)]
+    return [dict(location) for location in status.get("locations") or [] if _is_complete(location)]
 
 
-def _is_complete(place: Mapping[str, Any]) -> bool:
-    return place.get("type") == S3 or (place.get("type") == QDRANT and "physical" in place and "name" in place)
+def _is_complete(entry: Mapping[str, Any]) -> bool:
+    return entry.get("type") == S3 or (entry.get("type") == QDRANT and "physical" in entry and "name" in entry)
 
 
 def location_of(status: Mapping[str, Any], kind: str) -> Json | None:
     """Return the first location of a type (`QDRANT` or `S3`), or None."""
-    return next((place for place in locations_of(status) if place["type"] == kind), None)
+    return next((location for location in locations_of(status) if location["type"] == kind), None)
 
 
 def without_location(status: Mapping[str, Any], kind: str) -> Json:
     """Return the status without the locations of a type."""
-    return {**status, "locations": [place for place in status.get("locations") or [] if place.get("type") != kind]}
+    return {**status, "locations": [entry for entry in status.get("locations") or [] if entry.get("type") != kind]}
 
 
 def recorded_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
     """Return the names of a collection's files that snapshots record."""
-    places = (location_of(status, QDRANT) for status in statuses)
-    return frozenset(place["name"] for place in places if place and place.get("physical") == physical)
+    locations = (location_of(status, QDRANT) for status in statuses)
+    return frozenset(location["name"] for location in locations if location and location.get("physical") == physical)
 
 
 def copied_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
@@ -252,5 +252,5 @@ def unrecorded_files(
         newest_before_ms: Time of the newest file before the create, by the same clock.
         named: Files that other snapshots record.
     """
-    newer = sorted((made_ms, name) for made_ms, name in names_by_time if made_ms > newest_before_ms)
+    newer = sorted((created_ms, name) for created_ms, name in names_by_time if created_ms > newest_before_ms)
     return [name for _, name in newer if name not in named]

@@ -59,15 +59,15 @@ def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any
         generation: Generation of the object.
         now: RFC 3339 UTC.
     """
-    bare, given = without_health(status), status.get(FIELD) or {}
-    conditions = bare.get("conditions") or []
+    other_fields, present = without_health(status), status.get(FIELD) or {}
+    conditions = other_fields.get("conditions") or []
     if health is None:
         old_condition = find_condition(old, KEYS_UNAVAILABLE)
-        zones = {FIELD: fields} if (fields := _counted(KeyHealth("", ""), old.get(FIELD) or {}, given)) else {}
-        return bare | zones | {"conditions": [*conditions, *([dict(old_condition)] if old_condition else [])]}
+        zones = {FIELD: fields} if (fields := _counted(KeyHealth("", ""), old.get(FIELD) or {}, present)) else {}
+        return other_fields | zones | {"conditions": [*conditions, *([dict(old_condition)] if old_condition else [])]}
     state = ConditionState("KeysUnavailable", health.is_trouble, health.reason, health.message)
     merged = merge_conditions(old.get("conditions") or [], [state], generation=generation, now=now)
-    return bare | {FIELD: _counted(health, old.get(FIELD) or {}, given), "conditions": [*conditions, *merged]}
+    return other_fields | {FIELD: _counted(health, old.get(FIELD) or {}, present), "conditions": [*conditions, *merged]}
 
 
 def without_health(status: Json) -> Json:
@@ -91,6 +91,6 @@ def recorded_shards(status: Mapping[str, Any]) -> int:
 def _counted(health: KeyHealth, old_zones: Mapping[str, Any], pass_zones: Mapping[str, Any]) -> Json:
     shards = None if health.shards is None else max(health.shards, old_zones.get("shards") or 0)
     fields = {"shards": shards, "keys": health.keys, "wrappingKey": health.wrapping_key}
-    kept = {name: value for name, value in old_zones.items() if name != TO_RESEAL}
-    of_pass = {TO_RESEAL: pass_zones[TO_RESEAL]} if TO_RESEAL in pass_zones else {}
-    return {**kept, **{name: value for name, value in fields.items() if value is not None}, **of_pass}
+    old_fields = {name: value for name, value in old_zones.items() if name != TO_RESEAL}
+    pass_fields = {TO_RESEAL: pass_zones[TO_RESEAL]} if TO_RESEAL in pass_zones else {}
+    return {**old_fields, **{name: value for name, value in fields.items() if value is not None}, **pass_fields}

@@ -104,15 +104,15 @@ def split_encrypted(payload: Mapping[str, Any]) -> tuple[Payload, bytes]:
     """
     encrypted_keys = sealed_keys(payload[ZONE_KEY])
     encrypted = {key: value for key, value in payload.items() if key in encrypted_keys and value is not None}
-    plain = {key: value for key, value in payload.items() if key not in encrypted_keys}
-    return plain, json.dumps(encrypted, ensure_ascii=False, separators=(",", ":")).encode()
+    unencrypted = {key: value for key, value in payload.items() if key not in encrypted_keys}
+    return unencrypted, json.dumps(encrypted, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def merge_decrypted(payload: Mapping[str, Any], inner: bytes) -> Payload:
     """Return a payload with the decrypted fields, without the ciphertext and the creation time of its key."""
-    plain = {key: value for key, value in payload.items() if key not in (SEALED_KEY, KEY_CREATED_KEY)}
+    unencrypted = {key: value for key, value in payload.items() if key not in (SEALED_KEY, KEY_CREATED_KEY)}
     decrypted: Payload = json.loads(inner)
-    return plain | decrypted
+    return unencrypted | decrypted
 
 
 NONCE_BYTES = 12

@@ -96,13 +96,13 @@ def parse_shard(text: str, *, ring: Ring, name: str, version: str) -> Shard:
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError("it has an unknown format")
-    rows, is_closed, below = document.get("keys"), document.get("closed"), document.get("below", "")
-    if not isinstance(rows, dict) or not isinstance(is_closed, bool) or not isinstance(below, str):
+    rows, is_closed, child_digits = document.get("keys"), document.get("closed"), document.get("below", "")
+    if not isinstance(rows, dict) or not isinstance(is_closed, bool) or not isinstance(child_digits, str):
         raise ValueError("it contains no keys")
     if any(shard_of_key(key_id) != name for key_id in rows):
         raise ValueError("it contains the keys of another shard")
     entries = {key_id: _entry(row) for key_id, row in rows.items()}
-    return Shard(ring=ring, name=name, entries=entries, is_closed=is_closed, child_digits=below, version=version)
+    return Shard(ring=ring, name=name, entries=entries, is_closed=is_closed, child_digits=child_digits, version=version)
 
 
 def is_shard_name(name: str) -> bool:
@@ -118,12 +118,12 @@ def _row(entry: KeyEntry) -> str:
 def _entry(row: Any) -> KeyEntry:
     if not isinstance(row, list) or len(row) != 6:
         raise ValueError("a key does not have six fields")
-    zone, scope, wrapped, by, at, active = row
-    forms = (_ZONE, zone), (_SCOPE, scope), (_WRAPPED, wrapped), (_FINGERPRINT, by)
-    if not all(isinstance(text, str) and form.fullmatch(text) for form, text in forms):
+    zone, scope, wrapped, fingerprint, at, active = row
+    patterns = (_ZONE, zone), (_SCOPE, scope), (_WRAPPED, wrapped), (_FINGERPRINT, fingerprint)
+    if not all(isinstance(text, str) and pattern.fullmatch(text) for pattern, text in patterns):
         raise ValueError("a field of a key is malformed")
     if type(at) is not int or active not in (0, 1):
         raise ValueError("a field of a key is malformed")
     return KeyEntry(
-        zone=zone, scope=scope, wrapped=wrapped, wrapping_fingerprint=by, created_ms=at, is_active=bool(active)
+        zone=zone, scope=scope, wrapped=wrapped, wrapping_fingerprint=fingerprint, created_ms=at, is_active=bool(active)
     )
