@@ -98,8 +98,8 @@ def as_plain_json(schema: Schema, value: Any) -> Any:
 def _number(schema: Schema, value: Any) -> Any:
     if schema.get("type") == "number" and type(value) is int and abs(value) <= _EXACT:
         return float(value)
-    is_whole = isinstance(value, float) and value.is_integer()
-    return int(value) if is_whole and (schema.get("type") == "integer" or schema.get(INT_OR_STRING)) else value
+    is_integral = isinstance(value, float) and value.is_integer()
+    return int(value) if is_integral and (schema.get("type") == "integer" or schema.get(INT_OR_STRING)) else value
 
 
 def _rendered(rule: CelRule) -> JsonDict:
