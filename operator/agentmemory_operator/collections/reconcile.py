@@ -171,15 +171,15 @@ def _planned(
 ) -> _Plans:
     """Check that the object may have the collection, and make its plans."""
     check_lost(alias, observed, last_physical=last_physical, last_points=last_points, policy=terms.drift_policy)
-    taken_from = check_ownership(observed, desired, takeover=terms.takeover)
+    previous_owner = check_ownership(observed, desired, takeover=terms.takeover)
     check_replicas(desired, observed)
     _, fresh = physical_names(alias, last_physical)
     plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
     revision = find_older_revision(desired, observed)
     older = None if revision is None else terms.older.get(revision)
     base = plan_for(older) if older else None
-    may_hold = revision is not None and (older is not None or taken_from is None)
-    return _Plans(desired, observed, last_physical, plan_for(desired), older, base, may_hold, taken_from)
+    is_upgrade = revision is not None and (older is not None or previous_owner is None)
+    return _Plans(desired, observed, last_physical, plan_for(desired), older, base, is_upgrade, previous_owner)
 
 
 def _held_upgrade(
