@@ -124,8 +124,8 @@ class MoveAnnouncer:
 
     async def wait_until_known(self, announcement: Announcement) -> None:
         """Wait until no API process relies on metadata that was read before the announcement."""
-        while (left_s := announcement.known_at_s - self.monotonic()) > 0:
-            await self.sleep(left_s)
+        while (remaining_s := announcement.known_at_s - self.monotonic()) > 0:
+            await self.sleep(remaining_s)
 
     async def wait_for_late_writes(self, server: Server) -> None:
         """Wait until every write that was sent before the move has arrived or timed out."""

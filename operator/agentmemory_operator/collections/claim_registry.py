@@ -145,11 +145,11 @@ class ClaimRegistry:
         if not self.table.claims.is_complete:
             return
         existing = self._claim_of(memory.slug)
-        used = existing.used_by(memory.metadata.uid, connection_name(memory)) if existing else _claimed_by(memory)
+        updated = existing.used_by(memory.metadata.uid, connection_name(memory)) if existing else _claimed_by(memory)
         if existing is None:
             self._stage_next(memory.metadata.namespace)
-        if used != existing:
-            await self._save(memory.slug, existing, used)
+        if updated != existing:
+            await self._save(memory.slug, existing, updated)
 
     def _stage_next(self, namespace: str) -> None:
         """Claim the slugs of the namespace's next objects in the same write, so that many new objects cause few writes.
@@ -268,14 +268,14 @@ class ClaimRegistry:
     async def _add_unread(self) -> None:
         """Add claims from connections that were unavailable for the first set. Existing claims stay."""
         unread = [connection_key(name) for name in sorted(self.table.claims.unread)]
-        answers: dict[Key, list[ClaimEvidence] | None] = {key: [] for key in unread if self.table.get(key) is None}
-        answers |= await self._survey.survey([key for key in unread if key not in answers])
-        for key, found in answers.items():
-            if found is None:
+        responses: dict[Key, list[ClaimEvidence] | None] = {key: [] for key in unread if self.table.get(key) is None}
+        responses |= await self._survey.survey([key for key in unread if key not in responses])
+        for key, evidence in responses.items():
+            if evidence is None:
                 continue
             name = claim_name(key)
             claims = self.table.claims
-            added = {slug: claim for slug, claim in derive_claims(found).items() if slug not in claims.claims}
+            added = {slug: claim for slug, claim in derive_claims(evidence).items() if slug not in claims.claims}
             async with self._lock:
                 await self._write(added, unread=self.table.claims.unread - {name})
 

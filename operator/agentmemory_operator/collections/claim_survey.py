@@ -56,9 +56,9 @@ class ClaimSurvey:
         deadline, responded = loop.time() + within_s, set[Key]()
         while True:
             remaining = [key for key in self.table.keys(QDRANT_CONNECTION) if key not in responded]
-            answers = await self.survey(remaining)
-            responded |= {key for key, found in answers.items() if found is not None}
-            witnesses += [witness for found in answers.values() for witness in found or ()]
+            responses = await self.survey(remaining)
+            responded |= {key for key, evidence in responses.items() if evidence is not None}
+            witnesses += [witness for evidence in responses.values() for witness in evidence or ()]
             unavailable = frozenset(
                 claim_name(key) for key in self.table.keys(QDRANT_CONNECTION) if key not in responded
             )
@@ -78,23 +78,23 @@ class ClaimSurvey:
 
         try:
             async with asyncio.timeout(self.timeout_s):
-                holdings = await self.connections.survey(key, survey)
+                summaries = await self.connections.survey(key, survey)
             cluster_id = await self.cluster_id()
         except LeadershipLost:
             raise
         except (AgentMemoryError, TimeoutError) as exc:
             log.info("cannot list the collections of %s yet, retrying later: %s", key, exc)
             return None
-        found = [self._witness(holding, key, cluster_id) for holding in holdings]
+        evidence = [self._witness(summary, key, cluster_id) for summary in summaries]
         return [
             witness
-            for witness in found
+            for witness in evidence
             if witness is not None and await self._is_allowed(key, witness.marker.namespace)
         ]
 
-    def _witness(self, holding: CollectionSummary, key: Key, cluster_id: str) -> ClaimEvidence | None:
+    def _witness(self, summary: CollectionSummary, key: Key, cluster_id: str) -> ClaimEvidence | None:
         """Return the evidence of a collection, or None if its marker is missing, foreign, or of another connection."""
-        marker, slug = holding.marker, slug_of_collection(holding)
+        marker, slug = summary.marker, slug_of_collection(summary)
         if marker is None or not marker.namespace or marker.cluster_id != cluster_id:
             return None
         if marker.connection not in (None, claim_name(key)):
@@ -102,7 +102,7 @@ class ClaimSurvey:
         document = self.table.get(Key(AGENT_MEMORY, marker.namespace, marker.name))
         metadata = document["metadata"] if document and slug_of(document) == slug else {}
         created = metadata.get("creationTimestamp", "") if metadata.get("uid") == marker.uid else ""
-        is_live = alias_of(slug) in (*holding.aliases, holding.physical)
+        is_live = alias_of(slug) in (*summary.aliases, summary.physical)
         return ClaimEvidence(slug=slug, marker=marker, connection=claim_name(key), created=created, is_live=is_live)
 
     async def _is_allowed(self, key: Key, namespace: str) -> bool:
@@ -125,22 +125,24 @@ class ClaimSurvey:
         async def held_on(key: Key) -> set[str] | None:
             return await self._held_on(key, by_connection[claim_name(key)])
 
-        held = await self._of_each(map(connection_key, by_connection), held_on)
-        unclear = {slug for key, slugs in held.items() if slugs is None for slug in by_connection[claim_name(key)]}
-        return claims.keys() - unclear.union(*(slugs or () for slugs in held.values())), unclear
+        slugs_with_data = await self._of_each(map(connection_key, by_connection), held_on)
+        unclear = {
+            slug for key, slugs in slugs_with_data.items() if slugs is None for slug in by_connection[claim_name(key)]
+        }
+        return claims.keys() - unclear.union(*(slugs or () for slugs in slugs_with_data.values())), unclear
 
-    async def _of_each(self, keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]]) -> dict[Key, T]:
-        """Call `ask` for each connection, concurrently and with a fair share for each tenant."""
-        return await gather_by_key(keys, ask, place_of=self.table.queue_place, share=MAX_CONCURRENT_SURVEYS)
+    async def _of_each(self, keys: Iterable[Key], operation: Callable[[Key], Awaitable[T]]) -> dict[Key, T]:
+        """Call `operation` for each connection, concurrently and with a fair share for each tenant."""
+        return await gather_by_key(keys, operation, place_of=self.table.queue_place, share=MAX_CONCURRENT_SURVEYS)
 
     async def _held_on(self, key: Key, slugs: set[str]) -> set[str] | None:
         """Return the slugs with data on a connection, or None while it does not respond."""
 
         async def held(store: CollectionStore) -> set[str]:
-            named = slugs & {find_slug(name) for name in await store.names()}
+            found = slugs & {find_slug(name) for name in await store.names()}
             # The alias of an adopted collection points to a collection of any name.
-            aliases = {slug: alias_of(slug) for slug in slugs - named}
-            return named | {slug for slug, alias in aliases.items() if await store.observe(alias, alias) is not None}
+            aliases = {slug: alias_of(slug) for slug in slugs - found}
+            return found | {slug for slug, alias in aliases.items() if await store.observe(alias, alias) is not None}
 
         try:
             async with asyncio.timeout(self.timeout_s):

@@ -132,12 +132,14 @@ class _Plans:
 
     def draft(self, terms: PassTerms) -> PassDraft:
         """Decide which changes are made under these terms."""
-        held = None
+        refusal = None
         if self.may_hold:
-            held = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
-        wish, way = (self.older, self.base) if held else (self.desired, self.plan)
-        found = PassDraft(self.observed, self.plan, held, wish, (), self.taken_from, plan_to_goal=way, terms=terms)
-        return _judged(found, last_physical=self.last_physical)
+            refusal = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
+        goal, plan_to_goal = (self.older, self.base) if refusal else (self.desired, self.plan)
+        draft = PassDraft(
+            self.observed, self.plan, refusal, goal, (), self.taken_from, plan_to_goal=plan_to_goal, terms=terms
+        )
+        return _judged(draft, last_physical=self.last_physical)
 
 
 def plan_pass(
@@ -169,50 +171,50 @@ def _planned(
 ) -> _Plans:
     """Check that the object may have the collection, and make its plans."""
     check_lost(alias, observed, last_physical=last_physical, last_points=last_points, policy=terms.drift_policy)
-    taken_from = check_ownership(observed, desired, takeover=terms.takeover)
+    previous_owner = check_ownership(observed, desired, takeover=terms.takeover)
     check_replicas(desired, observed)
     _, fresh = physical_names(alias, last_physical)
     plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
     revision = find_older_revision(desired, observed)
     older = None if revision is None else terms.older.get(revision)
     base = plan_for(older) if older else None
-    may_hold = revision is not None and (older is not None or taken_from is None)
-    return _Plans(desired, observed, last_physical, plan_for(desired), older, base, may_hold, taken_from)
+    is_upgrade = revision is not None and (older is not None or previous_owner is None)
+    return _Plans(desired, observed, last_physical, plan_for(desired), older, base, is_upgrade, previous_owner)
 
 
 def _held_upgrade(
     plan: Plan, base: Plan | None, desired: Collection, observed: Observation | None, terms: PassTerms
 ) -> Refusal | None:
     """Return the refusal of an upgrade to a newer preset revision, or None if it may be carried out."""
-    held = refuse_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
-    return replace(held, revision=desired.marker.preset_revision) if held and desired.marker else held
+    refusal = refuse_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
+    return replace(refusal, revision=desired.marker.preset_revision) if refusal and desired.marker else refusal
 
 
-def _refused(plan: Plan, wish: Collection | None, observed: Observation | None, terms: PassTerms) -> Refusal | None:
-    """Return the refusal of a plan, or None. `wish` is the goal of the plan."""
-    return find_refusal(plan, observed, terms=terms, costs=_costs(plan, wish, observed, terms))
+def _refused(plan: Plan, goal: Collection | None, observed: Observation | None, terms: PassTerms) -> Refusal | None:
+    """Return the refusal of a plan that leads to `goal`, or None."""
+    return find_refusal(plan, observed, terms=terms, costs=_costs(plan, goal, observed, terms))
 
 
-def _costs(plan: Plan, wish: Collection | None, observed: Observation | None, terms: PassTerms) -> Costs | None:
-    if observed is None or wish is None or not has_rebuild(plan):
+def _costs(plan: Plan, goal: Collection | None, observed: Observation | None, terms: PassTerms) -> Costs | None:
+    if observed is None or goal is None or not has_rebuild(plan):
         return None
-    return estimate_costs(plan, wish, observed, settings=terms.rebuild, batch=terms.batch_size, survey=terms.survey)
+    return estimate_costs(plan, goal, observed, settings=terms.rebuild, batch=terms.batch_size, survey=terms.survey)
 
 
-def _judged(found: PassDraft, *, last_physical: str | None) -> PassDraft:
+def _judged(draft: PassDraft, *, last_physical: str | None) -> PassDraft:
     """Complete a draft: set `allowed` to the changes of `plan_to_goal` without withheld ones and drift that stays.
 
     If no upgrade is withheld, `plan` and `refusal` are updated too.
     """
-    base, observed, terms, is_held = found.plan_to_goal, found.observed, found.terms, found.refusal is not None
-    has_drifted = found.goal is not None and is_drift(found.goal, observed, last_physical=last_physical)
+    base, observed, terms, has_refusal = draft.plan_to_goal, draft.observed, draft.terms, draft.refusal is not None
+    has_drifted = draft.goal is not None and is_drift(draft.goal, observed, last_physical=last_physical)
     leaves_drift = has_drifted and terms.drift_policy is not DriftPolicy.CORRECT
     if base and observed and leaves_drift:
         base = add_wake(without_drift(base), observed)
-    refusal = _refused(base, found.goal, observed, terms) if base else None
-    todo = allowed_changes(base, refusal) if base else ()
-    judged = replace(found, allowed=todo, is_drift=has_drifted, leaves_drift=leaves_drift)
-    return judged if is_held or base is None else replace(judged, plan=base, refusal=refusal)
+    refusal = _refused(base, draft.goal, observed, terms) if base else None
+    allowed = allowed_changes(base, refusal) if base else ()
+    judged_draft = replace(draft, allowed=allowed, is_drift=has_drifted, leaves_drift=leaves_drift)
+    return judged_draft if has_refusal or base is None else replace(judged_draft, plan=base, refusal=refusal)
 
 
 async def reconcile(
@@ -246,22 +248,22 @@ async def reconcile(
         desired, terms = permit.decide(before.collection.marker if before else None)
         permit = replace(permit, terms=terms)
     plans = _planned(alias, desired, before, last_physical=last_physical, last_points=last_points, terms=permit.terms)
-    found = await _drafted(plans, store=store, permit=permit)
+    draft = await _drafted(plans, store=store, permit=permit)
     if before is None:
-        found = await _creation(found, alias, desired, names, store=store, permit=permit)
-    found = await _in_turn(found, permit.acquire_slot)
-    observed = await _applied(found, alias, store=store)
-    return _outcome(found, alias, desired, observed)
+        draft = await _creation(draft, alias, desired, names, store=store, permit=permit)
+    draft = await _in_turn(draft, permit.acquire_slot)
+    observed = await _applied(draft, alias, store=store)
+    return _outcome(draft, alias, desired, observed)
 
 
 async def _drafted(plans: _Plans, *, store: CollectionStore, permit: PassPermit) -> PassDraft:
-    found = plans.draft(permit.terms)
-    terms = await survey_costs(permit.terms, found.plan, plans.observed, store=store, room=permit.room)
-    return found if terms is permit.terms else plans.draft(terms)
+    draft = plans.draft(permit.terms)
+    terms = await survey_costs(permit.terms, draft.plan, plans.observed, store=store, room=permit.room)
+    return draft if terms is permit.terms else plans.draft(terms)
 
 
 async def _creation(
-    found: PassDraft,
+    draft: PassDraft,
     alias: str,
     desired: Collection,
     names: frozenset[str],
@@ -270,70 +272,70 @@ async def _creation(
     permit: PassPermit,
 ) -> PassDraft:
     await check_peers(desired.replication_factor, store=store)
-    physical = await _free_name(alias, found.plan.physical, names, store=store, permit=permit)
-    plan = found.plan
+    physical = await _free_name(alias, draft.plan.physical, names, store=store, permit=permit)
+    plan = draft.plan
     if physical != plan.physical:
         plan = plan_changes(desired, None, alias=alias, physical=physical)
-    return replace(found, plan=plan, plan_to_goal=plan, allowed=plan.changes)
+    return replace(draft, plan=plan, plan_to_goal=plan, allowed=plan.changes)
 
 
-async def _applied(found: PassDraft, alias: str, *, store: CollectionStore) -> Observation:
+async def _applied(draft: PassDraft, alias: str, *, store: CollectionStore) -> Observation:
     """Apply the draft and observe the collection again. Without changes, the last observation is returned."""
-    observed, physical = found.observed, found.plan.physical
-    for change in found.allowed:
+    observed, physical = draft.observed, draft.plan.physical
+    for change in draft.allowed:
         await store.apply(physical, change)
-    if found.allowed or observed is None:
-        is_linked = any(isinstance(change, SetAlias) for change in found.allowed)
+    if draft.allowed or observed is None:
+        is_linked = any(isinstance(change, SetAlias) for change in draft.allowed)
         observed = await store.observe(alias, physical, is_linked=is_linked)
     if observed is None:
-        raise _ignored(found)
+        raise _ignored(draft)
     return observed
 
 
-def _ignored(found: PassDraft) -> SpecInvalid:
-    names = ", ".join(type(change).__name__ for change in found.allowed)
+def _ignored(draft: PassDraft) -> SpecInvalid:
+    names = ", ".join(type(change).__name__ for change in draft.allowed)
     return SpecInvalid("ChangeIgnored", f"the server accepted {names} but did not apply it")
 
 
-def _outcome(found: PassDraft, alias: str, desired: Collection, observed: Observation) -> PassOutcome:
+def _outcome(draft: PassDraft, alias: str, desired: Collection, observed: Observation) -> PassOutcome:
     """Build the outcome of an applied draft; raise if the server ignored a change."""
-    whole, remaining_plan = _still_to_do(found, alias, desired, observed)
-    pending = without_drift(whole) if whole and found.leaves_drift else whole
-    allowed = allowed_changes(pending, _refused(pending, found.goal, observed, found.terms)) if pending else ()
-    if set(allowed) - set(found.queued):
-        raise _ignored(found)
-    remaining, refusal = pending, found.refusal
-    if found.goal != desired or not remaining:
+    full_plan, remaining_plan = _still_to_do(draft, alias, desired, observed)
+    pending = without_drift(full_plan) if full_plan and draft.leaves_drift else full_plan
+    allowed = allowed_changes(pending, _refused(pending, draft.goal, observed, draft.terms)) if pending else ()
+    if set(allowed) - set(draft.queued):
+        raise _ignored(draft)
+    remaining, refusal = pending, draft.refusal
+    if draft.goal != desired or not remaining:
         remaining = remaining_plan
-        refusal = _held_upgrade(remaining, pending, desired, observed, found.terms)
-    if found.queued:
-        refusal = refuse_queued(found.queued, refusal, found.slot_holder)
-    applied = Plan(found.plan.physical, found.allowed)
-    done = PassOutcome(observed, remaining, refusal, applied, found.taken_from, is_queued=bool(found.queued))
-    return _with_drift(done, found, whole)
+        refusal = _held_upgrade(remaining, pending, desired, observed, draft.terms)
+    if draft.queued:
+        refusal = refuse_queued(draft.queued, refusal, draft.slot_holder)
+    applied = Plan(draft.plan.physical, draft.allowed)
+    outcome = PassOutcome(observed, remaining, refusal, applied, draft.taken_from, is_queued=bool(draft.queued))
+    return _with_drift(outcome, draft, full_plan)
 
 
-def _still_to_do(found: PassDraft, alias: str, desired: Collection, observed: Observation) -> tuple[Plan | None, Plan]:
+def _still_to_do(draft: PassDraft, alias: str, desired: Collection, observed: Observation) -> tuple[Plan | None, Plan]:
     """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers."""
     plan_for = partial(
-        plan_changes, observed=observed, alias=alias, physical=observed.physical, wants_alias=found.terms.wants_alias
+        plan_changes, observed=observed, alias=alias, physical=observed.physical, wants_alias=draft.terms.wants_alias
     )
-    whole = found.plan_to_goal
-    if found.allowed and found.goal:
-        whole = plan_for(found.goal)
+    full_plan = draft.plan_to_goal
+    if draft.allowed and draft.goal:
+        full_plan = plan_for(draft.goal)
     # `found.plan` cannot be used here: it lacks the drift that stays.
-    to_desired = whole if whole and found.goal == desired else plan_for(desired)
-    return (drop_wake(whole) if whole else None), drop_wake(to_desired)
+    to_desired = full_plan if full_plan and draft.goal == desired else plan_for(desired)
+    return (drop_wake(full_plan) if full_plan else None), drop_wake(to_desired)
 
 
-def _with_drift(done: PassOutcome, found: PassDraft, whole: Plan | None) -> PassOutcome:
+def _with_drift(outcome: PassOutcome, draft: PassDraft, full_plan: Plan | None) -> PassOutcome:
     """Add the drift that was corrected, and the drift that stays, to the outcome."""
-    before, wish = found.observed, found.goal
-    if not (found.is_drift and wish and before and whole):
-        return done
-    is_shown = found.terms.drift_policy is not DriftPolicy.IGNORE
-    stays = differences(wish, done.observed.collection, whole.changes) if is_shown else ()
-    return replace(done, corrected=differences(wish, before.collection, found.allowed), drift=stays)
+    observed, goal = draft.observed, draft.goal
+    if not (draft.is_drift and goal and observed and full_plan):
+        return outcome
+    is_reported = draft.terms.drift_policy is not DriftPolicy.IGNORE
+    remaining_drift = differences(goal, outcome.observed.collection, full_plan.changes) if is_reported else ()
+    return replace(outcome, corrected=differences(goal, observed.collection, draft.allowed), drift=remaining_drift)
 
 
 async def observe_or_link(
@@ -381,20 +383,20 @@ async def _free_name(
     return fresh
 
 
-async def _in_turn(found: PassDraft, turn: AcquireSlot | None) -> PassDraft:
+async def _in_turn(draft: PassDraft, acquire_slot: AcquireSlot | None) -> PassDraft:
     """Move a Reindex of the draft to `queued` unless the slot can be acquired.
 
     The new marker waits too, because it describes the completed change. A marker for another owner is written at once.
     """
-    reindex = tuple(change for change in found.allowed if class_of(change) is ChangeClass.REINDEX)
-    if not reindex or turn is None or found.observed is None or found.observed.points == 0:
-        return found
-    waits_for = await turn()
-    if waits_for is None:
-        return found
-    live = found.observed.collection.marker
-    markers = (change for change in found.allowed if isinstance(change, WriteMarker))
-    kept = tuple(change for change in markers if live is not None and change.marker.is_same_object(live))
-    queued = (*reindex, *kept)
-    todo = tuple(change for change in found.allowed if change not in queued)
-    return replace(found, allowed=todo, queued=queued, slot_holder=waits_for)
+    reindex = tuple(change for change in draft.allowed if class_of(change) is ChangeClass.REINDEX)
+    if not reindex or acquire_slot is None or draft.observed is None or draft.observed.points == 0:
+        return draft
+    slot_holder = await acquire_slot()
+    if slot_holder is None:
+        return draft
+    live = draft.observed.collection.marker
+    markers = (change for change in draft.allowed if isinstance(change, WriteMarker))
+    own_markers = tuple(change for change in markers if live is not None and change.marker.is_same_object(live))
+    queued = (*reindex, *own_markers)
+    allowed = tuple(change for change in draft.allowed if change not in queued)
+    return replace(draft, allowed=allowed, queued=queued, slot_holder=slot_holder)

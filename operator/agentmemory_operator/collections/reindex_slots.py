@@ -93,18 +93,18 @@ class ReindexSlots:
     def _enqueue(self, connection: Key, key: Key) -> Key | None:
         """Record the request of an object; return the first waiting object."""
         now_s = self.clock.now_ms() / 1000
-        place = self._lines.setdefault(connection, {}).setdefault(key, _Place(self._queued_since(key, now_s), now_s))
-        place.asked_s = now_s
+        entry = self._lines.setdefault(connection, {}).setdefault(key, _Place(self._queued_since(key, now_s), now_s))
+        entry.asked_s = now_s
         return self._first(connection)
 
     def _first(self, connection: Key) -> Key | None:
         now_s = self.clock.now_ms() / 1000
-        line = self._lines.get(connection, {})
+        queue = self._lines.get(connection, {})
         # `abs`: the clock may have been set back since the last request.
-        for key in [key for key, place in line.items() if abs(now_s - place.asked_s) > PLACE_TTL_S]:
-            del line[key]
-        present = (key for key in line if self.table.get(key) is not None)
-        return min(present, key=lambda key: (line[key].since_s, key), default=None)
+        for key in [key for key, entry in queue.items() if abs(now_s - entry.asked_s) > PLACE_TTL_S]:
+            del queue[key]
+        present = (key for key in queue if self.table.get(key) is not None)
+        return min(present, key=lambda key: (queue[key].since_s, key), default=None)
 
     def _queued_since(self, key: Key, now_s: float) -> float:
         """Return the start of the waiting time from the object's status, so that it keeps its place after a restart."""
@@ -115,11 +115,11 @@ class ReindexSlots:
         return now_s
 
     async def _find_busy(self, key: Key, connection: Key, observe: Observe) -> Key | None:
-        for other, alias in self._reindexing(connection):
-            if other != key:
+        for holder, alias in self._reindexing(connection):
+            if holder != key:
                 observed = await observe(alias)
                 if observed is not None and is_running(observed):
-                    return other
+                    return holder
         return None
 
     def _reindexing(self, connection: Key) -> Iterator[tuple[Key, str]]:

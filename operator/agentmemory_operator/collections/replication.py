@@ -61,38 +61,41 @@ async def replicate(
     return _with_replication(done, await _move(done, placement, factor, store=store, turn=acquire_slot))
 
 
-def _may_move(done: PassOutcome, placement: Placement, factor: int) -> bool:
+def _may_move(outcome: PassOutcome, placement: Placement, factor: int) -> bool:
     """Return whether replicas can be moved now: not while a rebuild replaces the collection.
 
     A collection whose own replication factor is not the configured one keeps its replicas: the difference is drift that
     stays, or its correction is withheld.
     """
-    is_replaced = done.refusal is not None and done.refusal.reason == Reason.REBUILD_RUNNING
-    return placement.can_move and not is_replaced and factor == done.observed.collection.replication_factor
+    is_replaced = outcome.refusal is not None and outcome.refusal.reason == Reason.REBUILD_RUNNING
+    return placement.can_move and not is_replaced and factor == outcome.observed.collection.replication_factor
 
 
 async def _move(
-    done: PassOutcome, placement: Placement, factor: int, *, store: CollectionStore, turn: AcquireSlot | None
+    outcome: PassOutcome, placement: Placement, factor: int, *, store: CollectionStore, turn: AcquireSlot | None
 ) -> ReplicationGap | None:
     is_copy = isinstance(next_move(placement, factor), CopyReplica)
-    if is_copy and turn is not None and done.observed.points and (before := await turn()):
-        message = f"replication is queued: one collection per connection at a time, {before} is first"
-        return ReplicationGap(Reason.REINDEX_QUEUED, message, slot_holder=before)
+    if is_copy and turn is not None and outcome.observed.points and (slot_holder := await turn()):
+        message = f"replication is queued: one collection per connection at a time, {slot_holder} is first"
+        return ReplicationGap(Reason.REINDEX_QUEUED, message, slot_holder=slot_holder)
     # Read the placement again: a dropped replica cannot be restored, so the decision needs the current state.
-    now = await store.placement(done.observed.physical)
-    move = next_move(now, factor) if now else None
-    if now is None or move is None:
-        return find_gap(now or placement, factor)
-    if await store.move_replica(done.observed.physical, move):
-        return find_gap(now, factor, begun=move)
+    current = await store.placement(outcome.observed.physical)
+    move = next_move(current, factor) if current else None
+    if current is None or move is None:
+        return find_gap(current or placement, factor)
+    if await store.move_replica(outcome.observed.physical, move):
+        return find_gap(current, factor, begun=move)
     return ReplicationGap(Reason.REPLICATING, NO_REPLICA_API, is_under_way=True)
 
 
-def _with_replication(done: PassOutcome, replication: ReplicationGap | None) -> PassOutcome:
+def _with_replication(outcome: PassOutcome, replication: ReplicationGap | None) -> PassOutcome:
     if replication is None:
-        return done
-    is_busy = done.observed.is_busy or replication.is_under_way
-    observed = replace(done.observed, is_busy=is_busy)
+        return outcome
+    is_busy = outcome.observed.is_busy or replication.is_under_way
+    observed = replace(outcome.observed, is_busy=is_busy)
     return replace(
-        done, observed=observed, replication=replication, is_queued=done.is_queued or bool(replication.slot_holder)
+        outcome,
+        observed=observed,
+        replication=replication,
+        is_queued=outcome.is_queued or bool(replication.slot_holder),
     )

@@ -22,14 +22,14 @@ async def delete_keeping_snapshots(
     """
     metadata = await snapshots.metadata(physical)
     if metadata is not None and not is_placeholder(metadata):
-        kept = 0
+        snapshot_count = 0
         for file in await snapshots.files(physical):
             if file.name in copied:
                 await snapshots.delete_file(physical, file.name)
             else:
-                kept += 1
+                snapshot_count += 1
         await collections.delete(physical)
-        if not kept:
+        if not snapshot_count:
             return 0
     await snapshots.create_placeholder(physical, read_tenant(metadata))
     return await drop_empty_placeholder(collections, snapshots, physical)
@@ -58,8 +58,8 @@ async def keep_snapshots_available(collections: CollectionStore, snapshots: Snap
 
 async def drop_empty_placeholder(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> int:
     """Delete a placeholder without snapshots; return the number of its snapshots."""
-    kept = len(await snapshots.files(physical))
+    snapshot_count = len(await snapshots.files(physical))
     # Read the metadata right before: only a placeholder may be deleted here.
-    if not kept and is_placeholder(await snapshots.metadata(physical)):
+    if not snapshot_count and is_placeholder(await snapshots.metadata(physical)):
         await collections.delete(physical)
-    return kept
+    return snapshot_count

@@ -83,17 +83,17 @@ class TakeoverRequests:
         """Return the requests for a connection's status, as `limit_requests` does. Forget those of deleted objects."""
         for key in [key for key in self._requests if self.table.get(key) is None]:
             self.forget(key)
-        requests = [request for place, request in self._requests.values() if place == connection]
+        requests = [request for recipient, request in self._requests.values() if recipient == connection]
         return [request.to_json() for request in limit_requests(requests)]
 
     def _connection_for(self, key: Key, refusal: NotOwned) -> Key | None:
-        named, own = (refusal.owner or {}).get("connection"), self.table.find_connection(key)
+        owner_connection, connection = (refusal.owner or {}).get("connection"), self.table.find_connection(key)
         if refusal.reason == Reason.SLUG_TAKEN:
-            own = connection_key(named) if named else None
-        elif own is not None and named not in (None, f"{own.namespace}/{own.name}"):
+            connection = connection_key(owner_connection) if owner_connection else None
+        elif connection is not None and owner_connection not in (None, f"{connection.namespace}/{connection.name}"):
             # Only an entry in the connection of the marker would permit the takeover, and this object does not use it.
             return None
-        return own if own is not None and self.table.get(own) is not None else None
+        return connection if connection is not None and self.table.get(connection) is not None else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +137,15 @@ def find_refused(memories: Sequence[Json], connections: Sequence[Json]) -> Itera
         reasons = {entry["reason"] for entry in status.get("conditions") or [] if entry["type"] == "Stalled"}
         if owner and owner.get("uid") and Reason.COLLECTION_NOT_OWNED in reasons:
             metadata = Metadata.model_validate(document["metadata"])
-            place = metadata.namespace, metadata.name
-            yield RefusedAgent(*place, agent=slug_of(document), owner=owner, metadata=metadata)
+            namespaced_name = metadata.namespace, metadata.name
+            yield RefusedAgent(*namespaced_name, agent=slug_of(document), owner=owner, metadata=metadata)
     for document in connections:
         metadata = Metadata.model_validate(document["metadata"])
         for request in (document.get("status") or {}).get("takeoverRequests") or ():
             if request["kind"] == AGENT_MEMORY:
-                place = request["namespace"], request["name"]
+                namespaced_name = request["namespace"], request["name"]
                 yield RefusedAgent(
-                    *place, agent=request["agent"], owner=request.get("owner") or {}, connection=metadata
+                    *namespaced_name, agent=request["agent"], owner=request.get("owner") or {}, connection=metadata
                 )
 
 

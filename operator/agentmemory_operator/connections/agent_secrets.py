@@ -100,11 +100,11 @@ class AgentSecrets:
         if self._needs_nothing(memory, access):
             return None
         secret = await self.store.read(memory.slug)
-        before = dict(secret.values) if secret else {}
+        stored_values = dict(secret.values) if secret else {}
         keys, error = await self._keys(memory)
-        opened_by, qdrant = self._qdrant_values(access, alias_of(memory.slug), before)
+        opened_by, qdrant = self._qdrant_values(access, alias_of(memory.slug), stored_values)
         required = keys | qdrant
-        values = self._kept(memory, before, required) | required
+        values = self._kept(memory, stored_values, required) | required
         await self._write(memory, secret, {slot: value for slot, value in values.items() if value is not None})
         if error is not None:
             raise error
@@ -115,12 +115,12 @@ class AgentSecrets:
 
         The object's status contains it too, but is not used: users who may write statuses could name any Secret there.
         """
-        before, now = self._in_force.get(memory.slug), _InForce(memory.metadata.uid, source)
-        self._in_force[memory.slug] = now
-        if before == now:
+        old, new = self._in_force.get(memory.slug), _InForce(memory.metadata.uid, source)
+        self._in_force[memory.slug] = new
+        if old == new:
             return False
-        was_known = before is not None and before.uid == now.uid
-        return was_known or memory.slug in self._unverified or self._in_force_key(memory) is not None
+        was_recorded = old is not None and old.uid == new.uid
+        return was_recorded or memory.slug in self._unverified or self._in_force_key(memory) is not None
 
     async def _write(self, memory: AgentMemory, existing: AgentSecret | None, values: dict[str, str]) -> None:
         document = AgentSecret(
@@ -146,7 +146,7 @@ class AgentSecrets:
         return self.is_complete and memory.slug not in self.slugs_with_secret and not has_keys
 
     def _kept(
-        self, memory: AgentMemory, before: dict[str, str], required: dict[str, str | None]
+        self, memory: AgentMemory, stored_values: dict[str, str], required: dict[str, str | None]
     ) -> dict[str, str | None]:
         """Return values to keep because no pass has read the embedding in force yet, which may use them.
 
@@ -156,11 +156,11 @@ class AgentSecrets:
         in_force = self._in_force.get(memory.slug)
         if in_force is not None and in_force.uid == memory.metadata.uid:
             return {}
-        kept = (slot for slot in before if slot not in required and is_bound(slot))
-        found: dict[str, str | None] = {slot: before[slot] for slot in kept}
-        if found:
+        slots = (slot for slot in stored_values if slot not in required and is_bound(slot))
+        kept_values: dict[str, str | None] = {slot: stored_values[slot] for slot in slots}
+        if kept_values:
             self._unverified.add(memory.slug)
-        return found
+        return kept_values
 
     async def sweep(self, listed: Iterable[AgentSecret], documents: Iterable[Json], namespaces: Sequence[str]) -> None:
         """Delete the Secrets of agents that no longer exist.
@@ -171,47 +171,47 @@ class AgentSecrets:
             namespaces: Namespaces of this operator. Empty means all.
         """
         listed = list(listed)
-        self.slugs_with_secret.update(handed.slug for handed in listed)
+        self.slugs_with_secret.update(secret.slug for secret in listed)
         self.is_complete = True
         uids = {(slug_of(document), document["metadata"].get("uid")) for document in documents}
-        self._in_force = {slug: known for slug, known in self._in_force.items() if (slug, known.uid) in uids}
+        self._in_force = {slug: in_force for slug, in_force in self._in_force.items() if (slug, in_force.uid) in uids}
         self._unverified &= {slug for slug, _ in uids}
-        for handed in listed:
-            is_ours = not namespaces or handed.owner.namespace in namespaces
-            if is_ours and (handed.slug, handed.owner.uid) not in uids:
-                await self.store.delete(handed)
-                log.info("deleted the Secret of agent %s, whose object is gone", handed.slug)
+        for secret in listed:
+            is_in_scope = not namespaces or secret.owner.namespace in namespaces
+            if is_in_scope and (secret.slug, secret.owner.uid) not in uids:
+                await self.store.delete(secret)
+                log.info("deleted the Secret of agent %s, whose object is gone", secret.slug)
 
     def _qdrant_values(
-        self, access: ServerAccess, alias: str, before: dict[str, str]
+        self, access: ServerAccess, alias: str, stored_values: dict[str, str]
     ) -> tuple[str | None, dict[str, str | None]]:
         """Return how the API accesses Qdrant, and the values for it."""
         endpoint, spec, namespace = access.endpoint, access.connection.spec, access.connection.metadata.namespace
         values: dict[str, str | None] = {}
         if spec.tls and endpoint.ca_pem is not None:
-            ref = spec.tls.ca_secret_ref
-            values[slot_name((namespace, ref.name, ref.key), NOWHERE)] = endpoint.ca_pem
+            ca_ref = spec.tls.ca_secret_ref
+            values[slot_name((namespace, ca_ref.name, ca_ref.key), NOWHERE)] = endpoint.ca_pem
         if spec.api_key_secret_ref is None or endpoint.api_key is None:
             return None, values
         reference = namespace, spec.api_key_secret_ref.name, spec.api_key_secret_ref.key
         # The API does not call nodes individually.
         to = destinations_of(spec.url)
-        last = find_stored(reference, to, before)
-        token = self._token(endpoint.api_key, alias, last, has_jwt_rbac=access.has_jwt_rbac)
+        stored_token = find_stored(reference, to, stored_values)
+        token = self._token(endpoint.api_key, alias, stored_token, has_jwt_rbac=access.has_jwt_rbac)
         return TOKEN if token else KEY, values | {slot_name(reference, to): token or endpoint.api_key}
 
-    def _token(self, api_key: str, alias: str, before: str, *, has_jwt_rbac: bool | None) -> str | None:
+    def _token(self, api_key: str, alias: str, stored_token: str, *, has_jwt_rbac: bool | None) -> str | None:
         """Return the token for the API: the present one until half its lifetime has passed.
 
         None if the server accepts none.
         """
         now_s = self.clock.now_ms() // 1000
-        expiry_s = self.tokens.expiry_s(before, api_key, alias)
+        expiry_s = self.tokens.expiry_s(stored_token, api_key, alias)
         # An unknown `has_jwt_rbac` keeps the present kind: a temporary failure must not expose the key itself.
         if not has_jwt_rbac and (has_jwt_rbac is False or expiry_s is None):
             return None
         if expiry_s is not None and expiry_s - now_s >= RENEW_BEFORE_S:
-            return before
+            return stored_token
         return self.tokens.mint(api_key, alias, expires_at_s=now_s + TOKEN_LIFETIME_S)
 
     async def _keys(self, memory: AgentMemory) -> tuple[dict[str, str | None], SpecInvalid | None]:
@@ -258,10 +258,10 @@ class AgentSecrets:
         model = effective_model(memory)
         if model and (key := model_key(model)):
             yield key, False
-        if own := _embedding_key(memory):
-            yield own, False
-        if extra := self._in_force_key(memory):
-            yield extra, True
+        if current_key := _embedding_key(memory):
+            yield current_key, False
+        if in_force_key := self._in_force_key(memory):
+            yield in_force_key, True
 
     def _in_force_key(self, memory: AgentMemory) -> RequiredKey | None:
         """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild."""
@@ -287,8 +287,8 @@ class AgentSecretReader:
         Raises:
             TransientError: If the operator has not copied it, or not for this host.
         """
-        handed = await self.store.read(self.slug)
-        value = handed.values.get(slot_name((namespace, name, key), to)) if handed else None
+        secret = await self.store.read(self.slug)
+        value = secret.values.get(slot_name((namespace, name, key), to)) if secret else None
         if value is None:
             raise TransientError(
                 f"the operator has not shared Secret {namespace}/{name} for agent {self.slug!r}, or not for the host"

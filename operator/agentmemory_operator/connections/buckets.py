@@ -94,9 +94,9 @@ class Storages:
         Raises:
             SpecInvalid: If the location is invalid; otherwise as `open_bucket`.
         """
-        place = parse_location(location)
-        async with self.open_bucket(place, namespace, encryption=encryption) as objects:
-            yield objects, place.key
+        parsed = parse_location(location)
+        async with self.open_bucket(parsed, namespace, encryption=encryption) as objects:
+            yield objects, parsed.key
 
     def _area_of(self, bucket: S3Bucket, namespace: str) -> BucketArea | None:
         """Return the part of a shared bucket that a namespace may use, or None if it uses a Secret of its own.
@@ -106,10 +106,10 @@ class Storages:
         """
         if bucket.secret_ref is not None or self._shared is None:
             return None
-        if (place := bucket_name(bucket)) not in self._shared:
+        if (name := bucket_name(bucket)) not in self._shared:
             raise SpecInvalid(
                 Reason.SOURCE_NOT_ALLOWED,
-                f"bucket {place} needs a Secret: set secretRef, or ask for {place!r} to be listed in the"
+                f"bucket {name} needs a Secret: set secretRef, or ask for {name!r} to be listed in the"
                 " operator's AGENTMEMORY_SHARED_BUCKETS",
             )
         return BucketArea(namespace, self._namespace_of)

@@ -56,9 +56,9 @@ class ConfinedObjects:
         self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
         """Abort unfinished uploads below a prefix in the area; return their number."""
-        before = prefix if self._area.contains(prefix) else self._own_folder(prefix)
+        own_prefix = prefix if self._area.contains(prefix) else self._own_folder(prefix)
         return await self._objects.abort_uploads(
-            before, older_than_ms=older_than_ms, matches=lambda key: self._area.contains(key) and matches(key)
+            own_prefix, older_than_ms=older_than_ms, matches=lambda key: self._area.contains(key) and matches(key)
         )
 
     def _own(self, key: str) -> str:

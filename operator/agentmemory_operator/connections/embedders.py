@@ -32,12 +32,12 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
     embedded: dict[str, Embedded] = {}
     batches = [distinct] if distinct else []
     deadline_s = asyncio.get_running_loop().time() + MAX_HALVING_S
-    works = False
+    is_working = False
     while batches:
         batch = batches.pop()
         try:
             embedded |= zip(batch, await embedder.embed(batch), strict=True)
-            works = True
+            is_working = True
             continue
         except RequestInvalid as exc:
             error: RequestInvalid | EmbedderUnavailable = exc
@@ -50,9 +50,9 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
             half = len(batch) // 2
             batches += [batch[half:], batch[:half]]
             continue
-        if not works and isinstance(error, EmbedderUnavailable):
+        if not is_working and isinstance(error, EmbedderUnavailable):
             await embedder.embed([PROBE_TEXT])
-        works = True
+        is_working = True
         embedded |= dict.fromkeys(batch, error)
     return embedded
 
@@ -96,8 +96,8 @@ class GatheringEmbedder(WrappedEmbedder):
                     self._error = error
                     raise
         outcomes = [self._done[text] for text in texts]
-        if refused := [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]:
-            raise refused[0]
+        if errors := [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]:
+            raise errors[0]
         return [outcome for outcome in outcomes if not isinstance(outcome, AgentMemoryError)]
 
 
@@ -185,11 +185,11 @@ class RekeyedEmbedder(Renewable[Embedder]):
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in order. A refused call is repeated once if the key has changed."""
-        held = self._held
+        embedder = self._held
         try:
-            return await held.embed(texts)
+            return await embedder.embed(texts)
         except SpecInvalid:
-            renewed = await self._renewed_after(held, self._renew)
+            renewed = await self._renewed_after(embedder, self._renew)
             if renewed is None:
                 raise
         return await renewed.embed(texts)
@@ -219,11 +219,11 @@ class RekeyedModel(Renewable[LanguageModel]):
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
         """Return one completion. A refused call is repeated once if the key has changed."""
-        held = self._held
+        model = self._held
         try:
-            return await held.complete(instructions, material, schema, max_tokens)
+            return await model.complete(instructions, material, schema, max_tokens)
         except SpecInvalid:
-            renewed = await self._renewed_after(held, self._renew)
+            renewed = await self._renewed_after(model, self._renew)
             if renewed is None:
                 raise
         return await renewed.complete(instructions, material, schema, max_tokens)

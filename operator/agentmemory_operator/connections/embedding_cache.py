@@ -150,9 +150,9 @@ class CachedEmbedder(WrappedEmbedder):
         found = self._shelf.find(by_digest)
         shared = {key: task for key in by_digest if key not in found and (task := self._running.get(key))}
         self._meter.count_cache_lookups(hits=len(found), misses=len(by_digest) - len(found))
-        own = {key: text for key, text in by_digest.items() if key not in found and key not in shared}
-        if own:
-            found |= await self._fetch(own)
+        missing = {key: text for key, text in by_digest.items() if key not in found and key not in shared}
+        if missing:
+            found |= await self._fetch(missing)
         for key, task in shared.items():
             found |= await self._join(task, key=key, text=by_digest[key])
         return [_unpacked(found[_digest(text)]) for text in texts]
@@ -160,7 +160,7 @@ class CachedEmbedder(WrappedEmbedder):
     async def _fetch(self, texts: dict[Key, str]) -> Fetched:
         task = asyncio.create_task(self._embed(texts))
         self._running |= dict.fromkeys(texts, task)
-        task.add_done_callback(lambda done: self._finish(done, texts))
+        task.add_done_callback(lambda completed: self._finish(completed, texts))
         return await asyncio.shield(task)
 
     async def _join(self, task: asyncio.Task[Fetched], *, key: Key, text: str) -> Fetched:

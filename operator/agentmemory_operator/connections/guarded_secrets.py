@@ -45,11 +45,11 @@ class EventPoster(Protocol):
 @contextmanager
 def attribute_reads_to(key: Key) -> Iterator[None]:
     """Attribute reads of Secrets within this context to an object, instead of the object of the current pass."""
-    before = CURRENT.set(key)
+    token = CURRENT.set(key)
     try:
         yield
     finally:
-        CURRENT.reset(before)
+        CURRENT.reset(token)
 
 
 class SecretNotices:
@@ -71,10 +71,10 @@ class SecretNotices:
     async def report(self, secret: str, to: Destination, message: str) -> None:
         """Post a message as an event of the current object, unless it repeats the last one for Secret and host."""
         metadata = self._metadata()
-        place = (metadata.uid if metadata else "", secret, to)
-        if self._last_messages.get(place) == message:
+        notice = (metadata.uid if metadata else "", secret, to)
+        if self._last_messages.get(notice) == message:
             return
-        self._last_messages[place] = message
+        self._last_messages[notice] = message
         key = CURRENT.get()
         if metadata is None or self._events is None or not isinstance(key, Key):
             log.warning("%s", message)
@@ -127,5 +127,5 @@ class GuardedSecrets:
         return value
 
     def _check(self, namespace: str, name: str, secret: AnnotatedSecret, to: Destination) -> None:
-        if self._demand and (places := find_unlisted(to, secret.hosts)):
-            raise SecretNotUsable(refusal_message(namespace, name, places, secret.hosts))
+        if self._demand and (unlisted := find_unlisted(to, secret.hosts)):
+            raise SecretNotUsable(refusal_message(namespace, name, unlisted, secret.hosts))

@@ -50,9 +50,9 @@ class CheckedStore:
             return partial(self._checked, getattr(self._store, name))
         raise AttributeError(f"{type(self).__name__} does not cover {name!r}: list it, or write it out")
 
-    async def _checked(self, method: Callable[..., Awaitable[Any]], collection: str, *args: Any, **more: Any) -> Any:
+    async def _checked(self, method: Callable[..., Awaitable[Any]], collection: str, *args: Any, **kwargs: Any) -> Any:
         await self._check(collection)
-        return await method(collection, *args, **more)
+        return await method(collection, *args, **kwargs)
 
 
 class _Guarded(CheckedStore):

@@ -60,9 +60,9 @@ class Renewable(Generic[H]):
             renew: Reads the Secret again, and replaces the held resource if it has changed.
         """
         async with self._lock:
-            now = asyncio.get_running_loop().time()
-            if self._held is refused and now - self._read_at >= MIN_READ_PERIOD_S:
-                self._read_at = now
+            now_s = asyncio.get_running_loop().time()
+            if self._held is refused and now_s - self._read_at >= MIN_READ_PERIOD_S:
+                self._read_at = now_s
                 try:
                     await renew()
                 except AgentMemoryError:
@@ -180,14 +180,14 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
             SpecInvalid: If the connection or the content of its Secrets is invalid.
             TransientError: If the Secrets have to be read, and cannot be read now.
         """
-        held = await self._current(document)
+        current = await self._current(document)
         try:
-            return await held.run(work)
+            return await current.run(work)
         except (StoreRejected, TlsVerificationFailed) as exc:
             # A new key or a new CA certificate may help.
             if isinstance(exc, StoreRejected) and exc.status not in REFUSED_KEY_STATUSES:
                 raise
-            renewed = await self._renewed_after(held, partial(self._renew, document))
+            renewed = await self._renewed_after(current, partial(self._renew, document))
             if renewed is None:
                 raise
         return await renewed.run(work)
@@ -218,19 +218,19 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
             TransientError: If the Secrets cannot be read.
         """
         async with self._lock:
-            before = self._held
-            return (await self._renew(document)) is not before and before is not None
+            previous = self._held
+            return (await self._renew(document)) is not previous and previous is not None
 
     async def close(self) -> None:
         """Close the store after its last use."""
-        held, self._held = self._held, None
-        if held is not None:
-            await held.retire()
+        current, self._held = self._held, None
+        if current is not None:
+            await current.retire()
 
     async def _current(self, document: Json) -> _Held[S]:
-        held = self._held
-        if held is not None and held.spec == document.get("spec"):
-            return held
+        current = self._held
+        if current is not None and current.spec == document.get("spec"):
+            return current
         async with self._lock:
             if self._held is not None and self._held.spec == document.get("spec"):
                 return self._held
@@ -244,11 +244,11 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
             # The owner of the Secret has revoked the permission: close the store.
             await self.close()
             raise
-        held = self._held
-        if held is not None and held.endpoint == endpoint:
-            held.spec = document["spec"]
-            return held
+        current = self._held
+        if current is not None and current.endpoint == endpoint:
+            current.spec = document["spec"]
+            return current
         self._held = _Held(document["spec"], endpoint, self._open_store(endpoint))
-        if held is not None:
-            await held.retire()
+        if current is not None:
+            await current.retire()
         return self._held

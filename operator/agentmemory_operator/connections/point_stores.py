@@ -54,14 +54,14 @@ class PointStores(Resolver["LinkedPoints"]):
             TransientError: If the Secret or the namespace's labels cannot be read now.
         """
         key = _connection_of(settings)
-        place = key, settings.slug if self._secrets_of else ""
+        link_key = key, settings.slug if self._secrets_of else ""
         if self._table.get(key) is None:
-            self._drop(place)
+            self._drop(link_key)
         try:
             document = await self._find_allowed(key, settings.namespace)
-            linked = self._links.get(place)
+            linked = self._links.get(link_key)
             if linked is None or linked.spec != document.get("spec"):
-                linked = self._renew(place, document)
+                linked = self._renew(link_key, document)
             if not linked.is_open:
                 await linked.open()
         except SpecInvalid as exc:
@@ -82,12 +82,12 @@ class PointStores(Resolver["LinkedPoints"]):
 
     def forget_agent(self, slug: str) -> None:
         """Close the stores that only this agent uses, after their last use."""
-        self._drop(*[place for place in self._links if place[1] == slug])
+        self._drop(*[link_key for link_key in self._links if link_key[1] == slug])
 
-    def _renew(self, place: LinkKey, document: Json) -> "LinkedPoints":
-        self._drop(place)
-        secrets = self._secrets_of(place[1]) if self._secrets_of else self._secrets
-        linked = self._links[place] = LinkedPoints(document, Link(secrets, self._open_store, has_nodes=False))
+    def _renew(self, link_key: LinkKey, document: Json) -> "LinkedPoints":
+        self._drop(link_key)
+        secrets = self._secrets_of(link_key[1]) if self._secrets_of else self._secrets
+        linked = self._links[link_key] = LinkedPoints(document, Link(secrets, self._open_store, has_nodes=False))
         return linked
 
 

@@ -108,12 +108,12 @@ class Connections(Resolver[Link[CollectionStore]]):
 
         async def guarded(store: CollectionStore) -> T:
             table = self._table
-            reach = CollectionAuthorizer(
+            authorizer = CollectionAuthorizer(
                 namespace=namespace,
                 namespace_of=table.find_namespace,
                 are_claims_complete=lambda: table.claims.is_complete,
             )
-            return await work(guarded_collections(store, reach))
+            return await work(guarded_collections(store, authorizer))
 
         key, document = await self._find_for(memory)
         return await self._fit_link(key).use(document, guarded)
@@ -274,10 +274,10 @@ class Connections(Resolver[Link[CollectionStore]]):
 
     def until_probe_s(self, key: Key) -> float:
         """Return the seconds before an extra probe may run: many failing passes may request one."""
-        last = self._probed_at.get(key)
-        if last is None:
+        last_probe_s = self._probed_at.get(key)
+        if last_probe_s is None:
             return 0.0
-        return max(0.0, last + MIN_PROBE_PERIOD_S - asyncio.get_running_loop().time())
+        return max(0.0, last_probe_s + MIN_PROBE_PERIOD_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
         """Drop the state of a deleted connection."""

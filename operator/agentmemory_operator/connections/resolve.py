@@ -65,17 +65,17 @@ class Sharing:
         check_allowed(connection, namespace, labels)
 
     async def _labels_of(self, namespace: str) -> Mapping[str, str]:
-        now = asyncio.get_running_loop().time()
-        read_at, labels = self._labels.get(namespace, (None, {}))
-        if self._namespaces is None or (read_at is not None and now - read_at < LABELS_TTL_S):
+        now_s = asyncio.get_running_loop().time()
+        read_s, labels = self._labels.get(namespace, (None, {}))
+        if self._namespaces is None or (read_s is not None and now_s - read_s < LABELS_TTL_S):
             return labels
         try:
             labels = await self._namespaces.labels(namespace)
         except TransientError:
             # Keep the old labels: an outage of the Kubernetes API must not stop agents.
-            if read_at is None:
+            if read_s is None:
                 raise
-        self._labels[namespace] = now, labels
+        self._labels[namespace] = now_s, labels
         return labels
 
 
@@ -103,7 +103,7 @@ class Resolver(Generic[L]):
     def forget(self, connection: Key) -> None:
         """Drop the state of a deleted connection; its links are closed after their last use."""
         self._parsed.pop(connection, None)
-        self._drop(*[place for place in self._links if place[0] == connection])
+        self._drop(*[link_key for link_key in self._links if link_key[0] == connection])
 
     def _find(self, connection: Key) -> Json:
         document = self._table.get(connection)
@@ -131,12 +131,12 @@ class Resolver(Generic[L]):
             cached = self._parsed[connection] = document["spec"], parsed
         return cached[1]
 
-    def _drop(self, *places: LinkKey) -> None:
+    def _drop(self, *link_keys: LinkKey) -> None:
         """Close links after their last use; missing ones are ignored."""
-        for link in [self._links.pop(place) for place in places if place in self._links]:
-            closing = asyncio.get_running_loop().create_task(link.close())
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+        for link in [self._links.pop(link_key) for link_key in link_keys if link_key in self._links]:
+            task = asyncio.get_running_loop().create_task(link.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,9 +232,9 @@ class Servers(Resolver[Link[Server]]):
         parsed = self._parse(connection, document)
 
         async def guarded(server: Server) -> T:
-            reach = self._reach(connection, namespace, server)
-            reach.reserve_capacity = partial(self.capacity.for_existing, parsed, server.collections)
-            return await work(server.guarded(reach))
+            authorizer = self._reach(connection, namespace, server)
+            authorizer.reserve_capacity = partial(self.capacity.for_existing, parsed, server.collections)
+            return await work(server.guarded(authorizer))
 
         return await self._link(connection).use(document, guarded)
 
@@ -280,8 +280,8 @@ class Servers(Resolver[Link[Server]]):
         """
         parsed = self._parse(connection, self._find(connection))
 
-        async def try_reserve(whole: Server) -> None:
-            async with self.capacity.for_new_agent(parsed, whole.collections, wish):
+        async def try_reserve(server: Server) -> None:
+            async with self.capacity.for_new_agent(parsed, server.collections, wish):
                 pass
 
         await self.survey(connection, try_reserve)
@@ -301,8 +301,8 @@ class Servers(Resolver[Link[Server]]):
     def forget(self, connection: Key) -> None:
         """Drop the state of a deleted connection; its server is closed after its last use."""
         super().forget(connection)
-        for place in [place for place in self._made if place[0] == connection]:
-            del self._made[place]
+        for tenant_key in [tenant_key for tenant_key in self._made if tenant_key[0] == connection]:
+            del self._made[tenant_key]
 
 
 def connection_of(memory: AgentMemory) -> Key:

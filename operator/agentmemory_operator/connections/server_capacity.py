@@ -160,8 +160,8 @@ class Capacity:
             AgentMemoryError: As `store` raises.
         """
         async with self._within_namespace(connection, store, wish):
-            if short := await self._shortage(connection, store, wish.need, MAX_SHARE_NEW_AGENTS):
-                raise ServerFull(short)
+            if shortage := await self._shortage(connection, store, wish.need, MAX_SHARE_NEW_AGENTS):
+                raise ServerFull(shortage)
             with self._reserve(connection, wish.need):
                 yield
 
@@ -174,8 +174,8 @@ class Capacity:
         Raises:
             ServerFullRetryable: If the server has no capacity; retry later.
         """
-        if short := await self._shortage(connection, store, need, MAX_SHARE_EXISTING_AGENTS):
-            raise ServerFullRetryable(short)
+        if shortage := await self._shortage(connection, store, need, MAX_SHARE_EXISTING_AGENTS):
+            raise ServerFullRetryable(shortage)
         with self._reserve(connection, need):
             yield
 
@@ -183,21 +183,21 @@ class Capacity:
         self, connection: QdrantConnection, store: CapacitySource, need: MapDemand, share: float
     ) -> str | None:
         """Return why the server has no capacity, or None. Reads the server again before refusing."""
-        short = None
+        shortage = None
         for is_last in (False, True):
             # Collections created since the last read may be counted twice. So a refusal because of them needs a new
             # read.
-            anew_s = (
+            max_age_s = (
                 0.0
                 if any(pending.done_s is not None for pending in self._others(connection))
                 else self.min_read_period_s
             )
-            loads = await self.loads(connection, store, max_age_s=anew_s if is_last else self.read_ttl_s)
+            loads = await self.loads(connection, store, max_age_s=max_age_s if is_last else self.read_ttl_s)
             # No await from here until the reservation: of two concurrent requests, the second includes the first.
-            short = find_shortage(loads, need, [pending.need for pending in self._others(connection)], share=share)
-            if short is None:
+            shortage = find_shortage(loads, need, [pending.need for pending in self._others(connection)], share=share)
+            if shortage is None:
                 return None
-        return short
+        return shortage
 
     def _others(self, connection: QdrantConnection) -> list[_Making]:
         """Return the collections that the last read may not include: being created, or completed since its start."""
@@ -209,31 +209,31 @@ class Capacity:
     def _reserve(self, connection: QdrantConnection, need: MapDemand) -> Iterator[None]:
         """Count a collection as being created."""
         url = connection.spec.url
-        making = _Making(need)
-        self._pending.setdefault(url, []).append(making)
+        reservation = _Making(need)
+        self._pending.setdefault(url, []).append(reservation)
         try:
             yield
         finally:
-            making.done_s = _now_s()
+            reservation.done_s = _now_s()
             self._drop_old(url)
 
     def _drop_old(self, url: str) -> None:
         """Drop collections that every valid read includes."""
         since_s = _now_s() - 2 * self.read_ttl_s
-        for place in {url, *self._pending}:
-            kept = [
+        for server_url in {url, *self._pending}:
+            remaining = [
                 pending
-                for pending in self._pending.get(place, [])
+                for pending in self._pending.get(server_url, [])
                 if pending.done_s is None or pending.done_s > since_s
             ]
-            if kept:
-                self._pending[place] = kept
+            if remaining:
+                self._pending[server_url] = remaining
             else:
-                self._pending.pop(place, None)
+                self._pending.pop(server_url, None)
 
     @asynccontextmanager
     async def _within_namespace(
-        self, connection: QdrantConnection, store: CapacitySource, wish: CollectionRequest
+        self, connection: QdrantConnection, store: CapacitySource, demand: CollectionRequest
     ) -> AsyncIterator[None]:
         """Reserve one of the collections that a namespace may have."""
         limit = connection.spec.capacity.max_collections_per_namespace if connection.spec.capacity else None
@@ -244,23 +244,23 @@ class Capacity:
         granted = self._granted.setdefault(key, [])
         async with self._count_locks[key]:
             # Copy before reading the names: a request that ends in between would be in neither list.
-            before = list(granted)
+            earlier_grants = list(granted)
             names = await store.names()
-            ours = await self._of(key, wish.tenant, names, store)
-            pending = sum(request.wish.tenant == wish.tenant and not _is_made(request, names) for request in before)
-            if len(ours) + pending >= limit:
+            own_names = await self._of(key, demand.tenant, names, store)
+            pending = sum(grant.wish.tenant == demand.tenant and not _is_made(grant, names) for grant in earlier_grants)
+            if len(own_names) + pending >= limit:
                 raise NamespaceFull(
-                    f"namespace {wish.tenant.namespace} reached the limit of {limit} collections on QdrantConnection "
+                    f"namespace {demand.tenant.namespace} reached the limit of {limit} collections on QdrantConnection "
                     f"{key.namespace}/{key.name} (spec.capacity.maxCollectionsPerNamespace). Collections of deleted "
                     f"agents, replaced ones and placeholders count too: agentmemory orphans lists what nothing owns. "
                     f"Remove some, or ask for a higher limit"
                 )
-            place = _Granted(wish, frozenset(name for name in names if number_of(name, wish.alias) is not None))
-            granted.append(place)
+            own_grant = _Granted(demand, frozenset(name for name in names if number_of(name, demand.alias) is not None))
+            granted.append(own_grant)
         try:
             yield
         finally:
-            granted.remove(place)
+            granted.remove(own_grant)
 
     async def _of(self, key: Key, tenant: Tenant, names: list[str], store: CapacitySource) -> list[str]:
         """Return the collections of a tenant, by their markers."""
@@ -312,8 +312,8 @@ async def _process(store: CapacitySource, *, counts: bool) -> Process:
     return process
 
 
-def _is_made(granted: _Granted, names: list[str]) -> bool:
-    return any(number_of(name, granted.wish.alias) is not None and name not in granted.before for name in names)
+def _is_made(grant: _Granted, names: list[str]) -> bool:
+    return any(number_of(name, grant.wish.alias) is not None and name not in grant.before for name in names)
 
 
 def _now_s() -> float:

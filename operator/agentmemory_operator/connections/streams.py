@@ -24,12 +24,12 @@ async def with_progress(
 ) -> AsyncIterator[bytes]:
     """Yield the content, and report progress after a chunk, at most once in `every_s` seconds."""
     loop = asyncio.get_running_loop()
-    done, due_s = 0, loop.time() + every_s
+    sent_bytes, due_s = 0, loop.time() + every_s
     async for chunk in content:
         yield chunk
-        done += len(chunk)
+        sent_bytes += len(chunk)
         if loop.time() >= due_s:
-            await progress(done, total)
+            await progress(sent_bytes, total)
             due_s = loop.time() + every_s
 
 
@@ -42,21 +42,21 @@ async def with_resumes(objects: ObjectStore, key: str, size: int) -> AsyncIterat
     Raises:
         StorageUnavailable: If the fifth resumed attempt failed too.
     """
-    done = 0
+    offset = 0
     for attempt in range(MAX_RESUMES + 1):
-        before = done
+        start_offset = offset
         try:
-            async with objects.get(key, offset=done) as content:
+            async with objects.get(key, offset=offset) as content:
                 async for chunk in content:
-                    done += len(chunk)
+                    offset += len(chunk)
                     yield chunk
             return
         except StorageUnavailable:
-            if 0 < size <= done:
+            if 0 < size <= offset:
                 return
             if attempt == MAX_RESUMES:
                 raise
-            if done == before:
+            if offset == start_offset:
                 await asyncio.sleep(RESUME_DELAY_S * 2**attempt)
 
 
@@ -83,15 +83,15 @@ class CheckedStream:
         Raises:
             ChecksumMismatch: If size or checksum differ.
         """
-        digest, done, last = hashlib.sha256(), 0, b""
+        digest, size, pending = hashlib.sha256(), 0, b""
         async for chunk in self._content:
             digest.update(chunk)
-            done += len(chunk)
-            if last:
-                yield last
-            last = chunk
-        self._check(done, digest.hexdigest())
-        yield last
+            size += len(chunk)
+            if pending:
+                yield pending
+            pending = chunk
+        self._check(size, digest.hexdigest())
+        yield pending
 
     def _check(self, size: int, sha256: str) -> None:
         if self._size is not None and size != self._size:

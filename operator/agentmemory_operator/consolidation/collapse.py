@@ -117,22 +117,22 @@ async def _draft(agent: Agent, head: MemoryRecord, fact: Fact, run_id: str) -> M
     if not isinstance(draft, MemoryDraft):
         return None
     record = draft.record
-    others = [id_ for id_ in record.lookup_ids if id_ != record.identity_id]
-    lookups = (head.identity_id, *others) if head.identity_id else tuple(others)
+    remaining_ids = [id_ for id_ in record.lookup_ids if id_ != record.identity_id]
+    lookups = (head.identity_id, *remaining_ids) if head.identity_id else tuple(remaining_ids)
     id_ = collapsed_id(agent, head.user_id, head.id)
     return replace(draft, record=replace(record, id=id_, identity_id=head.identity_id, lookup_ids=lookups))
 
 
 def _memory(head: MemoryRecord, fact: Fact, run_id: str) -> IncomingMemory:
-    kept: Payload = {name: getattr(head, name) for name in _KEPT} | _OWN
-    stated: Payload = {
+    head_fields: Payload = {name: getattr(head, name) for name in _KEPT} | _OWN
+    new_fields: Payload = {
         "content": fact.content,
         "source": DISTILLATION_SOURCE,
         "source_ids": fact.sources,
         "run_id": run_id,
     }
     return IncomingMemory(
-        **(kept | stated),
+        **(head_fields | new_fields),
         type=head.type,
         confidence=head.confidence,
         knowledge_category=head.knowledge_category,

@@ -105,8 +105,8 @@ class ConsolidationMeter:
         outcome = "failed" if is_failed else "limited" if report.stopped_by else "done"
         self._runs.labels(str(action), outcome).inc()
         self._durations.observe(took_ms / 1000)
-        for came, number in report.tally.items() if action is not Action.DRY_RUN else ():
-            self._results.labels(str(came)).inc(number)
+        for effect, number in report.tally.items() if action is not Action.DRY_RUN else ():
+            self._results.labels(str(effect)).inc(number)
         self._tokens.labels("in").inc(report.usage.tokens_in)
         self._tokens.labels("out").inc(report.usage.tokens_out)
         self._calls.labels("invalid").inc(report.invalid)
@@ -156,12 +156,12 @@ class ConsolidationSchedule:
         settings, last = effective_consolidation(memory), self.schedule.last_result(key, memory)
         if (settings is None and not last) or memory.metadata.deletion_timestamp:
             return without_consolidation(status)
-        errand = None if memory.spec.suspend else next_action(memory, settings, last)
-        if errand:
-            self.schedule.plan(key, errand.due_ms)
+        pending = None if memory.spec.suspend else next_action(memory, settings, last)
+        if pending:
+            self.schedule.plan(key, pending.due_ms)
         return with_consolidation(
             status,
-            ConsolidationState(last, errand.due_ms if errand else None, settings.fault if settings else None),
+            ConsolidationState(last, pending.due_ms if pending else None, settings.fault if settings else None),
             old=document.get("status") or {},
             generation=memory.metadata.generation,
             now=render_second(self.clock.now_ms() / 1000),
@@ -169,21 +169,21 @@ class ConsolidationSchedule:
 
     async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
         settings = effective_consolidation(memory)
-        if errand := next_action(memory, settings, last):
-            await self._carry_out(key, memory, settings, errand)
+        if pending := next_action(memory, settings, last):
+            await self._carry_out(key, memory, settings, pending)
 
     async def _carry_out(
-        self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, errand: PendingAction
+        self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, pending: PendingAction
     ) -> None:
         """Carry out an action and record its result."""
-        begun_ms, report, undone, failure = self.clock.now_ms(), RunReport(), UndoReport(), None
+        started_ms, report, undo_report, failure = self.clock.now_ms(), RunReport(), UndoReport(), None
         try:
-            async with asyncio.timeout(MAX_ACTION_S), self.open_store(memory) as open_now:
-                if errand.action in NEEDS_MODEL and settings is not None:
-                    await self._consolidate(key, memory, settings, errand, open_now, report)
+            async with asyncio.timeout(MAX_ACTION_S), self.open_store(memory) as open_agent:
+                if pending.action in NEEDS_MODEL and settings is not None:
+                    await self._consolidate(key, memory, settings, pending, open_agent, report)
                 else:
                     with self.schedule.block_rebuild(key):
-                        await _decide(await open_now(), errand, report, undone)
+                        await _decide(await open_agent(), pending, report, undo_report)
         except LeadershipLost:
             raise
         except TimeoutError:
@@ -195,54 +195,54 @@ class ConsolidationSchedule:
             failure = Failure(reason_of(exc)[0], str(exc))
         except AgentMemoryError as exc:
             failure = Failure(reason_of(exc)[0], str(exc))
-        took_ms = self.clock.now_ms() - begun_ms
-        result = _result_fields(report, undone, settings)
-        status = last_status(errand, result, failure, begun_ms=begun_ms, took_ms=took_ms)
+        took_ms = self.clock.now_ms() - started_ms
+        result = _result_fields(report, undo_report, settings)
+        status = last_status(pending, result, failure, begun_ms=started_ms, took_ms=took_ms)
         self.schedule.record_result(key, memory, status)
-        self.meter.count_action(errand.action, report, took_ms, is_failed=failure is not None)
-        if event := _event(errand, status):
+        self.meter.count_action(pending.action, report, took_ms, is_failed=failure is not None)
+        if event := _event(pending, status):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        log.info("%s of %s: %s", errand.action, key, failure.reason if failure else render_counts(result["counts"]))
+        log.info("%s of %s: %s", pending.action, key, failure.reason if failure else render_counts(result["counts"]))
 
     async def _consolidate(
         self,
         key: Key,
         memory: AgentMemory,
         settings: ConsolidationSettings,
-        errand: PendingAction,
-        open_now: OpenAgent,
+        pending: PendingAction,
+        open_agent: OpenAgent,
         report: RunReport,
     ) -> None:
         terms = settings.terms
         order = RunParameters(
-            id=errand.run,
+            id=pending.run,
             before_ms=self.clock.now_ms() - round(terms.older_than_days * DAY_MS),
             types=terms.types,
             min_candidates=terms.min_memories,
             limits=settings.limits,
-            is_dry=errand.action is Action.DRY_RUN,
+            is_dry=pending.action is Action.DRY_RUN,
         )
         model = await self.open_model(memory, settings)
-        await Consolidation(open_now, model, applying=partial(self.schedule.block_rebuild, key)).run(order, report)
+        await Consolidation(open_agent, model, applying=partial(self.schedule.block_rebuild, key)).run(order, report)
 
 
 def _due_ms(memory: AgentMemory, last: Json) -> int | None:
-    errand = next_action(memory, effective_consolidation(memory), last)
-    return errand.due_ms if errand else None
+    pending = next_action(memory, effective_consolidation(memory), last)
+    return pending.due_ms if pending else None
 
 
-async def _decide(agent: Agent, errand: PendingAction, report: RunReport, undone: UndoReport) -> None:
-    """Undo a run, or approve or reject its proposals; add the result to `report` or `undone`."""
-    match errand.action:
+async def _decide(agent: Agent, pending: PendingAction, report: RunReport, undo_report: UndoReport) -> None:
+    """Undo a run, or approve or reject its proposals; add the result to `report` or `undo_report`."""
+    match pending.action:
         case Action.APPROVE:
-            report.tally += await approve(agent, errand.run)
+            report.tally += await approve(agent, pending.run)
         case Action.REJECT:
-            report.tally += await reject(agent, errand.run)
+            report.tally += await reject(agent, pending.run)
         case _:
-            await undo(agent, errand.run, undone)
+            await undo(agent, pending.run, undo_report)
 
 
-def _result_fields(report: RunReport, undone: UndoReport, settings: ConsolidationSettings | None) -> Json:
+def _result_fields(report: RunReport, undo_report: UndoReport, settings: ConsolidationSettings | None) -> Json:
     counts = {str(effect): number for effect, number in report.tally.items()}
     counts |= {
         "read": report.read,
@@ -250,26 +250,30 @@ def _result_fields(report: RunReport, undone: UndoReport, settings: Consolidatio
         "invalid": report.invalid,
         "left": report.remaining_batches,
     }
-    counts |= {name: number for name, number in asdict(undone).items() if name in ("reactivated", "kept", "elsewhere")}
-    used: ModelUsage = report.usage
+    counts |= {
+        name: number for name, number in asdict(undo_report).items() if name in ("reactivated", "kept", "elsewhere")
+    }
+    usage: ModelUsage = report.usage
     fields: Json = {
         "counts": {name: number for name, number in counts.items() if number},
         "stoppedBy": report.stopped_by,
     }
-    if used.calls:
-        fields |= {"calls": used.calls, "tokensIn": used.tokens_in, "tokensOut": used.tokens_out}
-        fields["spent"] = used.cost(settings.limits) if settings else None
+    if usage.calls:
+        fields |= {"calls": usage.calls, "tokensIn": usage.tokens_in, "tokensOut": usage.tokens_out}
+        fields["spent"] = usage.cost(settings.limits) if settings else None
     return fields
 
 
-def _event(errand: PendingAction, status: Json) -> Event | None:
+def _event(pending: PendingAction, status: Json) -> Event | None:
     counts = status.get("counts") or {}
     if reason := status.get("reason"):
-        return Event("Warning", "ConsolidationFailed", f"{errand.action} {errand.run}: {reason}: {status['message']}")
-    if errand.action is Action.RUN and counts.get("proposed"):
+        return Event("Warning", "ConsolidationFailed", f"{pending.action} {pending.run}: {reason}: {status['message']}")
+    if pending.action is Action.RUN and counts.get("proposed"):
         message = (
-            f"run {errand.run}: {render_counts(counts)}. Proposed facts wait for approval: `agentmemory consolidate"
-            f" NAME --proposals` shows it, --approve {errand.run} or --reject {errand.run} decides"
+            f"run {pending.run}: {render_counts(counts)}. Proposed facts wait for approval: `agentmemory consolidate"
+            f" NAME --proposals` shows it, --approve {pending.run} or --reject {pending.run} decides"
         )
         return Event("Warning", "ConsolidationProposed", message)
-    return Event("Normal", "Consolidated", f"{errand.action} {errand.run}: {render_counts(counts)}") if counts else None
+    return (
+        Event("Normal", "Consolidated", f"{pending.action} {pending.run}: {render_counts(counts)}") if counts else None
+    )

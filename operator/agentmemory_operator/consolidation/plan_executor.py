@@ -200,17 +200,17 @@ async def _is_begun(agent: Agent, draft: MemoryDraft) -> bool:
 
 async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) -> bool:
     """Return whether another memory of the user has the same content or a nearly equal vector."""
-    of_user = visible_filter(
+    user_filter = visible_filter(
         Selection(user_id=draft.record.user_id), agent.clock.now_ms(), agent.settings.ranking.endings
     )
-    others = narrow(of_user, {"must_not": [{"has_id": list(sources)}]})
-    hashed = narrow(others, equals("contentHash", draft.record.content_hash))
-    points, _ = await read_memories(agent, {"filter": hashed, "limit": 1, "with_payload": ["content"]})
+    others_filter = narrow(user_filter, {"must_not": [{"has_id": list(sources)}]})
+    hash_filter = narrow(others_filter, equals("contentHash", draft.record.content_hash))
+    points, _ = await read_memories(agent, {"filter": hash_filter, "limit": 1, "with_payload": ["content"]})
     if points:
         return True
     if draft.vector is None or agent.distance != "Cosine":
         return False
-    body: Json = {"query": draft.vector, "filter": others, "limit": 1, "with_payload": False}
+    body: Json = {"query": draft.vector, "filter": others_filter, "limit": 1, "with_payload": False}
     nearest = await agent.store.query(agent.alias, body)
     return bool(nearest) and nearest[0]["score"] >= agent.settings.duplicate_similarity
 
@@ -266,23 +266,23 @@ async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
     return tally
 
 
-def _with_connections(row: Mapping[str, Any], others: Mapping[str, str], run_id: str) -> list[Json]:
+def _with_connections(row: Mapping[str, Any], descriptions: Mapping[str, str], run_id: str) -> list[Json]:
     """Return a memory's connections extended by new ones; empty if there are none."""
-    before: Iterable[Json] = row.get(CONNECTIONS_KEY) or ()
-    known = {connection.get("id") for connection in before}
+    existing: Iterable[Json] = row.get(CONNECTIONS_KEY) or ()
+    existing_ids = {connection.get("id") for connection in existing}
     new = [
         {"id": id_, "description": description, "run": run_id}
-        for id_, description in others.items()
-        if id_ not in known
+        for id_, description in descriptions.items()
+        if id_ not in existing_ids
     ]
-    return [*before, *new] if new else []
+    return [*existing, *new] if new else []
 
 
 def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict[str, str]]:
     """Return a memory's entities extended by new ones; empty if there are none, or if the memory has a zone."""
-    before = entities_from_payload(row.get(ENTITIES_KEY))
-    after = merge_entities(before, found)
-    return [] if after == before or row.get(ZONE_KEY) else entities_to_payload(after)
+    existing = entities_from_payload(row.get(ENTITIES_KEY))
+    merged = merge_entities(existing, found)
+    return [] if merged == existing or row.get(ZONE_KEY) else entities_to_payload(merged)
 
 
 def _marking(row: Mapping[str, Any], changes: Payload, run_id: str, now_ms: int) -> Json:

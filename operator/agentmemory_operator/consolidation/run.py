@@ -148,8 +148,8 @@ class Consolidation:
         """
         ends_s = asyncio.get_running_loop().time() + MAX_RUN_S
         chosen = await _choose(await self._open_agent(), order)
-        for place, ids in enumerate(chosen):
-            report.remaining_batches = len(chosen) - place
+        for index, ids in enumerate(chosen):
+            report.remaining_batches = len(chosen) - index
             if asyncio.get_running_loop().time() > ends_s:
                 report.stopped_by = "time"
             elif rows := await _read(await self._open_agent(), ids, order):
@@ -159,8 +159,8 @@ class Consolidation:
         report.remaining_batches = 0
 
     async def _consolidate(self, rows: Sequence[Row], order: RunParameters, report: RunReport) -> None:
-        shown = {f"m{number}": row for number, row in enumerate(rows, 1)}
-        material = render_material([_shown(name, row) for name, row in shown.items()], secrets.token_hex(8))
+        rows_by_name = {f"m{number}": row for number, row in enumerate(rows, 1)}
+        material = render_material([_shown(name, row) for name, row in rows_by_name.items()], secrets.token_hex(8))
         instructions = build_instructions(TASK, material, SCHEMA)
         report.stopped_by = find_exceeded_limit(
             report.usage, order.limits, chars=len(material.text) + len(instructions)
@@ -168,18 +168,18 @@ class Consolidation:
         if report.stopped_by:
             return
         try:
-            done = await self._model.complete(instructions, material.text, SCHEMA, MAX_ANSWER_TOKENS)
+            completion = await self._model.complete(instructions, material.text, SCHEMA, MAX_ANSWER_TOKENS)
         except ModelOutputInvalid as exc:
             report.usage = report.usage.with_call(exc.tokens_in, exc.tokens_out)
             report.invalid += 1
             return
-        report.usage = report.usage.with_call(done.tokens_in, done.tokens_out)
+        report.usage = report.usage.with_call(completion.tokens_in, completion.tokens_out)
         report.read += len(rows)
         report.batches += 1
         with self._applying():
             agent = await self._open_agent()
-            plan = plan_answer(agent, shown, done.answer)
-            report.dropped += plan.dropped + done.dropped
+            plan = plan_answer(agent, rows_by_name, completion.answer)
+            report.dropped += plan.dropped + completion.dropped
             report.tally += planned_effects(plan) if order.is_dry else await carry_out(agent, plan, order.id)
 
 
@@ -197,7 +197,7 @@ def plan_answer(agent: Agent, shown: dict[str, Row], answer: dict[str, Any]) -> 
 
 
 async def _choose(agent: Agent, order: RunParameters) -> list[list[str]]:
-    found: list[Row] = []
+    candidates: list[Row] = []
     body = {
         "filter": candidate_filter(order.before_ms, order.types),
         "limit": PAGE,
@@ -205,10 +205,10 @@ async def _choose(agent: Agent, order: RunParameters) -> list[list[str]]:
         "with_vector": False,
     }
     async for points in read_pages(agent, body):
-        found += [point["payload"] for point in points if point["payload"].keys() >= set(CANDIDATE_KEYS)]
-        if len(found) >= MAX_CANDIDATES:
+        candidates += [point["payload"] for point in points if point["payload"].keys() >= set(CANDIDATE_KEYS)]
+        if len(candidates) >= MAX_CANDIDATES:
             break
-    return list(split_batches(found[:MAX_CANDIDATES], min_memories=order.min_candidates))
+    return list(split_batches(candidates[:MAX_CANDIDATES], min_memories=order.min_candidates))
 
 
 async def _read(agent: Agent, ids: Sequence[str], order: RunParameters) -> list[Row]:

@@ -68,14 +68,14 @@ async def undo(agent: Agent, run_id: str, report: UndoReport) -> None:
         await delete_proposal(agent, proposal)
 
 
-async def _remove(agent: Agent, row: Payload, undone: UndoReport) -> None:
+async def _remove(agent: Agent, row: Payload, report: UndoReport) -> None:
     """Delete a fact that is still a head."""
     current = await read_completed(agent, row["id"])
     if current is None or TOMBSTONE_KEY in current:
         return
     if current.get("supersededById"):
-        undone.kept += 1
-        undone.elsewhere += len(predecessors(current))
+        report.kept += 1
+        report.elsewhere += len(predecessors(current))
         return
     points = await agent.store.retrieve(agent.alias, predecessors(current), keys=["supersededById"])
     linked_count = sum(point["payload"].get("supersededById") == current["id"] for point in points)
@@ -84,18 +84,18 @@ async def _remove(agent: Agent, row: Payload, undone: UndoReport) -> None:
     except NotFound:
         return
     except Conflict:
-        undone.kept += 1
+        report.kept += 1
         return
-    undone.facts += 1
-    undone.reactivated += linked_count
-    undone.elsewhere += len(predecessors(current)) - linked_count
+    report.facts += 1
+    report.reactivated += linked_count
+    report.elsewhere += len(predecessors(current)) - linked_count
 
 
 async def _take_back(agent: Agent, row: Payload, run_id: str) -> int:
     """Remove a run's connections and category from a memory; return 1 if it changed, else 0."""
     old_connections = row.get(CONNECTIONS_KEY) or []
-    kept = [connection for connection in old_connections if connection.get("run") != run_id]
-    changes: Payload = {CONNECTIONS_KEY: kept} if len(kept) < len(old_connections) else {}
+    remaining = [connection for connection in old_connections if connection.get("run") != run_id]
+    changes: Payload = {CONNECTIONS_KEY: remaining} if len(remaining) < len(old_connections) else {}
     if row.get(CATEGORY_RUN_KEY) == run_id:
         changes |= {"knowledgeCategory": agent.settings.knowledge_category, CATEGORY_RUN_KEY: None}
     if not changes:

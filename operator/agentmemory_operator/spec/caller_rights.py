@@ -51,8 +51,8 @@ class Scopes:
 
     def restricted_to(self, user_id: str) -> "Scopes":
         """Restrict to one user or scope. The result allows nothing if that was not allowed."""
-        mine = frozenset({canonical(user_id)} if self.allows(user_id) else ())
-        return Scopes(names=mine, users=frozenset()) if is_shared(user_id) else Scopes(users=mine)
+        allowed = frozenset({canonical(user_id)} if self.allows(user_id) else ())
+        return Scopes(names=allowed, users=frozenset()) if is_shared(user_id) else Scopes(users=allowed)
 
     def filter_allowed(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """Return those of the given scopes that the caller may use, in their order."""

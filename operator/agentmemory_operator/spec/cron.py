@@ -67,8 +67,8 @@ def next_time_ms(schedule: str, time_zone: str, *, after_ms: int) -> int | None:
     """
     if schedule == NEVER:
         return None
-    after = datetime.fromtimestamp(after_ms / 1000, zone_of(time_zone))
-    times = (int(found.timestamp() * 1000) for found in CronSim(schedule, after))
+    start = datetime.fromtimestamp(after_ms / 1000, zone_of(time_zone))
+    times = (int(time.timestamp() * 1000) for time in CronSim(schedule, start))
     # In an hour that clocks repeat, cronsim compares local times only: from the second pass it may return a time of the
     # first.
     return next((time_ms for time_ms in times if time_ms > after_ms), None)
@@ -81,11 +81,11 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
     """
     if schedule == NEVER:
         return None
-    until = datetime.fromtimestamp(until_ms // 1000 + 1, zone_of(time_zone))
-    before = next(CronSim(schedule, until, reverse=True), None)
-    if before is None:
+    end = datetime.fromtimestamp(until_ms // 1000 + 1, zone_of(time_zone))
+    last = next(CronSim(schedule, end, reverse=True), None)
+    if last is None:
         return None
-    last_ms = int(before.timestamp() * 1000)
+    last_ms = int(last.timestamp() * 1000)
     # If clocks repeat an hour, cronsim skips the times of its first pass. Search forward for them.
     while (later_ms := next_time_ms(schedule, time_zone, after_ms=last_ms)) is not None and later_ms <= until_ms:
         last_ms = later_ms
@@ -101,10 +101,10 @@ def max_interval_ms(schedule: str, time_zone: str) -> int | None:
     """
     if schedule == NEVER:
         return None
-    first = datetime(2026, 1, 2, 12, tzinfo=zone_of(time_zone))
-    times, end = CronSim(schedule, first), first + timedelta(days=396)
+    start = datetime(2026, 1, 2, 12, tzinfo=zone_of(time_zone))
+    times, end = CronSim(schedule, start), start + timedelta(days=396)
     occurrences = [*islice(times, 2), *takewhile(lambda time: time < end, islice(times, _TIMES))]
-    gaps = (int((after.timestamp() - before.timestamp()) * 1000) for before, after in pairwise(occurrences))
+    gaps = (int((later.timestamp() - earlier.timestamp()) * 1000) for earlier, later in pairwise(occurrences))
     return max(gaps, default=None)
 
 
@@ -118,8 +118,8 @@ def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> in
         identity: Distinguishes the objects that share a schedule.
         at_ms: The scheduled time.
     """
-    after_ms = next_time_ms(schedule, time_zone, after_ms=at_ms) or at_ms
-    max_spread_ms = min((after_ms - at_ms) // _SPREAD_SHARE, MAX_SPREAD_MS)
+    next_ms = next_time_ms(schedule, time_zone, after_ms=at_ms) or at_ms
+    max_spread_ms = min((next_ms - at_ms) // _SPREAD_SHARE, MAX_SPREAD_MS)
     return zlib.crc32(identity.encode()) % (max_spread_ms + 1)
 
 
@@ -134,8 +134,8 @@ def next_run_ms(identity: str, schedule: str, time_zone: str, *, after: str | No
     Raises:
         ValueError: If `after` is not an RFC 3339 time.
     """
-    due = next_time_ms(schedule, time_zone, after_ms=parse_time(after) if after else 0)
-    return None if due is None else due + spread_ms(identity, schedule, time_zone, at_ms=due)
+    due_ms = next_time_ms(schedule, time_zone, after_ms=parse_time(after) if after else 0)
+    return None if due_ms is None else due_ms + spread_ms(identity, schedule, time_zone, at_ms=due_ms)
 
 
 @lru_cache(maxsize=256)

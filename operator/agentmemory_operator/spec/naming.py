@@ -57,16 +57,16 @@ def is_snapshot_file_of(physical: str, name: object) -> bool:
 
 def find_slug(name: str) -> str | None:
     """Return the slug in the name of an alias or of a numbered collection. None for any other name."""
-    plain, found, number = name.rpartition("__")
-    alias = plain if found and _NUMBER.fullmatch(number) else name
+    prefix, separator, number = name.rpartition("__")
+    alias = prefix if separator and _NUMBER.fullmatch(number) else name
     slug = alias.removeprefix(ALIAS_PREFIX)
     return slug if alias != slug and _SLUG.fullmatch(slug) else None
 
 
 def number_of(physical: str, alias: str) -> int | None:
     """Return the number in a physical name of the alias. None for any other name."""
-    name, found, number = physical.rpartition("__")
-    return int(number) if found and name == alias and _NUMBER.fullmatch(number) else None
+    name, separator, number = physical.rpartition("__")
+    return int(number) if separator and name == alias and _NUMBER.fullmatch(number) else None
 
 
 def next_physical(alias: str, names: Iterable[str | None]) -> str:
@@ -82,7 +82,7 @@ def next_physical(alias: str, names: Iterable[str | None]) -> str:
     number = max(numbers, default=0) + 1
     if number >= 10**MAX_NUMBER_DIGITS:
         # Counting never gets that far: a number this large is from a status that the operator did not write.
-        number = next(free for free in count(1) if free not in numbers)
+        number = next(candidate for candidate in count(1) if candidate not in numbers)
     return f"{alias}__{number}"
 
 

@@ -141,8 +141,8 @@ def need_of_indexes(number: int) -> MapDemand:
 
 def _need(segments: int, indexes: int, shards: int = 1) -> MapDemand:
     maps = shards * (BASE_MAPS + segments * (MAPS_PER_SEGMENT + MAPS_PER_INDEX * indexes))
-    each_shard = f" in each of {shards} shards" if shards > 1 else ""
-    return MapDemand(maps, f"{indexes} payload indexes in each of {segments} segments{each_shard}")
+    suffix = f" in each of {shards} shards" if shards > 1 else ""
+    return MapDemand(maps, f"{indexes} payload indexes in each of {segments} segments{suffix}")
 
 
 DEFAULT_NEED = _need(DEFAULT_SEGMENTS, DEFAULT_INDEXES)
@@ -163,8 +163,8 @@ def loads_of(process: Process, max_memory_maps: int | None = None) -> tuple[Load
     if bounds and used is not None:
         loads.append(Load(MEMORY_MAPS, used, min(bounds), DEFAULT_NEED.maps, is_estimated=process.open_maps is None))
     if process.open_files is not None and process.max_files:
-        each = math.ceil(process.open_files / process.collections) if process.collections else 0
-        loads.append(Load(OPEN_FILES, process.open_files, process.max_files, each))
+        files_per_collection = math.ceil(process.open_files / process.collections) if process.collections else 0
+        loads.append(Load(OPEN_FILES, process.open_files, process.max_files, files_per_collection))
     return tuple(loads)
 
 
@@ -181,13 +181,13 @@ def find_shortage(
     """
     for load in loads:
         pending = (
-            sum(other.maps for other in others) if load.resource == MEMORY_MAPS else load.per_collection * len(others)
+            sum(demand.maps for demand in others) if load.resource == MEMORY_MAPS else load.per_collection * len(others)
         )
         needed = need.maps if load.resource == MEMORY_MAPS else load.per_collection
         if load.used + pending + needed > share * load.limit:
-            why = f" ({need.explanation})" if load.resource == MEMORY_MAPS and need.explanation else ""
+            note = f" ({need.explanation})" if load.resource == MEMORY_MAPS and need.explanation else ""
             return (
-                f"Qdrant's process has a limit of {load.limit:,} {load.resource}. With about {needed:,} more{why} it "
+                f"Qdrant's process has a limit of {load.limit:,} {load.resource}. With about {needed:,} more{note} it "
                 f"would use over {share:.0%} of them, {_until(share)}: {_WAYS[load.resource]}"
             )
     return None
@@ -206,7 +206,7 @@ def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None
         before: Last level. It is lowered only once the load is 1 % of the limit below the threshold (hysteresis).
     """
     share = max((load.share for load in loads), default=0.0)
-    level = max(level for level, least in THRESHOLDS.items() if share >= least)
+    level = max(level for level, threshold in THRESHOLDS.items() if share >= threshold)
     if not any(load.resource == MEMORY_MAPS for load in loads) and level is Level.ROOM:
         return None
     if before is not None and before > level and share >= THRESHOLDS[before] - MIN_REPORTED_CHANGE:
@@ -217,7 +217,7 @@ def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None
 def read_level(condition: Mapping[str, Any]) -> Level | None:
     """Return the level that a `NearCapacity` condition reports. None if it reports none, or there is no condition."""
     reason = condition.get("reason")
-    return next((level for level, (_, listed) in _STATES.items() if listed == reason), None)
+    return next((level for level, (_, level_reason) in _STATES.items() if level_reason == reason), None)
 
 
 def capacity_status(loads: Sequence[Load], old: CapacityStatus | None) -> CapacityStatus | None:
@@ -240,9 +240,9 @@ def capacity_status(loads: Sequence[Load], old: CapacityStatus | None) -> Capaci
 
 def without_capacity(status: Mapping[str, Any]) -> dict[str, Any]:
     """Return a connection's status without its capacity, which must not trigger passes over its objects."""
-    kept = {name: value for name, value in status.items() if name != "capacity"}
+    fields = {name: value for name, value in status.items() if name != "capacity"}
     conditions = [condition for condition in status.get("conditions") or [] if condition.get("type") != CONDITION]
-    return kept | {"conditions": conditions}
+    return fields | {"conditions": conditions}
 
 
 def _is_near(old: CapacityStatus, new: CapacityStatus) -> bool:
@@ -270,13 +270,13 @@ def build_condition(level: Level | None, status: CapacityStatus | None) -> Condi
             "the server does not report memory maps and their limit, or the key has no access to "
             "/metrics: set spec.capacity.maxMemoryMaps",
         )
-    named = ((MEMORY_MAPS, status.memory_maps), (OPEN_FILES, status.open_files))
-    known = [(resource, used) for resource, used in named if used is not None]
-    about = "about " if status.is_estimated else ""
-    usage = " and ".join(f"{about}{used.used:,} of {used.limit:,} {resource}" for resource, used in known)
+    resources = ((MEMORY_MAPS, status.memory_maps), (OPEN_FILES, status.open_files))
+    reported = [(resource, load) for resource, load in resources if load is not None]
+    prefix = "about " if status.is_estimated else ""
+    usage = " and ".join(f"{prefix}{load.used:,} of {load.limit:,} {resource}" for resource, load in reported)
     if level is Level.ROOM:
         return ConditionState(CONDITION, holds, reason, f"Qdrant's process uses {usage}")
-    fullest = max(known, key=lambda item: item[1].used / item[1].limit)[0]
+    fullest = max(reported, key=lambda item: item[1].used / item[1].limit)[0]
     until = (
         "new agents are refused"
         if level is Level.FULL

@@ -36,8 +36,8 @@ class SlugClaim:
 
     def used_by(self, uid: str, connection: str) -> "SlugClaim":
         """Return the claim after an object of its namespace has used a connection."""
-        others = tuple(name for name in self.connections if name != connection)
-        return replace(self, uid=uid, connections=(connection, *others)[:MAX_CONNECTIONS])
+        previous = tuple(name for name in self.connections if name != connection)
+        return replace(self, uid=uid, connections=(connection, *previous)[:MAX_CONNECTIONS])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,10 +107,10 @@ def _rank(witness: ClaimEvidence) -> tuple[Any, ...]:
 
 
 def _claim_from(witnesses: Sequence[ClaimEvidence]) -> SlugClaim:
-    first = witnesses[0].marker
-    used = [witness.connection for witness in witnesses if witness.marker.namespace == first.namespace]
-    connections = tuple(dict.fromkeys(used))[:MAX_CONNECTIONS]
-    return SlugClaim(namespace=first.namespace, uid=first.uid, connections=connections)
+    marker = witnesses[0].marker
+    names = [witness.connection for witness in witnesses if witness.marker.namespace == marker.namespace]
+    connections = tuple(dict.fromkeys(names))[:MAX_CONNECTIONS]
+    return SlugClaim(namespace=marker.namespace, uid=marker.uid, connections=connections)
 
 
 def claim_to_json(claim: SlugClaim) -> dict[str, Any]:
@@ -123,12 +123,12 @@ def claim_from_json(document: Any) -> SlugClaim | None:
     """Parse a stored claim; None if it is invalid, as users can edit the storage."""
     if not isinstance(document, Mapping) or not isinstance(document.get("namespace"), str):
         return None
-    connections, least_epoch = document.get("connections"), document.get("leastEpoch")
+    connections, min_epoch = document.get("connections"), document.get("leastEpoch")
     return SlugClaim(
         namespace=document["namespace"],
         uid=str(document.get("uid", "")),
-        connections=tuple(str(one) for one in connections) if isinstance(connections, list) else (),
-        min_epoch=least_epoch if isinstance(least_epoch, int) and least_epoch > 0 else 0,
+        connections=tuple(str(name) for name in connections) if isinstance(connections, list) else (),
+        min_epoch=min_epoch if isinstance(min_epoch, int) and min_epoch > 0 else 0,
     )
 
 

@@ -247,8 +247,8 @@ def marker_from_json(document: Mapping[str, Any]) -> Marker:
 
 def is_placeholder(metadata: Mapping[str, Any] | None) -> bool:
     """Return whether a collection is a placeholder, which only keeps the snapshots of its name available."""
-    ours = (metadata or {}).get(METADATA_KEY)
-    return isinstance(ours, Mapping) and bool(ours.get(PLACEHOLDER_KEY))
+    entry = (metadata or {}).get(METADATA_KEY)
+    return isinstance(entry, Mapping) and bool(entry.get(PLACEHOLDER_KEY))
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +265,8 @@ def placeholder_metadata(owner: Tenant | None) -> dict[str, Any]:
     Args:
         owner: None for a placeholder that is deleted within the same call.
     """
-    named = {"clusterId": owner.cluster_id, "namespace": owner.namespace} if owner else {}
-    return {METADATA_KEY: {PLACEHOLDER_KEY: True, **named}}
+    owner_fields = {"clusterId": owner.cluster_id, "namespace": owner.namespace} if owner else {}
+    return {METADATA_KEY: {PLACEHOLDER_KEY: True, **owner_fields}}
 
 
 def read_tenant(metadata: Mapping[str, Any] | None) -> Tenant | None:
@@ -277,10 +277,10 @@ def read_tenant(metadata: Mapping[str, Any] | None) -> Tenant | None:
 
 def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
     """Return whether a collection's metadata names no owner: it has no marker, or is a placeholder without an owner."""
-    ours = (metadata or {}).get(METADATA_KEY)
+    entry = (metadata or {}).get(METADATA_KEY)
     if is_placeholder(metadata):
-        return "clusterId" not in (ours or {}) and "namespace" not in (ours or {})
-    return not ours
+        return "clusterId" not in (entry or {}) and "namespace" not in (entry or {})
+    return not entry
 
 
 def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
@@ -315,16 +315,16 @@ def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | Non
 
 
 def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:
-    kept = ((key, value) for key, value in values.items() if value is not None)
-    return {to_camel(key): _camel_keys(value) if isinstance(value, dict) else value for key, value in kept}
+    present = ((key, value) for key, value in values.items() if value is not None)
+    return {to_camel(key): _camel_keys(value) if isinstance(value, dict) else value for key, value in present}
 
 
 def build_limits(spec: StrictModeSpec | None) -> Limits | None:
     """Return the limits that the spec configures, or None without `strictMode`: then the existing ones stay."""
     if spec is None:
         return None
-    given: dict[str, Limit] = spec.model_dump(exclude_none=True)
-    return tuple(sorted(({"enabled": True} | given).items()))
+    configured: dict[str, Limit] = spec.model_dump(exclude_none=True)
+    return tuple(sorted(({"enabled": True} | configured).items()))
 
 
 def diff_limits(desired: Limits | None, live: Limits | None) -> Limits:

@@ -128,20 +128,20 @@ def _indexes(memory: AgentMemory, keyword: KeywordSource | None) -> dict[str, st
 def build_pass_terms(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
     """Build the terms of a pass from the object's annotations and the older revisions of its preset."""
     older = {
-        preset_of(before).revision: desired_collection(before, cluster_id=cluster_id)
-        for before in revisions_of(memory)[:-1]
+        preset_of(earlier).revision: desired_collection(earlier, cluster_id=cluster_id)
+        for earlier in revisions_of(memory)[:-1]
     }
     newest = endings_of(revisions_of(memory)[-1])
-    ends = {
-        preset_of(before).revision: describe_earlier_endings(endings_of(before), newest)
-        for before in revisions_of(memory)[:-1]
+    endings = {
+        preset_of(earlier).revision: describe_earlier_endings(endings_of(earlier), newest)
+        for earlier in revisions_of(memory)[:-1]
     }
     annotations = memory.metadata.annotations
     return PassTerms(
         takeover=build_terms(memory.slug, annotations),
         approved=annotations.get(APPROVE_PLAN),
         older=older,
-        earlier_endings=ends,
+        earlier_endings=endings,
         drift_policy=DriftPolicy(memory.spec.drift_policy or DriftPolicy.CORRECT),
         wants_alias=annotations.get(MOVE_TO_ALIAS) == "true",
         rebuild=rebuild_settings(memory.spec),
@@ -164,9 +164,9 @@ def with_recorded_preset(memory: AgentMemory, live: Marker | None) -> AgentMemor
         return memory
     name = live.preset or UNMARKED_PRESET
     if name not in PRESETS:
-        way_out = "name one in spec.preset, or run a version that knows it"
+        remedy = "name one in spec.preset, or run a version that knows it"
         raise SpecInvalid(
-            Reason.INVALID_SPEC, f"the collection has the preset {name!r}, which this version does not know: {way_out}"
+            Reason.INVALID_SPEC, f"the collection has the preset {name!r}, which this version does not know: {remedy}"
         )
     return at_revision(memory, live.preset_revision, preset=name)
 

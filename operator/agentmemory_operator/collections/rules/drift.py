@@ -72,11 +72,11 @@ def is_drift(desired: Collection, observed: Observation | None, *, last_physical
 
     False for an interrupted creation, which has no alias: the alias is set last.
     """
-    live, ours = observed.collection.marker if observed else None, desired.marker
-    if observed is None or live is None or ours is None:
+    live, marker = observed.collection.marker if observed else None, desired.marker
+    if observed is None or live is None or marker is None:
         return False
     is_finished = observed.is_aliased or observed.physical == last_physical
-    return is_finished and live.config_hash == ours.config_hash
+    return is_finished and live.config_hash == marker.config_hash
 
 
 def without_drift(plan: Plan) -> Plan:
@@ -107,9 +107,9 @@ def _differences(desired: Collection, live: Collection, change: Change) -> Itera
             for field, kind in indexes:
                 yield Difference(f"index.payloadIndexes[{field}]", kind, indexed.get(field, NO_INDEX))
         case _:
-            ours, theirs = settings_by_name(desired), settings_by_name(live)
+            desired_values, live_values = settings_by_name(desired), settings_by_name(live)
             for name in (figure.name for figure in fields(change) if figure.compare):
-                expected, found = ours[name], theirs[name]
+                expected, found = desired_values[name], live_values[name]
                 if expected != found and (expected is not None or name == "quantization"):
                     yield Difference(SPEC_PATHS.get(name, f"index.{name}"), _shown(expected), _shown(found))
 

@@ -80,18 +80,18 @@ def estimate(layout: Layout, memories: int) -> Estimate:
     graph = memories * _graph_bytes(layout, memories)
     indexes = memories * (INDEX_BYTES + EXTRA_INDEX_BYTES * layout.extra_indexes + ID_BYTES)
     log = min(MAX_LOG_BYTES, memories * (4 * layout.dimensions + 8 * layout.keywords + LOG_OVERHEAD_BYTES))
-    words = _keyword_vectors(layout, memories)
+    keyword_vectors = _keyword_vectors(layout, memories)
     has_copies_in_ram = not layout.is_cold or (layout.quantization is not None and layout.quantization.always_ram)
     payload = _payload_in_ram(layout, memories) if layout.has_payload_in_ram else 0
     ram = (
         payload
         + graph
         + indexes
-        + words.ram
+        + keyword_vectors.ram
         + (0 if layout.is_cold else vectors)
         + (copies if has_copies_in_ram else 0)
     )
-    return Estimate(ram, vectors + copies + graph + indexes + words.disk + memories * PAYLOAD_BYTES + log)
+    return Estimate(ram, vectors + copies + graph + indexes + keyword_vectors.disk + memories * PAYLOAD_BYTES + log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,15 +111,16 @@ class QuantizedRam:
 
 def quantized_in_ram(layout: Layout, memories: int) -> QuantizedRam | None:
     """Return the RAM that quantized copies need and save, or None if the layout has none in RAM."""
-    plain = replace(layout, quantization=None)
-    copies = estimate(layout, memories).ram - estimate(plain, memories).ram
+    unquantized = replace(layout, quantization=None)
+    copies = estimate(layout, memories).ram - estimate(unquantized, memories).ram
     if layout.quantization is None or not copies:
         return None
     vectors = (
-        estimate(replace(plain, is_cold=False), memories).ram - estimate(replace(plain, is_cold=True), memories).ram
+        estimate(replace(unquantized, is_cold=False), memories).ram
+        - estimate(replace(unquantized, is_cold=True), memories).ram
     )
-    cold = vectors if layout.is_cold else 0
-    return QuantizedRam(copies=copies, vectors=vectors - cold, vectors_on_disk=cold)
+    on_disk = vectors if layout.is_cold else 0
+    return QuantizedRam(copies=copies, vectors=vectors - on_disk, vectors_on_disk=on_disk)
 
 
 def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
@@ -133,8 +134,8 @@ def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Ma
 
 def shard_bytes(collection: Collection, memories: int) -> int:
     """Return the estimated bytes of one shard on disk."""
-    whole = estimate(layout_of(collection), memories).disk if memories else 0
-    return round(whole / (collection.shard_number or 1))
+    total_bytes = estimate(layout_of(collection), memories).disk if memories else 0
+    return round(total_bytes / (collection.shard_number or 1))
 
 
 def layout_of(collection: Collection) -> Layout:
@@ -156,14 +157,14 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
     """Return the layout of a collection under the profile `name`, with its own vectors and indexes."""
     datatype = collection.datatype if collection.datatype in DATATYPE_BYTES else "Float32"
     figures = figures_of(PROFILES[name], expected_memories=memories, dimensions=collection.size, datatype=str(datatype))
-    laid_out = replace(
+    with_profile = replace(
         collection,
         hnsw=figures.hnsw,
         optimizers=figures.optimizers,
         memory=figures.memory,
         quantization=figures.quantization,
     )
-    return layout_of(laid_out)
+    return layout_of(with_profile)
 
 
 def _number_bytes(collection: Collection) -> int:

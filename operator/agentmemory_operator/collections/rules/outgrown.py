@@ -58,23 +58,24 @@ def build_outgrown_condition(
         expected_memories: Number of memories that the object is sized for. Lower steps are expected and left out.
         old: Previous status.
     """
-    before = _step_in(old)
-    passed = [
+    reported_step = _step_in(old)
+    passed_steps = [
         step
         for step in STEPS
         if expected_memories <= step.memories
-        and observed.points > step.memories * (HYSTERESIS_SHARE if before and step.memories <= before.memories else 1)
+        and observed.points
+        > step.memories * (HYSTERESIS_SHARE if reported_step and step.memories <= reported_step.memories else 1)
         and not _is_met(step, observed.collection)
     ]
-    if not passed:
+    if not passed_steps:
         return None
-    last = passed[-1]
+    highest = passed_steps[-1]
     # Without the number of points, which would change the message in every pass.
     message = (
-        f"there are more than {last.memories:,} memories, but the layout is for {expected_memories:,}:"
-        f" {last.advice}; then update spec.index.expectedMemories"
+        f"there are more than {highest.memories:,} memories, but the layout is for {expected_memories:,}:"
+        f" {highest.advice}; then update spec.index.expectedMemories"
     )
-    return ConditionState(CONDITION, True, last.reason, message)
+    return ConditionState(CONDITION, True, highest.reason, message)
 
 
 def has_passed_step(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:

@@ -221,8 +221,8 @@ def _immovable(desired: Collection, observed: Observation) -> Iterator[Rebuild]:
     if factor is None or placement is None or placement.can_move:
         return
     if plan_moves(placement, factor):
-        fewest = min(len(states) for states in placement.shards.values())
-        yield Rebuild("index.sharding.replicationFactor", str(fewest), str(factor))
+        min_replicas = min(len(states) for states in placement.shards.values())
+        yield Rebuild("index.sharding.replicationFactor", str(min_replicas), str(factor))
 
 
 def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None) -> Iterator[Rebuild]:
@@ -250,5 +250,5 @@ def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) ->
         keyword = desired.marker.keyword and (live.marker.keyword or desired.marker.keyword)
         written = replace(desired.marker, embedding=embedding, config_hash=config_hash, keyword=keyword)
         return replace(written, generation=live.marker.generation)
-    kept = replace(desired.marker, generation=live.marker.generation)
-    return live.marker if kept == live.marker else desired.marker
+    candidate = replace(desired.marker, generation=live.marker.generation)
+    return live.marker if candidate == live.marker else desired.marker

@@ -125,13 +125,13 @@ def estimate_costs(
         batch: Number of texts in one request to the embedding provider.
         survey: Facts about the collection. None estimates without lengths and limits.
     """
-    room = survey.room if survey else ServerResources()
+    resources = survey.room if survey else ServerResources()
     lengths = survey.lengths if survey else ()
     is_embedded = needs_embedding(plan)
     calls = math.ceil(observed.points / batch) if is_embedded else 0
     tokens = _tokens(lengths, observed.points) if is_embedded else None
-    needed, nodes = _needed(desired, observed.points, lengths, room)
-    present, _ = _needed(observed.collection, observed.points, lengths, room)
+    needed, nodes = _needed(desired, observed.points, lengths, resources)
+    present, _ = _needed(observed.collection, observed.points, lengths, resources)
     if observed.is_plain:
         # A copy of a plain collection is kept for the rollback: the collection itself is deleted.
         needed = Estimate(needed.ram + present.ram, needed.disk + present.disk)
@@ -146,7 +146,7 @@ def estimate_costs(
         price=None if tokens is None or settings.price is None else tokens * settings.price / 1e6,
         obstacle=_obstacle(desired, observed, lengths) if is_embedded else None,
     )
-    return replace(costs, shortage=_shortage(costs, present, room))
+    return replace(costs, shortage=_shortage(costs, present, resources))
 
 
 def needs_embedding(plan: Plan) -> bool:
@@ -183,10 +183,12 @@ def _seconds(points: int, calls: int, settings: RebuildSettings) -> float:
     return max(points / MIN_COPY_RATE, embedding_s)
 
 
-def _needed(collection: Collection, points: int, lengths: Sequence[int], room: ServerResources) -> tuple[Estimate, int]:
+def _needed(
+    collection: Collection, points: int, lengths: Sequence[int], resources: ServerResources
+) -> tuple[Estimate, int]:
     """Return the disk and RAM of a collection on all nodes together, and the number of nodes."""
     copies = collection.replication_factor or 1
-    nodes = max(1, min(room.nodes, copies * (collection.shard_number or room.nodes)))
+    nodes = max(1, min(resources.nodes, copies * (collection.shard_number or resources.nodes)))
     single = estimate(layout_of(collection), points)
     mean = sum(lengths) / len(lengths) if lengths else _ESTIMATED_CHARACTERS
     longer = points * max(0.0, mean - _ESTIMATED_CHARACTERS)
@@ -211,25 +213,25 @@ def _obstacle(desired: Collection, observed: Observation, lengths: Sequence[int]
     return None
 
 
-def _shortage(costs: Costs, present: Estimate, room: ServerResources) -> str | None:
-    if room.max_rebuild_bytes is not None and costs.disk_bytes > room.max_rebuild_bytes:
+def _shortage(costs: Costs, present: Estimate, resources: ServerResources) -> str | None:
+    if resources.max_rebuild_bytes is not None and costs.disk_bytes > resources.max_rebuild_bytes:
         return (
             f"it needs about {_gib(costs.disk_bytes)} of disk, but the operator's AGENTMEMORY_MAX_REBUILD_GIB allows "
-            f"{_gib(room.max_rebuild_bytes)}: raise it"
+            f"{_gib(resources.max_rebuild_bytes)}: raise it"
         )
-    disk_bytes = room.disk_bytes if room.max_rebuild_bytes is None else None
-    for resource, needed, taken, total in (
+    disk_bytes = resources.disk_bytes if resources.max_rebuild_bytes is None else None
+    for resource, needed, used, total in (
         ("disk", costs.disk_per_node, present.disk / costs.nodes, disk_bytes),
-        ("RAM", costs.ram_per_node, present.ram / costs.nodes, room.ram_bytes),
+        ("RAM", costs.ram_per_node, present.ram / costs.nodes, resources.ram_bytes),
     ):
-        if total is not None and needed + taken > total:
+        if total is not None and needed + used > total:
             remedy = (
                 ", or set the operator's AGENTMEMORY_MAX_REBUILD_GIB to the available space"
                 if resource == "disk"
                 else ""
             )
             return (
-                f"it needs about {_gib(needed)} of {resource} on each node in addition to the {_gib(taken)} that the "
+                f"it needs about {_gib(needed)} of {resource} on each node in addition to the {_gib(used)} that the "
                 f"collection uses now, but the server reports {_gib(total)} in total: add more, choose a smaller "
                 f"layout (index.profile LowMemory){remedy}"
             )
@@ -241,9 +243,9 @@ def _gib(size: float) -> str:
 
 
 def _duration(seconds: float) -> str:
-    for unit, length in (("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
+    for unit, unit_s in (("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.0f} {unit}"
     return f"{math.ceil(seconds)} seconds" if seconds > 1 else "a second"
 
 

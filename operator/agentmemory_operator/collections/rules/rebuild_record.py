@@ -66,10 +66,10 @@ def recall_to_json(recall: ProbeRecall) -> Json:
 
 def recall_from_json(recorded: Mapping[str, Any] | None) -> ProbeRecall | None:
     """Parse recorded figures, or None without any."""
-    names = {told_as: name for name, told_as in _FIGURES.items()}
+    names = {key: name for name, key in _FIGURES.items()}
     values = {names.get(key, key): value for key, value in (recorded or {}).items()}
-    known = {name: values[name] for name in ProbeRecall.__slots__ if name in values}
-    return ProbeRecall(**known) if "probes" in known else None
+    figures = {name: values[name] for name in ProbeRecall.__slots__ if name in values}
+    return ProbeRecall(**figures) if "probes" in figures else None
 
 
 REBUILD_KEY = "agentmemoryRebuild"
@@ -185,12 +185,12 @@ def record_from_json(metadata: Mapping[str, Any] | None) -> RebuildRecord | None
     stored = (metadata or {}).get(REBUILD_KEY)
     if not isinstance(stored, Mapping):
         return None
-    names = {told_as: name for name, told_as in _NAMES.items()}
+    names = {key: name for name, key in _NAMES.items()}
     values = {names.get(key, key): value for key, value in stored.items()}
     try:
-        known = {name: values[name] for name in RebuildRecord.__slots__ if name in values}
-        known |= {"recall": recall_from_json(values.get("recall"))}
-        return RebuildRecord(**known | {"kind": RebuildKind(values["kind"]), "step": RebuildStep(values["step"])})
+        fields = {name: values[name] for name in RebuildRecord.__slots__ if name in values}
+        fields |= {"recall": recall_from_json(values.get("recall"))}
+        return RebuildRecord(**fields | {"kind": RebuildKind(values["kind"]), "step": RebuildStep(values["step"])})
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -207,8 +207,8 @@ def keep_as_completed(before: Mapping[str, Any] | None) -> dict[str, Any]:
         before: Metadata before the restore. Its rebuild record is kept as completed.
     """
     record = record_from_json(before)
-    ended = None if record is None else record_to_json(replace(record, step=RebuildStep.DONE))
-    return {REBUILD_KEY: ended, MOVING_KEY: None}
+    completed = None if record is None else record_to_json(replace(record, step=RebuildStep.DONE))
+    return {REBUILD_KEY: completed, MOVING_KEY: None}
 
 
 def read_epoch_text(metadata: Mapping[str, Any] | None) -> str:

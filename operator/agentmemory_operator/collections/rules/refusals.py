@@ -94,13 +94,13 @@ def find_refusal(
     if not rebuilds or observed is None:
         return None
     terms, digest = terms or PassTerms(), rebuild_digest(plan)
-    named = ", ".join(f"{change.field} {change.observed} -> {change.desired}" for change in rebuilds)
+    rebuild_text = ", ".join(f"{change.field} {change.observed} -> {change.desired}" for change in rebuilds)
     serving = _meanwhile(observed)
-    if held := _why_held(plan, observed, terms, costs):
-        reason, why = held
-        message = f"{named} needs a new collection for {_burden(observed, costs)}; {why}. {serving}"
+    if withholding := _why_held(plan, observed, terms, costs):
+        reason, explanation = withholding
+        message = f"{rebuild_text} needs a new collection for {_burden(observed, costs)}; {explanation}. {serving}"
         return Refusal(reason, message, rebuilds, digest, costs)
-    message = f"{named}: a new collection is being built for {_burden(observed, costs)}. {serving}"
+    message = f"{rebuild_text}: a new collection is being built for {_burden(observed, costs)}. {serving}"
     replaced = tuple(change for change in plan.changes if not _is_of_serving(change, observed))
     return Refusal(Reason.REBUILD_RUNNING, message, replaced, digest, costs)
 
@@ -195,25 +195,29 @@ def refuse_upgrade(
         costs: Costs of the plan's Rebuild.
     """
     base_changes = base.changes if base else ()
-    costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in base_changes]
+    costly_changes = [
+        change for change in plan.changes if class_of(change) is not ChangeClass.IN_PLACE and change not in base_changes
+    ]
     live = observed.collection.marker if observed else None
     ends = terms.earlier_endings.get(live.preset_revision, "") if live else ""
-    if observed is None or not (costly or ends):
+    if observed is None or not (costly_changes or ends):
         return None
-    named = " and ".join(sorted({class_of(change) for change in costly}))
+    class_names = " and ".join(sorted({class_of(change) for change in costly_changes}))
     rebuild = find_refusal(plan, observed, terms=terms, costs=costs)
     if rebuild and rebuild.reason not in (Reason.REBUILD_RUNNING, Reason.AWAITING_APPROVAL):
         return replace(rebuild, withheld=plan.changes)
-    has_own = any(isinstance(change, Rebuild) for change in base_changes)
-    is_brought_along = rebuild is not None and rebuild.reason == Reason.REBUILD_RUNNING and has_own
+    has_base_rebuild = any(isinstance(change, Rebuild) for change in base_changes)
+    is_brought_along = rebuild is not None and rebuild.reason == Reason.REBUILD_RUNNING and has_base_rebuild
     if _ends_as_approved(plan, terms.approved) if ends else is_approved(plan, terms.approved) or is_brought_along:
         return None
     digest = plan.digest if not rebuild else lasting_digest(plan) if ends else rebuild_digest(plan)
     stale = f"the approval of {terms.approved} is for another plan; " if terms.approved else ""
-    asked_for = f"that requires a {named} of {_burden(observed, costs if rebuild else None)}" if costly else ""
-    why = ", and ".join(filter(None, (asked_for, f"under which {ends}" if ends else "")))
+    requirement = (
+        f"that requires a {class_names} of {_burden(observed, costs if rebuild else None)}" if costly_changes else ""
+    )
+    explanation = ", and ".join(filter(None, (requirement, f"under which {ends}" if ends else "")))
     message = (
-        f"the preset has a newer revision {why}; {stale}the current revision stays in effect until the plan is "
+        f"the preset has a newer revision {explanation}; {stale}the current revision stays in effect until the plan is "
         f"approved with the annotation {APPROVE_PLAN}={digest} (agentmemory approve)"
     )
     return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes, digest, costs if rebuild else None)
@@ -221,10 +225,10 @@ def refuse_upgrade(
 
 def find_older_revision(desired: Collection, observed: Observation | None) -> int | None:
     """Return the preset revision in force, or None if it is the newest, of another preset, or unknown."""
-    live, ours = observed.collection.marker if observed else None, desired.marker
-    if live is None or ours is None or live.preset_revision == ours.preset_revision:
+    live, marker = observed.collection.marker if observed else None, desired.marker
+    if live is None or marker is None or live.preset_revision == marker.preset_revision:
         return None
-    if live.preset not in (None, ours.preset):
+    if live.preset not in (None, marker.preset):
         return None
     return live.preset_revision
 
@@ -255,8 +259,8 @@ def refuse_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for
 
 def allowed_changes(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
     """Return the changes that are not withheld, in order."""
-    held = refusal.withheld if refusal else ()
-    return tuple(change for change in plan.changes if change not in held)
+    withheld = refusal.withheld if refusal else ()
+    return tuple(change for change in plan.changes if change not in withheld)
 
 
 def check_lost(
@@ -310,16 +314,16 @@ def check_ownership(
         NotOwned: If it belongs to another object and no takeover is permitted. Names the owner only within the same
             tenant.
     """
-    live, ours = observed.collection.marker if observed else None, desired.marker
-    if live is None or ours is None or live.is_same_object(ours):
+    live, marker = observed.collection.marker if observed else None, desired.marker
+    if live is None or marker is None or live.is_same_object(marker):
         return None
-    if may_take_over(live, ours, takeover):
+    if may_take_over(live, marker, takeover):
         return live
     raise build_not_owned(
         Reason.COLLECTION_NOT_OWNED,
         "the collection",
         live,
-        ours,
+        marker,
         way_out="choose another spec.agent, or take it over if nothing else uses it,",
     )
 
@@ -334,13 +338,15 @@ def build_not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, wa
     owner = owner_to_json(live)
     if is_same_tenant(live, ours):
         owner_text = describe_owner(live, cluster_id=ours.cluster_id)
-        how = f"with the annotation {TAKEOVER}={live.uid} on this object"
-        return NotOwned(reason, f"{what} belongs to {owner_text}: {way_out} {how}", owner=owner, is_same_tenant=True)
+        instructions = f"with the annotation {TAKEOVER}={live.uid} on this object"
+        return NotOwned(
+            reason, f"{what} belongs to {owner_text}: {way_out} {instructions}", owner=owner, is_same_tenant=True
+        )
     # The refused tenant must not learn the owner, nor the values that would permit a takeover.
-    how = (
+    instructions = (
         f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{TAKEOVER_REQUESTS_FIELD}"
     )
-    return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {how}", owner=owner)
+    return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {instructions}", owner=owner)
 
 
 def build_slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:

@@ -85,8 +85,8 @@ def plan_moves(placement: Placement, factor: int) -> tuple[Move, ...]:
     """Return the moves that give each shard `factor` replicas, in order. Moves that are unsafe now are left out."""
     shards = {shard: dict(states) for shard, states in sorted(placement.shards.items())}
     loads = Counter(peer for states in shards.values() for peer in states)
-    sick = {peer for states in shards.values() for peer, state in states.items() if state == DEAD}
-    return (*_copies(placement, factor, shards, loads, sick), *_drops(factor, shards, loads))
+    dead_peers = {peer for states in shards.values() for peer, state in states.items() if state == DEAD}
+    return (*_copies(placement, factor, shards, loads, dead_peers), *_drops(factor, shards, loads))
 
 
 def next_move(placement: Placement, factor: int) -> Move | None:
@@ -95,18 +95,18 @@ def next_move(placement: Placement, factor: int) -> Move | None:
 
 
 def _copies(
-    placement: Placement, factor: int, shards: dict[int, dict[int, str]], loads: Counter[int], sick: set[int]
+    placement: Placement, factor: int, shards: dict[int, dict[int, str]], loads: Counter[int], dead_peers: set[int]
 ) -> Iterator[CopyReplica]:
     for shard, states in shards.items():
         sources = [peer for peer, state in states.items() if state == ACTIVE]
         while sources and len(states) < factor:
-            free = [peer for peer in placement.peers if peer not in states]
-            if not free:
+            free_peers = [peer for peer in placement.peers if peer not in states]
+            if not free_peers:
                 break
             source = min(sources)
             # A peer with a dead replica may be unavailable. Ties go to the next peer in a ring, which spreads the
             # shards of one peer.
-            target = min(free, key=lambda peer: (peer in sick, loads[peer], peer < source, peer))
+            target = min(free_peers, key=lambda peer: (peer in dead_peers, loads[peer], peer < source, peer))
             yield CopyReplica(shard, source, target)
             states[target] = ACTIVE
             loads[target] += 1
@@ -158,8 +158,8 @@ def find_gap(placement: Placement, factor: int | None, *, begun: Move | None = N
     if begun or placement.copying:
         move = begun or placement.copying[0]
         verb = "dropping" if isinstance(move, DropReplica) else "copying"
-        rest = remaining - (begun is not None)
-        more = f"; {rest} more to go" if rest else ""
+        later_moves = remaining - (begun is not None)
+        more = f"; {later_moves} more to go" if later_moves else ""
         return ReplicationGap(Reason.REPLICATING, f"{verb} {move}{more}", begun, is_under_way=True)
     if remaining:
         return ReplicationGap(Reason.REPLICATING, f"{remaining} replicas left to move", is_under_way=True)
@@ -193,5 +193,5 @@ def describe_unsettled(placement: Placement) -> str:
 
 def join_limited(items: list[str] | tuple[str, ...]) -> str:
     """Join a list for a message; after 8 items, only the number of the others is given."""
-    more = [f"and {len(items) - MAX_LISTED_REPLICAS} more"] if len(items) > MAX_LISTED_REPLICAS else []
-    return ", ".join([*items[:MAX_LISTED_REPLICAS], *more])
+    suffix = [f"and {len(items) - MAX_LISTED_REPLICAS} more"] if len(items) > MAX_LISTED_REPLICAS else []
+    return ", ".join([*items[:MAX_LISTED_REPLICAS], *suffix])

@@ -60,8 +60,8 @@ def build_terms(
 
 def is_same_tenant(live: Marker, ours: Marker) -> bool:
     """Return whether both markers name the same cluster and namespace. A marker that leaves out either does not."""
-    place = live.cluster_id, live.namespace
-    return all(place) and place == (ours.cluster_id, ours.namespace)
+    tenant = live.cluster_id, live.namespace
+    return all(tenant) and tenant == (ours.cluster_id, ours.namespace)
 
 
 def may_take_over(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bool:
@@ -91,11 +91,11 @@ def may_take_over(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bo
     return any(_grants(grant, live, ours, terms.agent) for grant in terms.granted)
 
 
-def _grants(grant: Takeover, live: Marker, ours: Marker, agent: str) -> bool:
+def _grants(grant: Takeover, live: Marker, marker: Marker, agent: str) -> bool:
     if grant.from_cluster_id is not None:
-        is_same_name = (live.namespace, live.name) == (ours.namespace, ours.name)
-        return is_same_name and live.cluster_id == grant.from_cluster_id != ours.cluster_id
-    return grants(grant, agent=agent, uid=live.uid, namespace=ours.namespace)
+        has_same_name = (live.namespace, live.name) == (marker.namespace, marker.name)
+        return has_same_name and live.cluster_id == grant.from_cluster_id != marker.cluster_id
+    return grants(grant, agent=agent, uid=live.uid, namespace=marker.namespace)
 
 
 def grants(grant: Takeover, *, agent: str, uid: str, namespace: str) -> bool:
@@ -128,9 +128,9 @@ class TakeoverRequest:
 def limit_requests(requests: Sequence[TakeoverRequest]) -> list[TakeoverRequest]:
     """Return the requests that a status lists: the oldest first, with a limit for each namespace and in total."""
     listed: list[TakeoverRequest] = []
-    numbers: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for request in sorted(requests):
-        numbers[request.namespace] = numbers.get(request.namespace, 0) + 1
-        if numbers[request.namespace] <= MAX_REQUESTS_PER_NAMESPACE:
+        counts[request.namespace] = counts.get(request.namespace, 0) + 1
+        if counts[request.namespace] <= MAX_REQUESTS_PER_NAMESPACE:
             listed.append(request)
     return listed[:MAX_REQUESTS]

@@ -82,10 +82,10 @@ def slot_name(reference: Reference, to: Destination) -> str:
 
     A changed URL leads to another slot, which is empty. Values that are not sent anywhere have a slot without hosts.
     """
-    of_reference = _digest("/".join(reference))
+    reference_digest = _digest("/".join(reference))
     if isinstance(to, Exempt):
-        return of_reference
-    return f"{of_reference}.{_digest(','.join(f'{place.host}:{place.port}' for place in to.places))}"
+        return reference_digest
+    return f"{reference_digest}.{_digest(','.join(f'{host_port.host}:{host_port.port}' for host_port in to.places))}"
 
 
 def is_bound(slot: str) -> bool:
@@ -95,8 +95,8 @@ def is_bound(slot: str) -> bool:
 
 def find_stored(reference: Reference, to: Destination, values: Mapping[str, str]) -> str:
     """Return the stored value of a reference: for these hosts, otherwise for any others; "" if there is none."""
-    of_reference = slot_name(reference, NOWHERE)
-    found = (value for slot, value in values.items() if slot.partition(".")[0] == of_reference)
+    reference_digest = slot_name(reference, NOWHERE)
+    found = (value for slot, value in values.items() if slot.partition(".")[0] == reference_digest)
     return values.get(slot_name(reference, to)) or next(found, "")
 
 

@@ -28,26 +28,24 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
     if namespace == metadata.namespace or (allowed and allowed.from_ == "All"):
         return
     if allowed is None or allowed.selector is None:
-        way_out = (
-            "ask its owner to set spec.namespaces to from: All, or to from: Selector with labels of this namespace"
-        )
+        remedy = "ask its owner to set spec.namespaces to from: All, or to from: Selector with labels of this namespace"
     elif _selects(allowed.selector, labels):
         return
     else:
-        way_out = f"label the namespace {_describe(allowed.selector)[:_MAX_SELECTOR_CHARS]}"
+        remedy = f"label the namespace {_describe(allowed.selector)[:_MAX_SELECTOR_CHARS]}"
     raise SpecInvalid(
         "ConnectionNotAllowed",
         f"spec.connectionRef.namespace: QdrantConnection {metadata.namespace}/{metadata.name} may not be used from "
-        f"namespace {namespace}: {way_out}, or name a connection of this namespace",
+        f"namespace {namespace}: {remedy}, or name a connection of this namespace",
     )
 
 
 def _selects(selector: NamespaceSelector, labels: Mapping[str, str]) -> bool:
     """Return whether a selector matches. A namespace without any label does not: it may not exist or be unreadable."""
-    has_all = (selector.match_labels or {}).items() <= labels.items()
+    has_labels = (selector.match_labels or {}).items() <= labels.items()
     return (
         bool(labels)
-        and has_all
+        and has_labels
         and all(_is_met(requirement, labels) for requirement in selector.match_expressions or ())
     )
 
@@ -68,9 +66,9 @@ def _is_met(requirement: LabelRequirement, labels: Mapping[str, str]) -> bool:
 def _describe(selector: NamespaceSelector) -> str:
     """Describe a selector, with expressions in the syntax of kubectl."""
     labels = [f"{name}={value}" for name, value in sorted((selector.match_labels or {}).items())]
-    met = [
+    expressions = [
         _EXPRESSIONS[expression.operator].format(expression.key, ", ".join(expression.values or ()))
         for expression in selector.match_expressions or ()
     ]
-    requirements = ", ".join([*labels, *met])
-    return f"so that it meets {requirements}" if met else requirements
+    requirements = ", ".join([*labels, *expressions])
+    return f"so that it meets {requirements}" if expressions else requirements

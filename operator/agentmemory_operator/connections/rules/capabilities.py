@@ -53,5 +53,5 @@ def parse_version(version: str) -> tuple[int, int] | None:
 def derive_capabilities(server: ServerCapabilities) -> tuple[str, ...]:
     """Return the names of the server's capabilities, sorted. If its version is not numeric, none of `SINCE`."""
     minor = parse_version(server.version)
-    named = {name for name, since in SINCE.items() if minor is not None and minor >= since}
-    return tuple(sorted(named | ({JWT_RBAC} if server.has_jwt_rbac else set())))
+    supported = {name for name, since in SINCE.items() if minor is not None and minor >= since}
+    return tuple(sorted(supported | ({JWT_RBAC} if server.has_jwt_rbac else set())))

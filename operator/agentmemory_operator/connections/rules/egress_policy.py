@@ -71,18 +71,18 @@ class AllowedHosts:
 
     def lists_address(self, address: Address, port: int) -> bool:
         """Return whether a listed network contains an address, for this port or all ports."""
-        return any(_is_in(address, network) and only in (None, port) for network, only in self.networks)
+        return any(_is_in(address, network) and network_port in (None, port) for network, network_port in self.networks)
 
     def lists_loopback(self, host: str, address: Address, port: int) -> bool:
         """Return whether a loopback address is listed explicitly.
 
         A network that contains more than loopback does not count.
         """
-        listed = any(
-            _is_own_loopback(network) and _is_in(address, network) and only in (None, port)
-            for network, only in self.networks
+        is_listed = any(
+            _is_own_loopback(network) and _is_in(address, network) and network_port in (None, port)
+            for network, network_port in self.networks
         )
-        return listed or (normalise_host(host) == LOCALHOST and self.lists_name(host, port))
+        return is_listed or (normalise_host(host) == LOCALHOST and self.lists_name(host, port))
 
 
 def parse_allowed(text: str) -> AllowedHosts | None:
@@ -128,8 +128,8 @@ class EgressPolicy:
         if any(_is_never(form) or (form, port) in api_server for form in forms):
             return EgressRefusal.NEVER
         if self.is_in_cluster and (loopback := next(filter(_is_loopback, forms), None)) is not None:
-            is_named = self.allowed is not None and self.allowed.lists_loopback(host, loopback, port)
-            return None if is_named else EgressRefusal.LOOPBACK
+            is_listed = self.allowed is not None and self.allowed.lists_loopback(host, loopback, port)
+            return None if is_listed else EgressRefusal.LOOPBACK
         if self.allowed is None or self.allowed.lists_name(host, port):
             return None
         return (
@@ -154,9 +154,13 @@ class EgressPolicy:
         """
         name = normalise_host(host)
         if (address := parse_address(name)) is not None:
-            known = {(found, at) for entry, at in api_server if (found := parse_address(entry)) is not None}
-            return self.find_refusal(host, port, address, api_server=known)
-        if name in _NEVER_NAMES or any((normalise_host(entry), at) == (name, port) for entry, at in api_server):
+            addresses = {
+                (found, api_port) for entry, api_port in api_server if (found := parse_address(entry)) is not None
+            }
+            return self.find_refusal(host, port, address, api_server=addresses)
+        if name in _NEVER_NAMES or any(
+            (normalise_host(entry), api_port) == (name, port) for entry, api_port in api_server
+        ):
             return EgressRefusal.NEVER
         is_listed = self.allowed is not None and self.allowed.lists_name(host, port)
         if self.is_in_cluster and (name == LOCALHOST or name.endswith(f".{LOCALHOST}")):
@@ -166,21 +170,21 @@ class EgressPolicy:
 
 def refusal_message(refusal: EgressRefusal, field: str, host: str, port: int) -> str:
     """Return the message of a refusal. It repeats what the tenant has written, never the resolved address."""
-    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    dest = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     match refusal:
         case EgressRefusal.NEVER:
             return (
-                f"{field}: connections to {place} are blocked: it is, or resolves to, an address that is never allowed "
+                f"{field}: connections to {dest} are blocked: it is, or resolves to, an address that is never allowed "
                 f"(unspecified, link-local, multicast, cloud metadata, the Kubernetes API server): use another host"
             )
         case EgressRefusal.LOOPBACK:
             return (
-                f"{field}: connections to {place} are blocked: it is, or resolves to, the pod's loopback address: use "
+                f"{field}: connections to {dest} are blocked: it is, or resolves to, the pod's loopback address: use "
                 f"another host, or ask the administrator to list localhost or its address in {SETTING}"
             )
         case EgressRefusal.NOT_LISTED:
             return (
-                f"{field}: connections to {place} are blocked: {SETTING} does not list it: ask the administrator to "
+                f"{field}: connections to {dest} are blocked: {SETTING} does not list it: ask the administrator to "
                 f"add it or use another host"
             )
 
@@ -207,7 +211,7 @@ def _behind_gateway(packed: bytes) -> Iterator[IPv4Address]:
     """Yield the IPv4 addresses of a local NAT64 gateway, whose prefix length is unknown (RFC 6052)."""
     for start in (6, 7, 8, 12):
         # The octet in the middle is zero and not part of the address.
-        octets = [packed[place] for place in range(start, 16) if place != 8 or start == 12][:4]
+        octets = [packed[index] for index in range(start, 16) if index != 8 or start == 12][:4]
         # With a wrong prefix length, the address starts with a zero octet.
         if octets[0]:
             yield IPv4Address(bytes(octets))

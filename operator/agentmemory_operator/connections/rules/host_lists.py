@@ -89,7 +89,7 @@ def destinations_of(url: str, *more: str) -> Destinations:
     Raises:
         SpecInvalid: If one is not an HTTP URL with a host.
     """
-    return Destinations(tuple(sorted({_place_of(each) for each in (url, *more)})))
+    return Destinations(tuple(sorted({_place_of(target) for target in (url, *more)})))
 
 
 def is_valid_reference(name: str, key: str) -> bool:
@@ -110,7 +110,7 @@ def find_unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
         return ()
     items = [item.strip() for item in (hosts or "").split(",")]
     written = {item.lower() for item in items if item.isascii()}
-    return tuple(place for place in to.places if not _is_listed(place, written))
+    return tuple(host_port for host_port in to.places if not _is_listed(host_port, written))
 
 
 def refusal_message(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str | None) -> str:
@@ -118,12 +118,12 @@ def refusal_message(namespace: str, name: str, places: tuple[HostPort, ...], hos
 
     The message reveals nothing else about the annotation: the command itself reads the present value.
     """
-    named, rest = _named(places)
+    named, remaining = _named(places)
     secret = f"kubectl -n {namespace}"
     jsonpath = r"jsonpath='{.metadata.annotations.agentmemory\.dev/hosts}'"
     listed = f"$({secret} get secret {name} -o {jsonpath})," if hosts and hosts.strip(" ,") else ""
     value = f'"{HOSTS_ANNOTATION}={listed}{named}"' if listed else shlex.quote(f"{HOSTS_ANNOTATION}={named}")
-    more = f" (and {rest} more hosts, which the next message names)" if rest else ""
+    more = f" (and {remaining} more hosts, which the next message names)" if remaining else ""
     return (
         f"Secret {namespace}/{name} must not be sent to {named.replace(',', ', ')}{more}: its annotation"
         f" {HOSTS_ANNOTATION} does not list it. If the owner of the Secret wants its values to be sent there:"
@@ -133,7 +133,7 @@ def refusal_message(namespace: str, name: str, places: tuple[HostPort, ...], hos
 
 def can_be_sent(value: str) -> bool:
     """Return whether a value can be part of a header: a line break, as at the end of a file, would end the header."""
-    return not any(ord(sign) < FIRST_SIGN or ord(sign) == DELETE for sign in value)
+    return not any(ord(char) < FIRST_SIGN or ord(char) == DELETE for char in value)
 
 
 def unsendable_message(namespace: str, name: str, key: str) -> str:
@@ -144,9 +144,9 @@ def unsendable_message(namespace: str, name: str, key: str) -> str:
     )
 
 
-def _named(places: tuple[HostPort, ...]) -> tuple[str, int]:
+def _named(host_ports: tuple[HostPort, ...]) -> tuple[str, int]:
     """Return as many hosts as a message has space for, at least one, and the number of the others."""
-    names = [str(place) for place in places]
+    names = [str(host_port) for host_port in host_ports]
     named = names[:1]
     for name in names[1:]:
         if len(",".join((*named, name))) > MAX_LISTED_CHARS:
@@ -156,15 +156,15 @@ def _named(places: tuple[HostPort, ...]) -> tuple[str, int]:
 
 
 def _place_of(url: str) -> HostPort:
-    found = _URL.fullmatch(url)
-    host = _host_of(found[2].lower()) if found else None
-    port = int(found[3]) if found and found[3] else DEFAULT_PORTS.get(found[1], 0) if found else 0
-    if found is None or host is None or not 0 < port <= MAX_PORT:
+    match = _URL.fullmatch(url)
+    host = _host_of(match[2].lower()) if match else None
+    port = int(match[3]) if match and match[3] else DEFAULT_PORTS.get(match[1], 0) if match else 0
+    if match is None or host is None or not 0 < port <= MAX_PORT:
         raise SpecInvalid(
             Reason.INVALID_SPEC,
             f"{url[:MAX_LISTED_CHARS]!r} is not an http:// or https:// URL: no Secret is sent to it",
         )
-    return HostPort(host, port, port == DEFAULT_PORTS[found[1]])
+    return HostPort(host, port, port == DEFAULT_PORTS[match[1]])
 
 
 def _host_of(text: str) -> str | None:
@@ -183,17 +183,17 @@ def _address(text: str) -> str | None:
         return None
 
 
-def _is_listed(place: HostPort, written: set[str]) -> bool:
-    if place.host.startswith("["):
-        return any(_is_address(item, place) for item in written if item.startswith("["))
-    return not written.isdisjoint(_ways_to_write(place))
+def _is_listed(host_port: HostPort, written: set[str]) -> bool:
+    if host_port.host.startswith("["):
+        return any(_is_address(item, host_port) for item in written if item.startswith("["))
+    return not written.isdisjoint(_ways_to_write(host_port))
 
 
-def _ways_to_write(place: HostPort) -> Iterator[str]:
-    for name in (place.host, *_wildcards(place.host)):
-        for ended in (name, f"{name}."):
-            yield ended
-            yield f"{ended}:{place.port}"
+def _ways_to_write(host_port: HostPort) -> Iterator[str]:
+    for name in (host_port.host, *_wildcards(host_port.host)):
+        for spelling in (name, f"{name}."):
+            yield spelling
+            yield f"{spelling}:{host_port.port}"
 
 
 def _wildcards(host: str) -> Iterator[str]:
@@ -204,6 +204,6 @@ def _wildcards(host: str) -> Iterator[str]:
         yield f"*.{parent}"
 
 
-def _is_address(item: str, place: HostPort) -> bool:
-    found = _BRACKETED.fullmatch(item)
-    return found is not None and _address(found[1]) == place.host and found[2] in (None, str(place.port))
+def _is_address(item: str, host_port: HostPort) -> bool:
+    match = _BRACKETED.fullmatch(item)
+    return match is not None and _address(match[1]) == host_port.host and match[2] in (None, str(host_port.port))

@@ -26,8 +26,8 @@ def matches(pattern: str, host: str, port: int) -> bool:
         return False
     name = normalise_host(host)
     if pattern_host.startswith(WILDCARD_PREFIX):
-        level, _, rest = name.partition(".")
-        return bool(level) and parse_address(name) is None and rest == pattern_host.removeprefix(WILDCARD_PREFIX)
+        level, _, parent = name.partition(".")
+        return bool(level) and parse_address(name) is None and parent == pattern_host.removeprefix(WILDCARD_PREFIX)
     return name == pattern_host
 
 
@@ -39,7 +39,7 @@ def parse_pattern(pattern: str) -> tuple[str, int | None]:
     """
     host, port = _split(pattern.strip())
     bare = normalise_host(host.removeprefix(WILDCARD_PREFIX))
-    if not bare or any(sign in bare for sign in "*/@?# ") or (":" in bare and parse_address(bare) is None):
+    if not bare or any(char in bare for char in "*/@?# ") or (":" in bare and parse_address(bare) is None):
         raise ValueError(f"{pattern!r} is not a host: use NAME, *.NAME or an address, with :PORT for a single port")
     return (WILDCARD_PREFIX + bare if host.startswith(WILDCARD_PREFIX) else bare), port
 

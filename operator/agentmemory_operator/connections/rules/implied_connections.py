@@ -20,11 +20,11 @@ def implied_connections(documents: Sequence[Json]) -> list[Json]:
     Args:
         documents: Objects with `kind` and `metadata.name`. Their `spec` may be anything.
     """
-    ours = [document for document in documents if is_own_group(document)]
-    if any(document["kind"] == "QdrantConnection" for document in ours):
+    own_documents = [document for document in documents if is_own_group(document)]
+    if any(document["kind"] == "QdrantConnection" for document in own_documents):
         return []
-    references = {_reference_of(document): None for document in ours if document["kind"] == "AgentMemory"}
-    return [_connection(*place) for place in references if place is not None]
+    references = {_reference_of(document): None for document in own_documents if document["kind"] == "AgentMemory"}
+    return [_connection(*reference) for reference in references if reference is not None]
 
 
 def _reference_of(memory: Json) -> tuple[str, str] | None:

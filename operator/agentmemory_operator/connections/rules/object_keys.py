@@ -31,8 +31,8 @@ _FOLDER = re.compile(rf"[^_]+_[^_]+|{ERASED}")
 
 def copy_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
     """Return the prefix of the keys of an agent's copies, with a trailing slash."""
-    before = f"{storage.prefix}/" if storage.prefix else ""
-    return f"{before}{namespace}/{slug}/"
+    prefix = f"{storage.prefix}/" if storage.prefix else ""
+    return f"{prefix}{namespace}/{slug}/"
 
 
 def erasure_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
@@ -96,8 +96,8 @@ class BucketArea:
 
         Deeper objects may belong to other namespaces, if a prefix points there: check each key too.
         """
-        below = ("file", f"{ERASED}/file")
-        return folder.endswith("/") and any(self.contains(folder + rest) for rest in below)
+        suffixes = ("file", f"{ERASED}/file")
+        return folder.endswith("/") and any(self.contains(folder + suffix) for suffix in suffixes)
 
 
 def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None:
@@ -115,10 +115,10 @@ def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None
     key, name, uid = str(location.get("key")), metadata["name"], str(metadata.get("uid"))[:SUFFIX_DIGITS]
     imported = spec.get("import") if isinstance(spec, Mapping) else None
     if isinstance(imported, Mapping):
-        is_own = _is_named_by(imported.get("s3"), location)
+        is_allowed = _is_named_by(imported.get("s3"), location)
     else:
-        is_own = key.split("/")[-2:-1] == [f"{name}_{uid}"]
-    if not is_own:
+        is_allowed = key.split("/")[-2:-1] == [f"{name}_{uid}"]
+    if not is_allowed:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             f"status.locations names {key!r}, which does not belong to this MemorySnapshot: it was not touched; delete"
@@ -126,15 +126,15 @@ def check_copy(location: Mapping[str, Any], snapshot: Mapping[str, Any]) -> None
         )
 
 
-def _is_named_by(place: Any, location: Mapping[str, Any]) -> bool:
+def _is_named_by(named_location: Any, location: Mapping[str, Any]) -> bool:
     """Return whether a location in a spec equals one in a status."""
-    if not isinstance(place, Mapping):
+    if not isinstance(named_location, Mapping):
         return False
-    secret = place.get("secretRef")
-    named = {field: place.get(field) for field in _PLACE} | {
+    secret = named_location.get("secretRef")
+    expected = {field: named_location.get(field) for field in _PLACE} | {
         "secret": secret.get("name") if isinstance(secret, Mapping) else None
     }
-    return all(location.get(field) == value for field, value in named.items())
+    return all(location.get(field) == value for field, value in expected.items())
 
 
 def object_location(place: S3Object) -> Json:
@@ -169,10 +169,10 @@ def parse_location(location: Mapping[str, Any], *, sha256: str | None = None) ->
     try:
         return S3Object.model_validate(fields | secret | ({"sha256": sha256} if sha256 else {}))
     except ValidationError as exc:
-        wrong = ", ".join(sorted({str(error["loc"][0]) for error in exc.errors()}))
+        names = ", ".join(sorted({str(error["loc"][0]) for error in exc.errors()}))
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
-            f"status.locations is not a valid S3 location: {wrong} is invalid: name the object in spec.source.s3 or"
+            f"status.locations is not a valid S3 location: {names} is invalid: name the object in spec.source.s3 or"
             " spec.import of another one",
         ) from exc
 

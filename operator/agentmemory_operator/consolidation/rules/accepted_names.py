@@ -56,7 +56,7 @@ def select_names(by_id: Mapping[str, Mapping[str, Any]], findings: ModelFindings
         return all(may_be_name(name, lists) and any(texts[id_].has(name) for id_ in ids) for name in names)
 
     entities: list[ExtractedEntity] = []
-    of_memories: dict[str, tuple[Entity, ...]] = {}
+    by_memory: dict[str, tuple[Entity, ...]] = {}
     for candidate in findings.entities:
         if are_said([candidate.name], candidate.ids):
             entity = replace(
@@ -65,12 +65,12 @@ def select_names(by_id: Mapping[str, Mapping[str, Any]], findings: ModelFindings
             entities.append(entity)
             for id_ in entity.ids:
                 if _names(texts[id_], entity):
-                    of_memories[id_] = (*of_memories.get(id_, ()), Entity(entity.name, entity.kind))
+                    by_memory[id_] = (*by_memory.get(id_, ()), Entity(entity.name, entity.kind))
     aliases = [(entity.name, alias) for entity in entities for alias in entity.aliases]
     aliases += [pair for pair in findings.aliases if are_said(pair)]
     distinct = {(fold(name), fold(alias)): (name, alias) for name, alias in aliases if fold(name) != fold(alias)}
     relations = tuple(relation for relation in findings.relations if are_said((relation[0], relation[2])))
-    return BatchNames(tuple(entities), of_memories, tuple(distinct.values()), relations)
+    return BatchNames(tuple(entities), by_memory, tuple(distinct.values()), relations)
 
 
 def _names(text: SearchedText, entity: ExtractedEntity) -> bool:

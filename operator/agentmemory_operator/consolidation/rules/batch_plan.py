@@ -144,9 +144,9 @@ class AgentTypes:
         That is their common type if its memories may be superseded. Otherwise it is the first of `fact`, `semantic` and
         the default type that the agent has.
         """
-        same: set[str] = {row["type"] for row in rows}
-        if len(same) == 1 and (only := same.pop()) not in CITED_TYPES and self.is_supersedable(only):
-            return only
+        types: set[str] = {row["type"] for row in rows}
+        if len(types) == 1 and (type_ := types.pop()) not in CITED_TYPES and self.is_supersedable(type_):
+            return type_
         return self._first(KNOWLEDGE_TYPES)
 
     def event_type(self) -> str:
@@ -214,11 +214,11 @@ def plan_batch(
 
 
 def _facts(
-    by_id: Mapping[str, Row], found: Sequence[ExtractedFact], kinds: AgentTypes, ungrounded: FindUngrounded
+    by_id: Mapping[str, Row], extracted: Sequence[ExtractedFact], kinds: AgentTypes, ungrounded: FindUngrounded
 ) -> Iterator[Fact]:
     """Yield the facts. The first fact made from a memory supersedes it; further ones cite it."""
     superseded_ids: set[str] = set()
-    for fact in found:
+    for fact in extracted:
         rows = [by_id[id_] for id_ in fact.sources]
         missing = tuple(ungrounded(fact.content, [row["content"] for row in rows]))
         replaceable = [row["id"] for row in rows if may_be_superseded(row, kinds) and row["id"] not in superseded_ids]
@@ -257,10 +257,10 @@ def _connections(
     connected: dict[str, dict[str, str]] = {}
     for note in notes:
         description = _grounded(note, by_id, ungrounded) or f"{CONNECTION}."
-        for memory_id, other in (note.ids, note.ids[::-1]):
-            others = connected.setdefault(memory_id, {})
-            if len(others) < MAX_CONNECTIONS:
-                others.setdefault(other, description)
+        for memory_id, other_id in (note.ids, note.ids[::-1]):
+            descriptions = connected.setdefault(memory_id, {})
+            if len(descriptions) < MAX_CONNECTIONS:
+                descriptions.setdefault(other_id, description)
     return connected
 
 
@@ -270,8 +270,8 @@ def _grounded(note: ModelNote, by_id: Mapping[str, Row], ungrounded: FindUngroun
 
 
 def _domain(rows: Sequence[Row], kind: MemoryType | None) -> str | None:
-    same = _same(rows, "domain")
-    return same or (GENERAL if kind and "domain" in kind.required else None)
+    domain = _same(rows, "domain")
+    return domain or (GENERAL if kind and "domain" in kind.required else None)
 
 
 def _same(rows: Sequence[Row], key: str) -> str | None:

@@ -40,9 +40,14 @@ def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
         types: Only memories of these types. Empty for all.
     """
     unread = [{"is_empty": {"key": key}} for key in (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY, "expiresAt")]
-    old = {"key": "createdAt", "range": {"lte": created_before_ms}}
+    created_before = {"key": "createdAt", "range": {"lte": created_before_ms}}
     filter_ = narrow(
-        STORED_FILTER, UNSEALED, NOT_SUPERSEDED, *unread, old, *([equals_any("type", types)] if types else [])
+        STORED_FILTER,
+        UNSEALED,
+        NOT_SUPERSEDED,
+        *unread,
+        created_before,
+        *([equals_any("type", types)] if types else []),
     )
     return filter_ | {"must_not": [IS_WORKING]}
 
@@ -61,26 +66,28 @@ def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[st
         rows: Rows with `CANDIDATE_KEYS`.
         min_memories: Minimum number of memories of a user; a user with fewer is skipped.
     """
-    of_user: defaultdict[str, list[Row]] = defaultdict(list)
+    rows_by_user: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        of_user[row["userId"]].append(row)
-    for own in sorted((sorted(rows, key=_age) for rows in of_user.values()), key=lambda own: _age(own[0])):
-        if len(own) >= min_memories:
+        rows_by_user[row["userId"]].append(row)
+    for user_rows in sorted(
+        (sorted(rows, key=_age) for rows in rows_by_user.values()), key=lambda user_rows: _age(user_rows[0])
+    ):
+        if len(user_rows) >= min_memories:
             yield from (
-                [row["id"] for row in own[at : at + MAX_BATCH_MEMORIES]]
-                for at in range(0, len(own), MAX_BATCH_MEMORIES)
+                [row["id"] for row in user_rows[start : start + MAX_BATCH_MEMORIES]]
+                for start in range(0, len(user_rows), MAX_BATCH_MEMORIES)
             )
 
 
 def take_within(rows: Sequence[Row], max_chars: int = MAX_MATERIAL_CHARS) -> list[Row]:
     """Return the first rows with contents of at most `max_chars` characters in total, but at least one row."""
-    kept: list[Row] = []
+    selected: list[Row] = []
     for row in rows:
         max_chars -= len(row["content"])
-        if max_chars < 0 and kept:
+        if max_chars < 0 and selected:
             break
-        kept.append(row)
-    return kept
+        selected.append(row)
+    return selected
 
 
 def _age(row: Row) -> tuple[int, str]:

@@ -56,15 +56,15 @@ def find_ungrounded(statement: str, sources: Iterable[str], *, words: Iterable[s
         sources: Texts from which the statement was made, and names of their speakers.
         words: Additional words that the statement may contain literally, e.g. dates.
     """
-    known, figures = _known(sources)
-    known |= {word.casefold() for word in words}
+    source_words, figures = _known(sources)
+    source_words |= {word.casefold() for word in words}
     missing = (
         word
-        for word, begins in _words(statement)
+        for word, starts_sentence in _words(statement)
         if not (
-            word.casefold() in known or _has_figures(word, figures)
+            word.casefold() in source_words or _has_figures(word, figures)
             if _DIGITS.search(word)
-            else _is_known(word, known, figures, begins=begins)
+            else _is_known(word, source_words, figures, begins=starts_sentence)
         )
     )
     return tuple(dict.fromkeys(missing))
@@ -73,10 +73,10 @@ def find_ungrounded(statement: str, sources: Iterable[str], *, words: Iterable[s
 def _words(text: str) -> Iterator[tuple[str, bool]]:
     """Yield the words of a text, each with True if it starts a sentence."""
     end = 0
-    for found in _WORD.finditer(text):
-        between = text[end : found.start()]
-        yield _POSSESSIVE.sub("", found[0]), end == 0 or not _ENDS.isdisjoint(between)
-        end = found.end()
+    for match in _WORD.finditer(text):
+        gap = text[end : match.start()]
+        yield _POSSESSIVE.sub("", match[0]), end == 0 or not _ENDS.isdisjoint(gap)
+        end = match.end()
 
 
 def _known(sources: Iterable[str]) -> tuple[frozenset[str], frozenset[str]]:

@@ -32,9 +32,9 @@ def _one_of(names: Sequence[str]) -> Mapping[str, Any]:
     return {"type": "string", "maxLength": MAX_NAME_CHARS, "enum": list(names)}
 
 
-def _list_of(most: int, **properties: Mapping[str, Any]) -> Mapping[str, Any]:
+def _list_of(max_items: int, **properties: Mapping[str, Any]) -> Mapping[str, Any]:
     item = {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
-    return {"type": "array", "maxItems": most, "items": item}
+    return {"type": "array", "maxItems": max_items, "items": item}
 
 
 _ENTITY = {

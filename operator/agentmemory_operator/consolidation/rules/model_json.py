@@ -38,8 +38,8 @@ def parse_answer(text: str, schema: Schema) -> Fitted:
     for value in _objects_in(_without_thoughts(text)):
         try:
             fitting = fit(value, schema)
-        except SchemaMismatch as found:
-            misfit = found
+        except SchemaMismatch as error:
+            misfit = error
     if fitting is None:
         raise misfit
     return fitting
@@ -54,16 +54,16 @@ def _without_thoughts(text: str) -> str:
 
 
 def _objects_in(text: str) -> Iterator[Any]:
-    place = 0
+    start = 0
     for _ in range(MAX_ATTEMPTS):
-        place = text.find("{", place)
-        if place < 0:
+        start = text.find("{", start)
+        if start < 0:
             return
         try:
-            _, end = _DECODER.raw_decode(text, place)
+            _, end = _DECODER.raw_decode(text, start)
             # Python's decoder finds the end, but accepts NaN and lone surrogates, which orjson rejects.
-            yield orjson.loads(text[place:end])
+            yield orjson.loads(text[start:end])
         except (JSONDecodeError, RecursionError):
-            place += 1
+            start += 1
         else:
-            place = end
+            start = end

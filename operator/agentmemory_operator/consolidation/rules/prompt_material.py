@@ -52,8 +52,8 @@ def render_material(rows: Sequence[Row], mark: str) -> PromptMaterial:
 
 def build_instructions(task: str, material: PromptMaterial, schema: Mapping[str, Any]) -> str:
     """Build the instructions of a model call: task, rule for the material, JSON Schema of the output."""
-    form = json.dumps(schema, separators=(",", ":"))
-    return f"{task}\n\n{material.rule}\n\nAnswer with one JSON object of this JSON Schema, and nothing else:\n{form}"
+    encoded = json.dumps(schema, separators=(",", ":"))
+    return f"{task}\n\n{material.rule}\n\nAnswer with one JSON object of this JSON Schema, and nothing else:\n{encoded}"
 
 
 def _is_hidden(char: str) -> bool:

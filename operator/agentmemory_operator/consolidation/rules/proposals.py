@@ -37,9 +37,9 @@ class Proposal:
 def proposal_to_payload(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int) -> Payload:
     """Build the payload of a proposal's point."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
-    kept = {key: value for key, value in asdict(fact).items() if value is not None}
-    own = {"id": id_, "userId": user_id, "rev": 1, "pending": False, RUN_KEY: run_id}
-    return own | times | {PROPOSAL_KEY: {key: _plain(value) for key, value in kept.items()}}
+    fact_fields = {key: value for key, value in asdict(fact).items() if value is not None}
+    identity = {"id": id_, "userId": user_id, "rev": 1, "pending": False, RUN_KEY: run_id}
+    return identity | times | {PROPOSAL_KEY: {key: _plain(value) for key, value in fact_fields.items()}}
 
 
 def proposal_from_payload(payload: Mapping[str, Any]) -> Proposal | None:

@@ -69,45 +69,45 @@ def fit(value: Any, schema: Schema, path: str = "") -> Fitted:
 
 def _fit_object(value: dict[str, Any], schema: Schema, path: str) -> Fitted:
     required = schema.get("required", ())
-    kept: dict[str, Any] = {}
+    fitted_fields: dict[str, Any] = {}
     dropped, fault = 0, ""
     for name, child in schema["properties"].items():
-        place = f"{path}.{name}".removeprefix(".")
+        child_path = f"{path}.{name}".removeprefix(".")
         if name not in value:
             if name in required:
-                raise SchemaMismatch(f"{place} is missing")
+                raise SchemaMismatch(f"{child_path} is missing")
             continue
         try:
-            fitted = fit(value[name], child, place)
+            fitted = fit(value[name], child, child_path)
         except SchemaMismatch as misfit:
             if name in required:
                 raise
             dropped, fault = dropped + 1, fault or str(misfit)
         else:
-            kept[name] = fitted.value
+            fitted_fields[name] = fitted.value
             dropped += fitted.dropped
     # An object of nothing but bad parts is a wrong answer, not an empty one.
-    if fault and not any(kept.values()):
+    if fault and not any(fitted_fields.values()):
         raise SchemaMismatch(fault)
-    return Fitted(kept, dropped)
+    return Fitted(fitted_fields, dropped)
 
 
 def _fit_list(value: list[Any], schema: Schema, path: str) -> Fitted:
-    kept: list[Any] = []
+    fitted_items: list[Any] = []
     dropped, fault = 0, ""
     for item in value:
-        if len(kept) == schema["maxItems"]:
+        if len(fitted_items) == schema["maxItems"]:
             break
         try:
             fitted = fit(item, schema["items"], f"{path}[]")
         except SchemaMismatch as misfit:
             fault = fault or str(misfit)
         else:
-            kept.append(fitted.value)
+            fitted_items.append(fitted.value)
             dropped += fitted.dropped
-    if fault and not kept:
+    if fault and not fitted_items:
         raise SchemaMismatch(fault)
-    return Fitted(kept, dropped + len(value) - len(kept))
+    return Fitted(fitted_items, dropped + len(value) - len(fitted_items))
 
 
 def _fit_scalar(value: Any, schema: Schema, path: str) -> Any:

@@ -65,7 +65,7 @@ def request_annotation(stamp: str, action: Action, run: str | None = None) -> st
         stamp: Unique text, so that a repeated request differs from the previous one.
         run: Id of the run to undo, approve or reject.
     """
-    word = next((word for word, meant in _WORDS.items() if meant is action), None)
+    word = next((word for word, word_action in _WORDS.items() if word_action is action), None)
     return " ".join(part for part in (stamp, word, run) if part)
 
 
@@ -88,12 +88,12 @@ def next_action(
     if settings is None or not settings.is_scheduled:
         return None
     since = last.get("time") or memory.metadata.creation_timestamp
-    due = next_run_ms(memory.metadata.uid, settings.schedule, TIME_ZONE, after=since)
-    if due is None:
+    due_ms = next_run_ms(memory.metadata.uid, settings.schedule, TIME_ZONE, after=since)
+    if due_ms is None:
         return None
     if since and last.get("reason") and last.get("action") == Action.RUN:
-        due = min(due, parse_time(since) + RETRY_MS)
-    return PendingAction(Action.RUN, _run_id(memory, str(due)), due)
+        due_ms = min(due_ms, parse_time(since) + RETRY_MS)
+    return PendingAction(Action.RUN, _run_id(memory, str(due_ms)), due_ms)
 
 
 def _requested_action(memory: AgentMemory, last: Mapping[str, Any]) -> PendingAction | None:
@@ -111,9 +111,9 @@ def _requested_action(memory: AgentMemory, last: Mapping[str, Any]) -> PendingAc
     return None
 
 
-def _run_id(memory: AgentMemory, of: str) -> str:
+def _run_id(memory: AgentMemory, trigger: str) -> str:
     """Return the id of a run: the same in every attempt and in every process."""
-    return hashlib.sha256(f"{memory.metadata.uid}\x00{of}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{memory.metadata.uid}\x00{trigger}".encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def with_consolidation(
         generation: Generation of the object.
         now: RFC 3339 UTC.
     """
-    other_fields, last, next_ms = without_consolidation(status), standing.last, standing.next_ms
+    remaining, last, next_ms = without_consolidation(status), standing.last, standing.next_ms
     fields: Json = ({LAST_FIELD: dict(last)} if last else {}) | (
         {NEXT_FIELD: render_second(next_ms / 1000)} if next_ms else {}
     )
@@ -185,15 +185,15 @@ def with_consolidation(
         states = [dict(old_condition)] if old_condition and last else []
     else:
         states = merge_conditions([old_condition] if old_condition else [], [state], generation=generation, now=now)
-    return other_fields | fields | {"conditions": [*(other_fields.get("conditions") or []), *states]}
+    return remaining | fields | {"conditions": [*(remaining.get("conditions") or []), *states]}
 
 
 def without_consolidation(status: Json) -> Json:
     """Return the status without fields and condition about consolidation, for an object without a model."""
-    others = {name: value for name, value in status.items() if name not in (LAST_FIELD, NEXT_FIELD)}
-    if "conditions" in others:
-        others["conditions"] = [item for item in others["conditions"] or [] if item["type"] != CONSOLIDATED]
-    return others
+    remaining = {name: value for name, value in status.items() if name not in (LAST_FIELD, NEXT_FIELD)}
+    if "conditions" in remaining:
+        remaining["conditions"] = [item for item in remaining["conditions"] or [] if item["type"] != CONSOLIDATED]
+    return remaining
 
 
 def _rejected(fault: str) -> ConditionState:
@@ -211,8 +211,8 @@ def _state(last: Mapping[str, Any]) -> ConditionState | None:
     if counts.get("invalid"):
         message = f"{counts['invalid']} answers of the model were unusable: choose another model, or check its service"
         return ConditionState("Consolidated", False, Reason.MODEL_ANSWERS_INVALID, message)
-    if stopped := last.get("stoppedBy"):
-        message = f"the run stopped at its limit ({stopped}); {counts.get('left', 0)} batches remain for the next run"
+    if limit := last.get("stoppedBy"):
+        message = f"the run stopped at its limit ({limit}); {counts.get('left', 0)} batches remain for the next run"
         return ConditionState("Consolidated", True, Reason.CONSOLIDATION_LIMITED, message)
     return ConditionState("Consolidated", True, Reason.CONSOLIDATION_DONE, render_counts(counts))
 

@@ -75,16 +75,16 @@ def effective_consolidation(memory: AgentMemory) -> ConsolidationSettings | None
     if spec is None or model is None:
         return None
     terms = preset_of(memory).consolidation
-    given = spec.limits.model_dump(exclude_none=True) if spec.limits else {}
+    limits = spec.limits.model_dump(exclude_none=True) if spec.limits else {}
     return ConsolidationSettings(
-        model=model, terms=terms, schedule=spec.schedule or terms.schedule, limits=RunLimits(**given)
+        model=model, terms=terms, schedule=spec.schedule or terms.schedule, limits=RunLimits(**limits)
     )
 
 
 def duplicate_similarity(memory: AgentMemory) -> float:
     """Return the similarity at or above which a merged fact counts as a duplicate of a stored memory."""
-    given = memory.spec.consolidation.duplicate_similarity if memory.spec.consolidation else None
-    return preset_of(memory).consolidation.duplicate_similarity if given is None else given
+    configured = memory.spec.consolidation.duplicate_similarity if memory.spec.consolidation else None
+    return preset_of(memory).consolidation.duplicate_similarity if configured is None else configured
 
 
 def effective_model(memory: AgentMemory) -> ModelSettings | None:

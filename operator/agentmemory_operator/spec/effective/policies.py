@@ -29,11 +29,11 @@ def lifecycle_figures(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
 
     A 0 in a field of `DISABLED_BY_ZERO`, or in `prune.priorityBelow`, disables the preset's rule.
     """
-    given = spec.model_dump(exclude_none=True) if spec else {}
-    if "prune" in given:
-        prune = replace(base.prune or DEFAULT_PRUNE, **given["prune"])
-        given["prune"] = prune if prune.priority_below else None
-    return replace(base, **given | {name: given[name] or None for name in DISABLED_BY_ZERO if name in given})
+    figures = spec.model_dump(exclude_none=True) if spec else {}
+    if "prune" in figures:
+        prune = replace(base.prune or DEFAULT_PRUNE, **figures["prune"])
+        figures["prune"] = prune if prune.priority_below else None
+    return replace(base, **figures | {name: figures[name] or None for name in DISABLED_BY_ZERO if name in figures})
 
 
 def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
@@ -68,9 +68,9 @@ def describe_earlier_endings(before: Endings, after: Endings) -> str:
 
 def _demanded(before: Iterable[MemoryType], after: Iterable[MemoryType]) -> Iterator[str]:
     """Yield a message for each existing type that requires further fields of new memories."""
-    known = {type_.name: type_.required for type_ in before}
+    required_by_name = {type_.name: type_.required for type_ in before}
     for type_ in after:
-        fields = [field for field in type_.required if field not in known.get(type_.name, type_.required)]
+        fields = [field for field in type_.required if field not in required_by_name.get(type_.name, type_.required)]
         if fields:
             yield f"new memories of type {type_.name!r} are rejected without {' and '.join(fields)}"
 
@@ -118,13 +118,13 @@ class RebuildSettings:
 def rebuild_settings(spec: AgentMemorySpec) -> RebuildSettings:
     """Return the rebuild settings of an object."""
     rebuild = spec.rebuild or RebuildSpec()
-    keep, drop = spec.keep_previous_hours, rebuild.max_recall_drop_percent
+    keep_hours, max_drop = spec.keep_previous_hours, rebuild.max_recall_drop_percent
     return RebuildSettings(
         change_policy=ChangePolicy(spec.change_policy or ChangePolicy.REQUIRE_APPROVAL),
-        keep_previous_hours=KEEP_PREVIOUS_HOURS if keep is None else keep,
+        keep_previous_hours=KEEP_PREVIOUS_HOURS if keep_hours is None else keep_hours,
         max_calls_per_hour=rebuild.max_embedding_calls_per_hour,
         price=rebuild.embedding_price_per_million_tokens,
-        max_recall_drop_percent=MAX_RECALL_DROP_PERCENT if drop is None else drop,
+        max_recall_drop_percent=MAX_RECALL_DROP_PERCENT if max_drop is None else max_drop,
     )
 
 

@@ -9,8 +9,8 @@ def preset_name(memory: AgentMemory) -> str:
     effective = _in_force(memory)
     name = effective.get("preset")
     # Until a preset is in force, the status contains the requested name without a revision.
-    is_known = isinstance(effective.get("presetRevision"), int) and isinstance(name, str) and name in PRESETS
-    return memory.spec.preset or (str(name) if is_known else DEFAULT_PRESET)
+    is_in_force = isinstance(effective.get("presetRevision"), int) and isinstance(name, str) and name in PRESETS
+    return memory.spec.preset or (str(name) if is_in_force else DEFAULT_PRESET)
 
 
 def is_preset_undecided(memory: AgentMemory) -> bool:

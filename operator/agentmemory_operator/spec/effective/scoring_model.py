@@ -82,8 +82,8 @@ def _accepted(status: Mapping[str, Any]) -> ScoringSpec:
     figures = _part_of(_part_of(status, "effective"), "scoring")
     if not _part_of(status, "scoring").get("generation") or not figures:
         raise ValueError("no scoring was accepted yet")
-    kept = {name: value for name, value in figures.items() if name in _MODEL_FIELDS}
-    return ScoringSpec.model_validate(kept)
+    model_values = {name: value for name, value in figures.items() if name in _MODEL_FIELDS}
+    return ScoringSpec.model_validate(model_values)
 
 
 def _part_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -112,5 +112,5 @@ def _chosen(spec: ScoringSpec, preset: Preset, types: tuple[MemoryType, ...], *,
 
 
 def _given(block: Any) -> dict[str, Any]:
-    given: dict[str, Any] = block.model_dump(exclude_none=True) if block else {}
-    return given
+    figures: dict[str, Any] = block.model_dump(exclude_none=True) if block else {}
+    return figures

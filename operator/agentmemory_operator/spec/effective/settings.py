@@ -247,7 +247,7 @@ def endings_of(memory: AgentMemory) -> Endings:
 
 def subjects_of(access: Access | None) -> tuple[Subject, ...]:
     """Return the subjects that may call the API for the agent."""
-    listed = access.subjects if access else None
+    subjects = access.subjects if access else None
     return tuple(
         Subject(
             subject.namespace,
@@ -256,7 +256,7 @@ def subjects_of(access: Access | None) -> tuple[Subject, ...]:
             scopes=frozenset(subject.scopes or ()),
             users=None if subject.users is None else frozenset(map(canonical, subject.users)),
         )
-        for subject in listed or ()
+        for subject in subjects or ()
     )
 
 
@@ -272,12 +272,12 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     """Return the type of every payload index by field: of the preset, the scoring model, features and the object."""
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
     choice = scoring_choice(memory)
-    read = read_variables(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
-    scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
+    used_variables = read_variables(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
+    scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in used_variables)
     endings = endings_of(memory)[0]
     # Every search filters out memories that expired unused, so it reads their use.
-    ends_unused = any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings)
-    if ends_unused or choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
+    has_unused_expiry = any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings)
+    if has_unused_expiry or choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
     if choice.model is not None or endings:
         # Models and expiring types read these fields of every candidate.
@@ -305,8 +305,8 @@ def keyword_indexes(memory: AgentMemory) -> dict[str, str]:
 def effective_ranking(memory: AgentMemory) -> Ranking:
     """Return the ranking: each figure of `spec.scoring` and `spec.types` overrides the preset's."""
     preset, scoring, choice = preset_of(memory), memory.spec.scoring, scoring_choice(memory)
-    given = scoring.model_dump(exclude_none=True) if scoring else {}
-    candidates = given.get("candidates")
+    figures = scoring.model_dump(exclude_none=True) if scoring else {}
+    candidates = figures.get("candidates")
     hnsw = memory.spec.index.hnsw if memory.spec.index else None
     tuning = effective_tuning(memory)
     return Ranking(
@@ -314,20 +314,20 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         weights=choice.weights or preset.weights,
         utility_norm=choice.utility_norm or preset.utility_norm,
         confidence_share=choice.confidence_share,
-        limit=given.get("limit", preset.limit),
-        score_threshold=given.get("score_threshold", preset.score_threshold),
-        min_similarity=given.get("min_similarity", preset.min_similarity),
+        limit=figures.get("limit", preset.limit),
+        score_threshold=figures.get("score_threshold", preset.score_threshold),
+        min_similarity=figures.get("min_similarity", preset.min_similarity),
         types=effective_types(memory),
         unlisted=unlisted_types(memory),
         candidates=candidates if isinstance(candidates, int) else None,
-        allows_overrides=given.get("allow_overrides", True),
+        allows_overrides=figures.get("allow_overrides", True),
         search_ef=hnsw.search_ef if hnsw else None,
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
         max_query_limit=_max_query_limit(memory.spec.index),
-        rerank=Reranking(**given["rerank"]) if "rerank" in given else None,
-        fusion=replace(preset.fusion, **given.get("fusion", {})),
-        evidence=replace(preset.evidence, **given.get("evidence", {})),
+        rerank=Reranking(**figures["rerank"]) if "rerank" in figures else None,
+        fusion=replace(preset.fusion, **figures.get("fusion", {})),
+        evidence=replace(preset.evidence, **figures.get("evidence", {})),
     )
 
 
@@ -378,6 +378,6 @@ def effective_tuning(memory: AgentMemory) -> Tuning:
 def memory_type(spec: TypeSpec) -> MemoryType:
     """Return the type of a spec. Without a half-life it does not decay; admission requires one or `decay: false`."""
     ttl = Ttl(**spec.ttl.model_dump()) if spec.ttl else None
-    given = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
-    given["supersede_by"] = None if spec.supersede_by == "none" else spec.supersede_by
-    return MemoryType(spec.name, spec.half_life_days, ttl=ttl, **given)
+    figures = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
+    figures["supersede_by"] = None if spec.supersede_by == "none" else spec.supersede_by
+    return MemoryType(spec.name, spec.half_life_days, ttl=ttl, **figures)

@@ -61,8 +61,8 @@ class Compare:
             case "==":
                 is_sure = left.low == left.high == right.low == right.high
                 return _decided(is_sure=is_sure, is_ruled_out=left.high < right.low or right.high < left.low)
-        other = self.negation.bounds(ranges)
-        return Interval(1 - other.high, 1 - other.low)
+        negated = self.negation.bounds(ranges)
+        return Interval(1 - negated.high, 1 - negated.low)
 
     @property
     def negation(self) -> "Compare":
@@ -87,17 +87,17 @@ class If:
     def compile(self, target: Target) -> Formula:
         condition = self.condition.compile(target)
         otherwise = negate(self.condition)
-        chosen = [condition, self.then.compile(target)]
-        rest = _unless(condition) if otherwise is None else otherwise.compile(target)
-        return {"sum": [{"mult": chosen}, {"mult": [rest, self.otherwise.compile(target)]}]}
+        factors = [condition, self.then.compile(target)]
+        negated = _unless(condition) if otherwise is None else otherwise.compile(target)
+        return {"sum": [{"mult": factors}, {"mult": [negated, self.otherwise.compile(target)]}]}
 
     def bounds(self, ranges: Ranges) -> Interval:
-        decided = self.condition.bounds(ranges)
+        condition = self.condition.bounds(ranges)
         then = self.then.bounds(narrow_ranges(ranges, self.condition, holds=True))
         otherwise = self.otherwise.bounds(narrow_ranges(ranges, self.condition, holds=False))
-        if decided.low > 0:
+        if condition.low > 0:
             return then
-        return otherwise if decided.high <= 0 else then.union(otherwise)
+        return otherwise if condition.high <= 0 else then.union(otherwise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,15 +169,15 @@ def narrow_ranges(ranges: Ranges, condition: Expression, *, holds: bool) -> Rang
 
 def _limited(ranges: Ranges, name: str, sign: str, value: float) -> Ranges:
     """Narrow the range of a variable. A cut that leaves no values is ignored, since its branch is never taken."""
-    known = ranges.numbers[name]
-    cut = _cut(known, sign, value)
-    low, high = max(known.low, cut.low), min(known.high, cut.high)
+    interval = ranges.numbers[name]
+    cut = _cut(interval, sign, value)
+    low, high = max(interval.low, cut.low), min(interval.high, cut.high)
     if name in INTEGER_VARIABLES:
         low, high = math.ceil(low), math.floor(high)
     return ranges.with_interval(name, Interval(low, high)) if low <= high else ranges
 
 
-def _cut(known: Interval, sign: str, value: float) -> Interval:
+def _cut(interval: Interval, sign: str, value: float) -> Interval:
     """Return the values for which a comparison is true. `!=` excludes a value only at an end of the known range."""
     below, above = math.nextafter(value, -math.inf), math.nextafter(value, math.inf)
     match sign:
@@ -187,7 +187,7 @@ def _cut(known: Interval, sign: str, value: float) -> Interval:
             return Interval(above if sign == ">" else value, math.inf)
         case "==":
             return Interval(value, value)
-    return Interval(above if value == known.low else -math.inf, below if value == known.high else math.inf)
+    return Interval(above if value == interval.low else -math.inf, below if value == interval.high else math.inf)
 
 
 def _decided(*, is_sure: bool, is_ruled_out: bool) -> Interval:
@@ -201,8 +201,8 @@ def _extreme(name: str, operands: Sequence[Expression], target: Target) -> Formu
     if target.has_extremes:
         return {name: formulas}
     ranges = [operand.bounds(target.ranges).magnitude().high for operand in operands]
-    spell = _plain_extreme if max(ranges) <= MAX_PLAIN_MAGNITUDE else _chosen_extreme
-    return reduce(lambda a, b: spell(name, a, b), formulas)
+    combine = _plain_extreme if max(ranges) <= MAX_PLAIN_MAGNITUDE else _chosen_extreme
+    return reduce(lambda a, b: combine(name, a, b), formulas)
 
 
 def _plain_extreme(name: str, a: Formula, b: Formula) -> Formula:

@@ -47,10 +47,10 @@ def exact_constant(value: float) -> Formula:
     must not change them.
     """
     parts: list[float] = []
-    rest = value
-    while rest and len(parts) < 3:
-        parts.append(_as_float32(rest))
-        rest -= parts[-1]
+    remainder = value
+    while remainder and len(parts) < 3:
+        parts.append(_as_float32(remainder))
+        remainder -= parts[-1]
     return {"sum": parts} if len(parts) > 1 else (parts[0] if parts else 0.0)
 
 

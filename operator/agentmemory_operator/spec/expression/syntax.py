@@ -35,9 +35,9 @@ class ExpressionInvalid(AgentMemoryError):
         self.position = start + 1
         line_start = text.rfind("\n", 0, start) + 1
         line = text[line_start:].partition("\n")[0]
-        first = max(0, start - line_start - MAX_SNIPPET_CHARS // 2)
-        snippet = printable(line[first : first + MAX_SNIPPET_CHARS])
-        caret = " " * len(printable(line[first : start - line_start])) + "^"
+        snippet_start = max(0, start - line_start - MAX_SNIPPET_CHARS // 2)
+        snippet = printable(line[snippet_start : snippet_start + MAX_SNIPPET_CHARS])
+        caret = " " * len(printable(line[snippet_start : start - line_start])) + "^"
         super().__init__(f"character {self.position}: {message}\n  {snippet}\n  {caret}")
 
 
@@ -214,8 +214,8 @@ class _Parser:
             inner = self._comparison()
             # Include the parentheses in the position of the node, for messages that quote it.
             return replace(inner, start=token.start, end=self._expect(")").end)
-        found = repr(token.value) if token.value else "the end"
-        raise self._fault(token, f"{found} found where a number, a variable or a function is expected")
+        token_text = repr(token.value) if token.value else "the end"
+        raise self._fault(token, f"{token_text} found where a number, a variable or a function is expected")
 
     def _named(self, token: _Token) -> Part:
         if self._next.value != "(":

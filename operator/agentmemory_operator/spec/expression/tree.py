@@ -128,8 +128,8 @@ class VarOrDefault:
     default: Expression
 
     def evaluate(self, values: Values) -> float:
-        own = values.numbers.get(self.name)
-        return self.default.evaluate(values) if own is None else own
+        number = values.numbers.get(self.name)
+        return self.default.evaluate(values) if number is None else number
 
     def compile(self, target: Target) -> Formula:
         is_absent = {"is_empty": {"key": self.name}}

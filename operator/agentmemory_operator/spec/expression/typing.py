@@ -145,8 +145,8 @@ def _measure(formula: Formula) -> tuple[int, int]:
     """Return the number of parts of a formula and its nesting depth."""
     if not isinstance(formula, dict | list):
         return 1, 1
-    inner = [_measure(child) for child in (formula.values() if isinstance(formula, dict) else formula)]
-    return 1 + sum(parts for parts, _ in inner), 1 + max((depth for _, depth in inner), default=0)
+    children = [_measure(child) for child in (formula.values() if isinstance(formula, dict) else formula)]
+    return 1 + sum(parts for parts, _ in children), 1 + max((depth for _, depth in children), default=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +223,8 @@ class _Builder:
         is_type_first = isinstance(part.left, Name) and part.left.name == TYPE
         name, text = (part.left, part.right) if is_type_first else (part.right, part.left)
         if not (isinstance(name, Name) and name.name == TYPE and isinstance(text, TextLiteral)):
-            wrong = text if isinstance(name, Name) and name.name == TYPE else name
-            raise self._fault(wrong, 'only type can be compared with a text, for example type == "fact"')
+            operand = text if isinstance(name, Name) and name.name == TYPE else name
+            raise self._fault(operand, 'only type can be compared with a text, for example type == "fact"')
         if part.sign not in ("==", "!="):
             raise ExpressionInvalid(self.text, part.operator_start, "type has no order: compare it with == or !=")
         names = [type_.name for type_ in self.types]
@@ -325,9 +325,9 @@ def _negative(expression: Expression) -> Expression:
     return Const(-expression.value) if isinstance(expression, Const) else Function("neg", expression)
 
 
-def _unknown(name: str, kind: str, known: Sequence[str]) -> str:
-    suggestion = nearest_name(name, known)
-    remedy = f"did you mean {suggestion}?" if suggestion else f"use one of {', '.join(known)}"
+def _unknown(name: str, kind: str, names: Sequence[str]) -> str:
+    suggestion = nearest_name(name, names)
+    remedy = f"did you mean {suggestion}?" if suggestion else f"use one of {', '.join(names)}"
     return f"{json.dumps(name)} is not a {kind}: {remedy}"
 
 

@@ -100,8 +100,8 @@ def values_of(memory: ScoreInput, *, now_ms: int) -> Values:
         ACCESS_COUNT: memory.access_count,
         CONFIDENCE: memory.confidence,
     }
-    own = {} if memory.decay_rate is None else {DECAY_RATE: memory.decay_rate}
-    return Values(memory.type, numbers | own, memory.tags)
+    decay = {} if memory.decay_rate is None else {DECAY_RATE: memory.decay_rate}
+    return Values(memory.type, numbers | decay, memory.tags)
 
 
 # A query fails if a point lacks a variable that has no default.
@@ -149,15 +149,15 @@ def build_target(
         has_extremes: True if the server supports `min` and `max`.
         evidence: Formulas of the evidence variables. A missing one is 0.
     """
-    last = {"sum": ["lastAccessedAt", {"mult": [{"is_empty": {"key": "lastAccessedAt"}}, "createdAt"]}]}
-    plain = Target({}, has_extremes=has_extremes)
+    last_use = {"sum": ["lastAccessedAt", {"mult": [{"is_empty": {"key": "lastAccessedAt"}}, "createdAt"]}]}
+    context = Target({}, has_extremes=has_extremes)
     variables = {
         **dict.fromkeys(EVIDENCE, 0.0),
         **evidence,
         SIMILARITY: similarity,
         KEYWORD: keyword,
-        AGE_DAYS: _days_since("createdAt", now, plain),
-        IDLE_DAYS: _days_since(last, now, plain),
+        AGE_DAYS: _days_since("createdAt", now, context),
+        IDLE_DAYS: _days_since(last_use, now, context),
         IMPORTANCE: "importance",
         ACCESS_COUNT: "accessCount",
         CONFIDENCE: "confidence",
@@ -166,12 +166,12 @@ def build_target(
     return Target(variables, ranges, has_extremes)
 
 
-def _days_since(time: Formula, now: Formula, plain: Target) -> Formula:
+def _days_since(time: Formula, now: Formula, context: Target) -> Formula:
     """Return the formula of the days since a time. A time in the future counts as now."""
     elapsed = {"sum": [now, {"neg": time}]}
     # float32 represents the milliseconds of a day exactly.
     days = {"div": {"left": elapsed, "right": float(DAY_MS)}}
-    if plain.has_extremes:
+    if context.has_extremes:
         return {"max": [days, 0.0]}
     return {"mult": [0.5, {"sum": [days, {"abs": days}]}]}
 

@@ -87,12 +87,16 @@ def find_problems(
             if not (error["type"] == "too_short" and any(path[: len(problem.path)] == problem.path for path in faults)):
                 faults.setdefault(problem.path, problem)
     blocked = [problem.path for problem in faults.values() if problem.blocks_rules]
-    broken = _broken_rules(schema, _known(schema, document), old=_known(schema, old), path=(), blocked=blocked)
-    silenced = {rule.message for rule in spared}
-    violations = [problem for problem in broken if problem.path not in faults and problem.message not in silenced]
+    rule_problems = _broken_rules(schema, _known(schema, document), old=_known(schema, old), path=(), blocked=blocked)
+    spared_messages = {rule.message for rule in spared}
+    violations = [
+        problem for problem in rule_problems if problem.path not in faults and problem.message not in spared_messages
+    ]
     reported = {problem.path for problem in (*faults.values(), *violations)}
-    more = (problem for problem in _more_problems(document, further, blocked) if problem.path not in reported)
-    problems = [*faults.values(), *violations, *more]
+    further_problems = (
+        problem for problem in _more_problems(document, further, blocked) if problem.path not in reported
+    )
+    problems = [*faults.values(), *violations, *further_problems]
     return parsed, [FieldError(_render_path(problem.path), problem.message) for problem in problems]
 
 
@@ -108,9 +112,9 @@ def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
     blocks = error["type"] not in _JUDGEABLE
     match error["type"]:
         case "extra_forbidden":
-            known = sorted(node.get("properties", ()))
-            question = did_you_mean(error["loc"][-1], known)
-            return _Problem(error["loc"], f"unknown field{question}; known here: {', '.join(known)}")
+            fields = sorted(node.get("properties", ()))
+            question = did_you_mean(error["loc"][-1], fields)
+            return _Problem(error["loc"], f"unknown field{question}; known here: {', '.join(fields)}")
         case "missing":
             return _Problem(path, f"is required: give {_expected(node)}", blocks)
         case _:
@@ -142,16 +146,16 @@ def _located(schema: Schema, loc: Iterable[str | int]) -> tuple[_Path, Schema]:
 
 def _broken_rules(schema: Schema, value: Any, *, old: Any, path: _Path, blocked: Iterable[_Path]) -> Iterator[_Problem]:
     """Yield the violated rules of a value and its children. Rules at or above a path in `blocked` are not applied."""
-    if not any(other[: len(path)] == path for other in blocked):
+    if not any(blocked_path[: len(path)] == path for blocked_path in blocked):
         for rule in schema.get(RULES, ()):
             if not _holds(rule["rule"], value, old):
-                below = rule.get("fieldPath", "").split(".")[1:]
-                yield _Problem((*path, *below), rule["message"])
+                subpath = rule.get("fieldPath", "").split(".")[1:]
+                yield _Problem((*path, *subpath), rule["message"])
     if isinstance(value, dict):
-        olds = old if isinstance(old, dict) else {}
+        old_children = old if isinstance(old, dict) else {}
         for name, child in value.items():
             node = schema.get("properties", {}).get(name, {})
-            yield from _broken_rules(node, child, old=olds.get(name), path=(*path, name), blocked=blocked)
+            yield from _broken_rules(node, child, old=old_children.get(name), path=(*path, name), blocked=blocked)
     elif isinstance(value, list):
         yield from _duplicates(schema, value, path)
         for number, child in enumerate(value):
@@ -188,8 +192,8 @@ def _known(schema: Schema, value: Any) -> Any:
     """Return the value without fields that the schema lacks or leaves open."""
     properties = schema.get("properties")
     if isinstance(value, dict) and properties:
-        known = {name: child for name, child in value.items() if properties.get(name)}
-        return {name: _known(properties[name], child) for name, child in known.items()}
+        known_fields = {name: child for name, child in value.items() if properties.get(name)}
+        return {name: _known(properties[name], child) for name, child in known_fields.items()}
     if isinstance(value, list) and "items" in schema:
         return [_known(schema["items"], child) for child in value]
     return value

@@ -183,13 +183,13 @@ def merge_conditions(
         generation: metadata.generation of the object, written to each condition.
         now: Current time, RFC 3339 in UTC.
     """
-    before = {condition["type"]: condition for condition in old}
-    return [_condition(state, before.get(state.type), generation=generation, now=now) for state in states]
+    old_by_type = {condition["type"]: condition for condition in old}
+    return [_condition(state, old_by_type.get(state.type), generation=generation, now=now) for state in states]
 
 
-def _condition(state: ConditionState, before: Mapping[str, Any] | None, *, generation: int, now: str) -> Json:
+def _condition(state: ConditionState, old: Mapping[str, Any] | None, *, generation: int, now: str) -> Json:
     status = {True: "True", False: "False", None: "Unknown"}[state.status]
-    unchanged = before is not None and before.get("status") == status
+    is_unchanged = old is not None and old.get("status") == status
     return {
         "type": state.type,
         "status": status,
@@ -197,7 +197,7 @@ def _condition(state: ConditionState, before: Mapping[str, Any] | None, *, gener
         # kubectl prints a message unescaped, possibly in a terminal.
         "message": printable_lines(state.message),
         "observedGeneration": generation,
-        "lastTransitionTime": before.get("lastTransitionTime", now) if before is not None and unchanged else now,
+        "lastTransitionTime": old.get("lastTransitionTime", now) if old is not None and is_unchanged else now,
     }
 
 

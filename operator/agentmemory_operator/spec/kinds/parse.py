@@ -132,11 +132,11 @@ def kind_error(document: Mapping[str, Any]) -> FieldError | None:
     group = str(version).rpartition("/")[0] or str(version)
     if is_own_group(document):
         return _error_in_our_group(str(version), str(kind))
-    suggestion, likeness = (
+    suggestion, similarity = (
         _nearest(str(kind), _SLIP),
         difflib.SequenceMatcher(None, group.lower()[:_MAX_QUOTED_CHARS], GROUP).ratio(),
     )
-    if suggestion and ("." not in group or likeness >= _SLIP):
+    if suggestion and ("." not in group or similarity >= _SLIP):
         return FieldError(
             "apiVersion", f"{_quoted(version)} has no kind {_quoted(kind)}: for {suggestion} give {API_VERSION}"
         )
@@ -153,8 +153,8 @@ def _error_in_our_group(version: str, kind: str) -> FieldError | None:
 
 def find_errors(document: Mapping[str, Any]) -> list[FieldError]:
     """Return the errors of admission and of the preset's checks. For kinds of other groups, only `kind_error`."""
-    if unknown := kind_error(document):
-        return [unknown]
+    if error := kind_error(document):
+        return [error]
     if not is_own_group(document):
         return []
     model = _DOCUMENTS[document["kind"]]
@@ -163,9 +163,9 @@ def find_errors(document: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _nearest(kind: str, cutoff: float) -> str | None:
-    known = {name.lower(): name for name in _DOCUMENTS}
-    matches = difflib.get_close_matches(kind.lower()[:_MAX_QUOTED_CHARS], known, n=1, cutoff=cutoff)
-    return known[matches[0]] if matches else None
+    by_lower_name = {name.lower(): name for name in _DOCUMENTS}
+    matches = difflib.get_close_matches(kind.lower()[:_MAX_QUOTED_CHARS], by_lower_name, n=1, cutoff=cutoff)
+    return by_lower_name[matches[0]] if matches else None
 
 
 def _quoted(value: object) -> str:
@@ -190,8 +190,8 @@ def _parsed(model: type[_Document], document: object, old: object) -> _Document:
 def _summary(problems: list[FieldError]) -> str:
     """Join the errors to one message. Text that is invalid Unicode is escaped."""
     reported = "; ".join(map(str, problems[:_MAX_REPORTED]))
-    more = f"; and {len(problems) - _MAX_REPORTED} more" if len(problems) > _MAX_REPORTED else ""
-    return (reported + more).encode(errors="backslashreplace").decode()
+    suffix = f"; and {len(problems) - _MAX_REPORTED} more" if len(problems) > _MAX_REPORTED else ""
+    return (reported + suffix).encode(errors="backslashreplace").decode()
 
 
 def _metadata_of(meta: ObjectMeta) -> Metadata:

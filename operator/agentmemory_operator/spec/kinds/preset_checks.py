@@ -44,13 +44,13 @@ def _in_force(document: _Json) -> _Json:
     return effective if isinstance(effective, Mapping) else {}
 
 
-def _preset_of(named: object, in_force: _Json) -> Preset | None:
+def _preset_of(requested: object, in_force: _Json) -> Preset | None:
     """Return the preset in the revision in force. None if there is no preset of that name."""
     recorded = in_force.get("preset")
-    name = named or recorded
+    name = requested or recorded
     revisions = PRESETS.get(name) if isinstance(name, str) else None
     if revisions is None:
-        return None if named else PRESETS[DEFAULT_PRESET][-1]
+        return None if requested else PRESETS[DEFAULT_PRESET][-1]
     pinned = in_force.get("presetRevision") if name == recorded else None
     return next((preset for preset in revisions if preset.revision == pinned), revisions[-1])
 

@@ -98,13 +98,13 @@ def as_plain_json(schema: Schema, value: Any) -> Any:
 def _number(schema: Schema, value: Any) -> Any:
     if schema.get("type") == "number" and type(value) is int and abs(value) <= _EXACT:
         return float(value)
-    is_whole = isinstance(value, float) and value.is_integer()
-    return int(value) if is_whole and (schema.get("type") == "integer" or schema.get(INT_OR_STRING)) else value
+    is_integral = isinstance(value, float) and value.is_integer()
+    return int(value) if is_integral and (schema.get("type") == "integer" or schema.get(INT_OR_STRING)) else value
 
 
 def _rendered(rule: CelRule) -> JsonDict:
-    placed: JsonDict = {} if rule.field_path is None else {"fieldPath": rule.field_path}
-    return {"rule": rule.rule, "message": rule.message} | placed
+    field_path: JsonDict = {} if rule.field_path is None else {"fieldPath": rule.field_path}
+    return {"rule": rule.rule, "message": rule.message} | field_path
 
 
 def _inlined(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
@@ -147,5 +147,5 @@ def _ordered(schema: Schema) -> Schema:
     """Order the keys for readers: description and type, then bounds, then fields."""
     first = ("description", "type", "format", "enum")
     last = ("required", "properties", "additionalProperties", "items")
-    rest = sorted(key for key in schema if key not in first + last)
-    return {key: schema[key] for key in (*first, *rest, *last) if key in schema}
+    remaining = sorted(key for key in schema if key not in first + last)
+    return {key: schema[key] for key in (*first, *remaining, *last) if key in schema}

@@ -81,8 +81,8 @@ FiguresT = TypeVar("FiguresT", bound=Hnsw | Optimizers)
 
 def with_overrides(base: FiguresT, given: object) -> FiguresT:
     """Return `base` with the figures that `given` has under the same names and that are not None."""
-    named = {figure.name: getattr(given, figure.name, None) for figure in fields(base)}
-    return replace(base, **{name: value for name, value in named.items() if value is not None})
+    overrides = {figure.name: getattr(given, figure.name, None) for figure in fields(base)}
+    return replace(base, **{name: value for name, value in overrides.items() if value is not None})
 
 
 def figures_to_set(desired: FiguresT, live: FiguresT) -> dict[str, int]:
@@ -190,8 +190,8 @@ class EvidenceWeights:
     @property
     def terms(self) -> dict[str, float]:
         """Weights that are not 0, by the name of their term."""
-        named = {name: getattr(self, name) for name in EVIDENCE}
-        return {name: weight for name, weight in named.items() if weight}
+        weights = {name: getattr(self, name) for name in EVIDENCE}
+        return {name: weight for name, weight in weights.items() if weight}
 
 
 NO_EVIDENCE = EvidenceWeights()
