@@ -309,5 +309,5 @@ def _headers_of(error: AgentMemoryError) -> dict[str, str]:
 
 def _clean(text: str, max_chars: int) -> str:
     """Shorten a text, and replace lone surrogates, which may be quoted in the error about them."""
-    shown = text if len(text) <= max_chars else f"{text[: max_chars - 1]}\u2026"
-    return shown.encode("utf-8", "replace").decode()
+    cut = text if len(text) <= max_chars else f"{text[: max_chars - 1]}\u2026"
+    return cut.encode("utf-8", "replace").decode()
