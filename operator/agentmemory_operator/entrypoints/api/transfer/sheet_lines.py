@@ -65,10 +65,10 @@ def render_sheet_line(sheet: EntitySheet) -> bytes:
     if not sheet.relations and not sheet.aliases:
         return b""
     relations: list[dict[str, Any]] = [
-        {"source": one.source, "relation": one.relation, "target": one.target, "strength": one.strength}
-        for one in sheet.relations.values()
+        {"source": item.source, "relation": item.relation, "target": item.target, "strength": item.strength}
+        for item in sheet.relations.values()
     ]
-    aliases = [{"alias": one.alias, "name": one.name} for one in sheet.aliases.values()]
+    aliases = [{"alias": item.alias, "name": item.name} for item in sheet.aliases.values()]
     return orjson.dumps({SHEET_FIELD: {"relations": relations, "aliases": aliases}}) + b"\n"
 
 
