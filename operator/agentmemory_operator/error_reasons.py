@@ -52,8 +52,8 @@ _RETRIED = (e.TransientError, e.RestoreInProgress, e.NotFound)
 def reason_of(exc: e.AgentMemoryError) -> tuple[str, bool]:
     """Return the condition reason of an error, and True if only a person can resolve it."""
     needs_person = isinstance(exc, e.TlsVerificationFailed) or not isinstance(exc, _RETRIED)
-    own = exc.reason if isinstance(exc, e.SpecInvalid | e.NotOwned) else None
-    return own or row_of(exc)[0], needs_person
+    specific = exc.reason if isinstance(exc, e.SpecInvalid | e.NotOwned) else None
+    return specific or row_of(exc)[0], needs_person
 
 
 def row_of(exc: e.AgentMemoryError) -> tuple[Reason, str]:

@@ -205,11 +205,11 @@ MIN_SIMILARITY = 0.8
 
 def _check_names(environ: Mapping[str, str]) -> None:
     """Reject misspelt names. Other unknown names pass, for example those that Kubernetes sets for each Service."""
-    known = [name.removeprefix(_PREFIX) for name in _BY_NAME if name.startswith(_PREFIX)]
+    names = [name.removeprefix(_PREFIX) for name in _BY_NAME if name.startswith(_PREFIX)]
     for name in sorted(environ):
         if name.startswith(_PREFIX) and name not in _BY_NAME:
-            for near in get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=MIN_SIMILARITY):
-                raise SettingInvalid(f"{name} is not a setting: use {_PREFIX}{near}, or remove it")
+            for nearest in get_close_matches(name.removeprefix(_PREFIX), names, n=1, cutoff=MIN_SIMILARITY):
+                raise SettingInvalid(f"{name} is not a setting: use {_PREFIX}{nearest}, or remove it")
 
 
 def _choice(environ: Mapping[str, str], name: str, allowed: object, *, is_in_cluster: bool) -> str:

@@ -239,8 +239,8 @@ class Passes:
         if not self.reindex_slots.is_held_by(key):
             return
         self.reindex_slots.release(key)
-        if waiting := self.reindex_slots.first_waiting(key):
-            self.request(waiting)
+        if next_key := self.reindex_slots.first_waiting(key):
+            self.request(next_key)
 
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
         """Acquire the slot for reindexing and record it in the status. Return the object to wait for, or None."""
@@ -257,8 +257,8 @@ class Passes:
         return None
 
     async def _release(self, document: Json, metadata: Metadata) -> float | None:
-        since = datetime.fromisoformat(metadata.deletion_timestamp or self.statuses.now)
-        deadline_s = since.timestamp() + self.periods.release_s
+        deleted_at = datetime.fromisoformat(metadata.deletion_timestamp or self.statuses.now)
+        deadline_s = deleted_at.timestamp() + self.periods.release_s
         is_overdue = self.clock.now_ms() / 1000 > deadline_s
         try:
             async with self.locks.lock_for(slug_of(document)):
@@ -268,12 +268,12 @@ class Passes:
             await self.writer.write_failure(document, metadata, exc)
             return self.periods.busy_s
         except StoreUnavailable as exc:
-            waiting = DeletionPending(
+            pending = DeletionPending(
                 f"the deletion waits for Qdrant until {render_second(deadline_s)}. Then the object is deleted and its "
                 f"collection is kept: {exc}"
             )
-            await self.writer.write_failure(document, metadata, waiting)
-            raise waiting from exc
+            await self.writer.write_failure(document, metadata, pending)
+            raise pending from exc
 
     async def _suspend(self, document: Json, metadata: Metadata) -> None:
         old = document.get("status") or {}
@@ -300,10 +300,10 @@ class Passes:
         await self.claims.claim(memory)
 
     async def _reconcile(self, key: Key, document: Json, memory: AgentMemory) -> PassOutcome:
-        wanted = (FINALIZER,) if memory.spec.deletion_policy in DELETING_POLICIES else ()
-        others = [name for name in memory.metadata.finalizers if name != FINALIZER]
-        if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
-            await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*others, *wanted])
+        required = (FINALIZER,) if memory.spec.deletion_policy in DELETING_POLICIES else ()
+        other_finalizers = [name for name in memory.metadata.finalizers if name != FINALIZER]
+        if sorted(memory.metadata.finalizers) != sorted([*other_finalizers, *required]):
+            await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*other_finalizers, *required])
         await self.connections.check_embedding_secret(memory)
         await self._check_embedder(memory)
 
@@ -379,9 +379,9 @@ class Passes:
         status |= self.webhooks.schedule(key, memory)
         if rebuild := self.rebuilds.reports.last_status(key):
             status["rebuild"] = rebuild
-        since = (document.get("status") or {}).get("reindexSince")
-        if since and (self.reindex_slots.is_held_by(key) or is_running(done.observed)):
-            status["reindexSince"] = since
+        reindex_since = (document.get("status") or {}).get("reindexSince")
+        if reindex_since and (self.reindex_slots.is_held_by(key) or is_running(done.observed)):
+            status["reindexSince"] = reindex_since
         if done.taken_from:
             owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
             message = f"took over {done.observed.physical} from {owner}"

@@ -91,9 +91,9 @@ class BulkApproval:
         """Return the objects to process: first those in progress, then by size: small ones reveal a fault early."""
         documents = await self.objects.list_in(AGENT_MEMORY, self.namespace)
         documents_of_preset = (document for document in documents if _preset_of(document) == self.preset)
-        chosen = [target for target in map(_chosen, documents_of_preset) if target is not None]
+        targets = [target for target in map(_chosen, documents_of_preset) if target is not None]
         return sorted(
-            chosen, key=lambda target: (target.pending is not None, target.points, target.namespace, target.name)
+            targets, key=lambda target: (target.pending is not None, target.points, target.namespace, target.name)
         )
 
     async def run(self, chosen: Sequence[ApprovalTarget]) -> list[ApprovalTarget]:
@@ -129,8 +129,8 @@ class BulkApproval:
     async def _approve(self, target: ApprovalTarget) -> str | None:
         """Approve a plan; return an error message if the object's plan has changed or it cannot be written."""
         document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
-        now = find_pending_approval(document)
-        if now is None or now.value != target.approval_value:
+        pending = find_pending_approval(document)
+        if pending is None or pending.value != target.approval_value:
             return "its plan has changed since it was listed: run the command again"
         metadata = Metadata.model_validate(document["metadata"])
         try:
@@ -141,7 +141,7 @@ class BulkApproval:
 
     async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
         """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`."""
-        unseen_s = 0.0
+        waited_s = 0.0
         while True:
             await asyncio.sleep(self.poll_s)
             try:
@@ -152,8 +152,8 @@ class BulkApproval:
                 continue
             progress, message = read_progress(document, target.approval_value)
             if progress is ApprovalProgress.WAITS:
-                unseen_s += self.poll_s
-                if unseen_s > self.ack_timeout_s:
+                waited_s += self.poll_s
+                if waited_s > self.ack_timeout_s:
                     error_message = (
                         f"no operator acted on the approval within {self.ack_timeout_s:.0f} s: is one running?"
                     )
@@ -171,12 +171,12 @@ def _chosen(document: Json) -> ApprovalTarget | None:
     """Return a target if the plan of an object waits for an approval of a newer preset revision or is being applied."""
     metadata, status = document["metadata"], document.get("status") or {}
     points = int((status.get("collection") or {}).get("points") or 0)
-    place: Mapping[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "points": points}
-    waiting = find_pending_approval(document)
-    if waiting is not None:
-        is_meant = waiting.revision is not None and is_status_current(document)
-        return ApprovalTarget(**place, approval_value=waiting.value, pending=waiting) if is_meant else None
+    fields: Mapping[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "points": points}
+    pending = find_pending_approval(document)
+    if pending is not None:
+        is_target = pending.revision is not None and is_status_current(document)
+        return ApprovalTarget(**fields, approval_value=pending.value, pending=pending) if is_target else None
     approved = (metadata.get("annotations") or {}).get(APPROVE_PLAN)
     if not approved or read_progress(document, approved)[0] is not ApprovalProgress.IN_PROGRESS:
         return None
-    return ApprovalTarget(**place, approval_value=approved)
+    return ApprovalTarget(**fields, approval_value=approved)

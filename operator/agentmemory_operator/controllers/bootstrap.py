@@ -44,20 +44,20 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
     if memory.spec.bootstrap is None:
         return
     restore = build_bootstrap_restore(memory, memory.spec.bootstrap.from_snapshot.name)
-    own = Key(MEMORY_RESTORE, key.namespace, restore["metadata"]["name"])
-    document = table.get(own)
+    restore_key = Key(MEMORY_RESTORE, key.namespace, restore["metadata"]["name"])
+    document = table.get(restore_key)
     if document is None:
         await cluster.create_object(restore)
     status = (document or {}).get("status") or {}
     if not has_ended(status):
         raise RestoreInProgress(
-            f"the collection is being created by MemoryRestore {own.name}: {status.get('progress', 'starting')}"
+            f"the collection is being created by MemoryRestore {restore_key.name}: {status.get('progress', 'starting')}"
         )
     if not has_succeeded(status):
         message = find_condition(status, SUCCEEDED)["message"]
         raise SpecInvalid(
             Reason.BOOTSTRAP_FAILED,
-            f"spec.bootstrap: MemoryRestore {own.name} failed: {message}. Delete it to retry, name another "
+            f"spec.bootstrap: MemoryRestore {restore_key.name} failed: {message}. Delete it to retry, name another "
             f"snapshot, or remove spec.bootstrap to start empty",
         )
 
@@ -134,5 +134,5 @@ async def count_to_reseal(
 
 def _is_due(status: Mapping[str, Any], generation: int) -> bool:
     conditions = status.get("conditions") or []
-    is_known = status.get("observedGeneration") == generation and is_true(conditions, "Ready")
-    return not is_known or any(condition["reason"] == Reason.TYPE_REMOVED for condition in conditions)
+    is_ready = status.get("observedGeneration") == generation and is_true(conditions, "Ready")
+    return not is_ready or any(condition["reason"] == Reason.TYPE_REMOVED for condition in conditions)

@@ -57,8 +57,8 @@ class ConnectionPasses:
         status = connection_status(server, loads, old=old, generation=metadata.generation, now=self.writer.statuses.now)
         if event := capacity_event(old, status):
             await self.cluster.post_event(QDRANT_CONNECTION, metadata, event)
-        is_news = without_capacity(status) != without_capacity(old)
-        if (await self.writer.write(document, metadata, status) and is_news) or was_down:
+        is_changed = without_capacity(status) != without_capacity(old)
+        if (await self.writer.write(document, metadata, status) and is_changed) or was_down:
             self._request_users(key, per_s=self.reconnect_passes_per_s if was_down else math.inf)
         return jittered(self.probe_s)
 

@@ -95,8 +95,8 @@ class Deletion:
             # Log it too: a namespace that is being deleted accepts no events.
             log.info("%s of %s/%s: %s", event.reason, metadata.namespace, metadata.name, event.message)
             await self.cluster.post_event(AGENT_MEMORY, metadata, event)
-        others = [name for name in metadata.finalizers if name != FINALIZER]
-        await self.cluster.write_finalizers(AGENT_MEMORY, metadata, others)
+        remaining = [name for name in metadata.finalizers if name != FINALIZER]
+        await self.cluster.write_finalizers(AGENT_MEMORY, metadata, remaining)
 
     async def _destroy(self, memory: AgentMemory, *, is_overdue: bool) -> list[Event]:
         """Delete the collection, then the keys; return events that describe the result."""
@@ -106,10 +106,10 @@ class Deletion:
             return [_kept("collection kept: spec.suspend is true")]
         if self.table.find_namespace(memory.slug) not in (None, memory.metadata.namespace):
             raise build_slug_taken(memory.slug)
-        ours = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
+        desired = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
 
         async def destroy(store: CollectionStore) -> Event | None:
-            return await self._delete_from(store, memory, ours, is_overdue=is_overdue)
+            return await self._delete_from(store, memory, desired, is_overdue=is_overdue)
 
         event = await self.connections.use(memory, destroy)
         if event and event.reason == COLLECTION_KEPT:
@@ -126,10 +126,10 @@ class Deletion:
         Raises:
             DeletionPending: If the key store is unavailable and the deletion is not overdue.
         """
-        is_wanted = memory.spec.deletion_policy == "Delete" and self.table.find_owner(memory.slug) == key_of_memory(
+        may_delete = memory.spec.deletion_policy == "Delete" and self.table.find_owner(memory.slug) == key_of_memory(
             memory
         )
-        if self.key_shards is None or not is_wanted:
+        if self.key_shards is None or not may_delete:
             return None
         ring, alias = Ring(memory.metadata.namespace, memory.slug), alias_of(memory.slug)
         try:
@@ -151,7 +151,7 @@ class Deletion:
         )
 
     async def _delete_from(
-        self, store: CollectionStore, memory: AgentMemory, ours: Collection, *, is_overdue: bool
+        self, store: CollectionStore, memory: AgentMemory, desired: Collection, *, is_overdue: bool
     ) -> Event | None:
         alias, last_physical = alias_of(memory.slug), memory.reported_physical
         observed, _ = await observe_or_link(alias, last_physical, store=store)
@@ -159,10 +159,10 @@ class Deletion:
             # An earlier attempt may have been killed before it created the placeholder that keeps snapshots reachable.
             await self._retire(memory, last_physical)
             return None
-        check_ownership(observed, ours)
+        check_ownership(observed, desired)
         points = await store.count(observed.physical)
-        if kept := await self._check_kept(memory, alias, points=points, is_overdue=is_overdue):
-            return kept
+        if event := await self._check_kept(memory, alias, points=points, is_overdue=is_overdue):
+            return event
         # Delete these before the live collection: after a crash, the next attempt finds them through the live one.
         for replaced in await self._find_replaced(memory, alias, observed.physical):
             await self._retire(memory, replaced)
@@ -178,8 +178,8 @@ class Deletion:
         """Describe the memories that the final snapshot contains."""
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name)) or {}
-        kept = ((document.get("status") or {}).get("points") or {}).get("after", points)
-        later = f", except {points - kept} written later" if points > kept else ""
+        included = ((document.get("status") or {}).get("points") or {}).get("after", points)
+        later = f", except {points - included} written later" if points > included else ""
         return f"; MemorySnapshot {name} has them{later}"
 
     async def _check_kept(self, memory: AgentMemory, alias: str, *, points: int, is_overdue: bool) -> Event | None:
@@ -189,11 +189,11 @@ class Deletion:
             DeletionPending: If the final snapshot is in progress.
         """
         if points and memory.spec.deletion_policy == "Snapshot":
-            kept = await self._ensure_final_snapshot(memory, is_overdue=is_overdue)
+            reason = await self._ensure_final_snapshot(memory, is_overdue=is_overdue)
         else:
             confirmed = memory.metadata.annotations.get(CONFIRM_DELETE)
-            kept = find_deletion_obstacle(alias, points=points, confirmation=confirmed)
-        return _kept(f"{kept}; `agentmemory orphans` lists it") if kept else None
+            reason = find_deletion_obstacle(alias, points=points, confirmation=confirmed)
+        return _kept(f"{reason}; `agentmemory orphans` lists it") if reason else None
 
     async def _ensure_final_snapshot(self, memory: AgentMemory, *, is_overdue: bool) -> str | None:
         """Return the reason why there is no usable final snapshot, or None once there is one.
@@ -253,8 +253,8 @@ def _kept(message: str) -> Event:
     return Event("Warning", COLLECTION_KEPT, message)
 
 
-def _keys_kept(ring: Ring, why: str) -> Event:
+def _keys_kept(ring: Ring, reason: str) -> Event:
     message = (
-        f"data keys of agent {ring} kept, so its snapshots stay readable: {why}. To destroy them, see docs/delete.md"
+        f"data keys of agent {ring} kept, so its snapshots stay readable: {reason}. To destroy them, see docs/delete.md"
     )
     return Event("Warning", "KeysKept", message)

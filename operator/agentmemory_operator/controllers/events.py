@@ -54,10 +54,14 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
 
 def capacity_event(old: Json, new: Json) -> Event | None:
     """Return the event of a connection whose server has reached a higher level of usage, or None."""
-    was, now = (find_condition(status, CONDITION) for status in (old, new))
-    if now.get("status") != "True" or now["reason"] == was.get("reason") or was.get("reason") == Reason.SERVER_FULL:
+    before, after = (find_condition(status, CONDITION) for status in (old, new))
+    if (
+        after.get("status") != "True"
+        or after["reason"] == before.get("reason")
+        or before.get("reason") == Reason.SERVER_FULL
+    ):
         return None
-    return Event("Warning", now["reason"], now["message"])
+    return Event("Warning", after["reason"], after["message"])
 
 
 def _plan_identity(status: Json) -> Json | None:

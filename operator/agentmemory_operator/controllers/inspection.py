@@ -129,8 +129,8 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     if store is None or not has_rebuild(plan_draft.plan):
         return plan_draft
     # The disk limit of a rebuild is a setting of the operator, which is unknown here: assume that there is none.
-    room = server_resources(await store.server())
-    return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, room=room))
+    resources = server_resources(await store.server())
+    return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, room=resources))
 
 
 def with_identity(desired: Collection, observed: Observation | None) -> Collection:

@@ -142,5 +142,5 @@ def find_closing_restore(memory: Key, table: ObjectTable) -> Json | None:
 def with_closing(status: Json, memory: Key, table: ObjectTable) -> Json:
     """Return the status with the `closed` field set if a restore has closed the AgentMemory, and removed otherwise."""
     closed = find_closing_restore(memory, table)
-    others = {name: value for name, value in status.items() if name != "closed"}
-    return others | ({"closed": closed} if closed else {})
+    remaining = {name: value for name, value in status.items() if name != "closed"}
+    return remaining | ({"closed": closed} if closed else {})

@@ -98,11 +98,11 @@ async def read_installation(installed: InstallationApi) -> Installation:
 
 async def _operators(installed: InstallationApi) -> tuple[str, ...]:
     # Detect a running operator by changed renewal times, because clocks differ.
-    before, until = await installed.read_lease_renewals(), time.monotonic() + LEASE_CHECK_S
-    while time.monotonic() < until:
+    before, deadline_s = await installed.read_lease_renewals(), time.monotonic() + LEASE_CHECK_S
+    while time.monotonic() < deadline_s:
         await asyncio.sleep(POLL_S)
         now = await installed.read_lease_renewals()
-        if renewed := tuple(namespace for namespace, at in now.items() if before.get(namespace) != at):
+        if renewed := tuple(namespace for namespace, renewal in now.items() if before.get(namespace) != renewal):
             return renewed
     return ()
 
@@ -173,23 +173,23 @@ class Uninstall:
         kind, metadata = document["kind"], Metadata.model_validate(document["metadata"])
         if metadata.deletion_timestamp is None:
             await self.installed.delete_object(kind, metadata)
-        elif self.removes_finalizers and (ours := operator_finalizers(document)):
-            others = [name for name in metadata.finalizers if name not in ours]
-            await self.installed.write_finalizers(kind, metadata, others)
+        elif self.removes_finalizers and (own_finalizers := operator_finalizers(document)):
+            remaining = [name for name in metadata.finalizers if name not in own_finalizers]
+            await self.installed.write_finalizers(kind, metadata, remaining)
 
     async def _defined(self) -> list[str]:
         return [kind for kind in DELETION_ORDER if await self.installed.has_definition(kind)]
 
-    async def _until(self, left: Callable[[], Awaitable[list[str]]], what: str) -> None:
-        """Poll `left` until it returns no names.
+    async def _until(self, list_names: Callable[[], Awaitable[list[str]]], label: str) -> None:
+        """Poll `list_names` until it returns no names.
 
         Raises:
             AgentMemoryError: If nothing was deleted for 330 s, or every request failed for 30 s.
         """
-        fewest, last_progress_s, last_response_s = None, time.monotonic(), time.monotonic()
+        min_names, last_progress_s, last_response_s = None, time.monotonic(), time.monotonic()
         while True:
             try:
-                names = await left()
+                names = await list_names()
             except TransientError:
                 # Either the object changed since it was read, or the API server is unavailable for a moment.
                 if time.monotonic() > last_response_s + ERROR_TIMEOUT_S:
@@ -199,17 +199,17 @@ class Uninstall:
             if not names:
                 return
             last_response_s = time.monotonic()
-            if fewest is None or len(names) < fewest:
-                fewest, last_progress_s = len(names), last_response_s
+            if min_names is None or len(names) < min_names:
+                min_names, last_progress_s = len(names), last_response_s
             if last_response_s > last_progress_s + PROGRESS_TIMEOUT_S:
-                raise _stuck(names, what)
+                raise _stuck(names, label)
             await asyncio.sleep(POLL_S)
 
 
-def _stuck(names: Sequence[str], what: str) -> AgentMemoryError:
+def _stuck(names: Sequence[str], label: str) -> AgentMemoryError:
     more = f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
     return AgentMemoryError(
-        f"{what} are still there: {', '.join(names[:MAX_LISTED_NAMES])}{more}. See their events and finalizers;"
+        f"{label} are still there: {', '.join(names[:MAX_LISTED_NAMES])}{more}. See their events and finalizers;"
         " run the command again to continue"
     )
 

@@ -32,8 +32,8 @@ class TextFormatter(logging.Formatter):
         record.asctime = self.formatTime(record, self.datefmt)
         blocks = [self.formatException(record.exc_info)] if record.exc_info else []
         blocks += [self.formatStack(record.stack_info)] if record.stack_info else []
-        further = [CONTINUATION_PREFIX + printable(line) for block in blocks for line in block.split("\n")]
-        return "\n".join([printable(self.formatMessage(record)), *further])
+        continuation = [CONTINUATION_PREFIX + printable(line) for block in blocks for line in block.split("\n")]
+        return "\n".join([printable(self.formatMessage(record)), *continuation])
 
 
 class JsonFormatter(logging.Formatter):
@@ -68,12 +68,12 @@ def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     handler.addFilter(name_object)
     handler.setFormatter(JsonFormatter() if format_ == "json" else TextFormatter(TEXT_FORMAT))
     # Debug records of libraries contain headers, bodies and addresses, so their level is at least INFO.
-    own = logging.getLevelNamesMapping()[level.upper()]
-    logging.basicConfig(level=max(own, logging.INFO), handlers=[handler], force=True)
-    logging.getLogger(ROOT_LOGGER).setLevel(own)
+    root_level = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(root_level, logging.INFO), handlers=[handler], force=True)
+    logging.getLogger(ROOT_LOGGER).setLevel(root_level)
     # Skip the collection of fields that no format uses.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # the documented way to skip the caller lookup
     # These loggers log each request at INFO, with URLs that contain user ids. `kopf.objects` logs each watch event.
-    for chatty in ("uvicorn", "httpx", "httpx2", "httpcore", "openai", "kopf.objects"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
+    for name in ("uvicorn", "httpx", "httpx2", "httpcore", "openai", "kopf.objects"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -49,8 +49,8 @@ def run() -> None:
         printable_lines = import_module("agentmemory_operator.spec.printable").printable_lines
         if isinstance(exc, OSError):
             sys.exit(f"{PROGRAM}: {printable_lines(str(exc))}")
-        words = printable_lines(f"{type(exc).__name__}: {exc}")
-        sys.exit(f"{PROGRAM}: unexpected error: {words} (AGENTMEMORY_LOG_LEVEL=debug shows where)")
+        message = printable_lines(f"{type(exc).__name__}: {exc}")
+        sys.exit(f"{PROGRAM}: unexpected error: {message} (AGENTMEMORY_LOG_LEVEL=debug shows where)")
 
 
 def _check_arguments() -> None:
@@ -58,10 +58,10 @@ def _check_arguments() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    for place, argument in enumerate(sys.argv[1:], 1):
+    for number, argument in enumerate(sys.argv[1:], 1):
         # Python keeps bytes that it cannot decode as lone surrogates.
         if not argument.isprintable() and any("\ud800" <= char <= "\udfff" for char in argument):
-            sys.stderr.write(f"{PROGRAM}: argument {place} is not valid {sys.getfilesystemencoding()}: {argument!a}\n")
+            sys.stderr.write(f"{PROGRAM}: argument {number} is not valid {sys.getfilesystemencoding()}: {argument!a}\n")
             sys.exit(WRONG_USAGE)
 
 

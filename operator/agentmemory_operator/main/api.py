@@ -126,8 +126,8 @@ class Api:
         self._callers = CallerCache(in_cluster.reviews, clock) if in_cluster else None
         has_identities = settings.auth == "kubernetes"
         self._user_tokens = UserTokens(environment.signing_keys, JwtUserTokens(), clock, has_identities)
-        handed = self._secrets_of if in_cluster else None
-        stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=handed)
+        agent_secrets = self._secrets_of if in_cluster else None
+        stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=agent_secrets)
         self._identity = ClusterIdentity(cluster.cluster_id)
         directory = self._directory_over(stores, clock)
         self.feed = ApiFeed(table, directory, stores.forget_agent)
@@ -180,8 +180,8 @@ class Api:
             requests=settings.max_requests, body_bytes=settings.max_body_mib * MIB, caller_rate=settings.max_caller_rate
         )
         app = create_app(self.services, guard, self._user_tokens, sources=self.readiness, limits=limits)
-        works = (self._identity.run(), self._sweeper.run(), self.readiness.run())
-        background = [asyncio.create_task(operation) for operation in works]
+        operations = (self._identity.run(), self._sweeper.run(), self.readiness.run())
+        background = [asyncio.create_task(operation) for operation in operations]
         try:
             async with serving(app, host=host, port=port) as url:
                 yield url

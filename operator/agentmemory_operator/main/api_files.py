@@ -35,8 +35,8 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
         url, key = settings.qdrant_url, settings.qdrant_api_key
         stores = Stores(stack, url=url, api_key=key, meter=meter, egress=build_egress(settings))
-        place = ApiEnvironment(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
-        api = Api(settings, folder, stores.points, meter=meter, environment=place)
+        environment = ApiEnvironment(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+        api = Api(settings, folder, stores.points, meter=meter, environment=environment)
         following = asyncio.create_task(follow_folder(folder, api, None))
         stack.push_async_callback(cancel, following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))

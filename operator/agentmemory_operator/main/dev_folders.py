@@ -76,9 +76,9 @@ def check_free(folders: DevFolders, running: tuple[RunningStack, ...]) -> None:
     Raises:
         AgentMemoryError: If one does. The message names the stack and the remedy.
     """
-    own_folders = {folders.manifests.resolve(), folders.data.resolve()}
+    paths = {folders.manifests.resolve(), folders.data.resolve()}
     for stack in running:
-        if own_folders & {stack.manifests.resolve(), stack.data.resolve()}:
+        if paths & {stack.manifests.resolve(), stack.data.resolve()}:
             raise AgentMemoryError(
                 f"{stack} works on {folders.data} or {folders.manifests}: ask that one, stop it, or name other folders"
                 " with --data and --manifests"

@@ -78,14 +78,14 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
             options.qdrant or settings.qdrant_url, settings.qdrant_api_key, folders.data, stack
         )
         folder, api, operator = await _compose(settings, folders, stand_in, stack)
-        works = (operator.run(), follow_folder(folder, api, operator), feed_own_changes(folder, api, operator))
-        tasks = [asyncio.create_task(operation) for operation in works]
+        operations = (operator.run(), follow_folder(folder, api, operator), feed_own_changes(folder, api, operator))
+        tasks = [asyncio.create_task(operation) for operation in operations]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(_serving(api, options.port, running))
         _announce(folders, stand_in.url, api_url, running, stack)
         print_locations(folders, stand_in.name, stand_in.url, api_url)
-        telling = asyncio.create_task(print_first_calls(api, api_url, folders, settings.auth))
-        stack.push_async_callback(cancel, telling)
+        announcement = asyncio.create_task(print_first_calls(api, api_url, folders, settings.auth))
+        stack.push_async_callback(cancel, announcement)
         await until_stopped(*tasks)
 
 
@@ -109,13 +109,13 @@ async def _compose(
     secrets = GuardedSecrets(folder, settings.secret_hosts)
     embedders = RebuildEmbedders(settings, secrets)
     stack.push_async_callback(embedders.close)
-    place = ApiEnvironment(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
-    api = Api(settings, folder, stores.points, meter=meter, environment=place)
+    environment = ApiEnvironment(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+    api = Api(settings, folder, stores.points, meter=meter, environment=environment)
     ports = OperatorPorts(
         cluster=folder,
         secrets=secrets,
         claim_store=FileClaims(data / "claims.json"),
-        key_shards=place.key_shards,
+        key_shards=environment.key_shards,
         collections=stores.collections,
         points=stores.points,
         server=stores.server,
@@ -140,10 +140,10 @@ async def _serving(api: Api, port: int, running: RunningStacks) -> AsyncIterator
         except OSError as exc:
             if exc.errno != errno.EADDRINUSE:
                 raise
-            known = [str(other) for other in running.find() if other.api == f"http://{LOOPBACK}:{port}"]
-            user = known[0] if known else "another program"
+            users = [str(other) for other in running.find() if other.api == f"http://{LOOPBACK}:{port}"]
+            holder = users[0] if users else "another program"
             raise AgentMemoryError(
-                f"port {port} is taken by {user}: give another --port, or 0 for any free one"
+                f"port {port} is taken by {holder}: give another --port, or 0 for any free one"
             ) from exc
         yield url
 
@@ -162,8 +162,8 @@ async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack
     if url:
         return ServerOverride("your own server", url, api_key, is_dev_server=False)
     app = import_devserver().create_app(data)
-    own = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0))
-    return ServerOverride("the dev Qdrant", own, None, is_dev_server=True)
+    server_url = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0))
+    return ServerOverride("the dev Qdrant", server_url, None, is_dev_server=True)
 
 
 async def _warn_of_foreign_collections(stores: Stores, endpoint: Endpoint, cluster_id: str) -> None:
@@ -249,15 +249,15 @@ async def print_first_calls(api: Api, api_url: str, folders: DevFolders, auth: A
 
 async def _first_agent(directory: AgentDirectory) -> str:
     """Wait for the first agent, by name, that can be opened and embeds texts itself; return its slug."""
-    look_s = POLL_S
+    poll_period_s = POLL_S
     while True:
         for settings in directory.list_settings():
             # Not ready, or its object is invalid. The log has the reason.
             with suppress(AgentMemoryError):
                 if not (await directory.open(settings.slug)).takes_vectors:
                     return settings.slug
-        await asyncio.sleep(look_s)
-        look_s = min(2 * look_s, MAX_POLL_S)
+        await asyncio.sleep(poll_period_s)
+        poll_period_s = min(2 * poll_period_s, MAX_POLL_S)
 
 
 def first_calls(agent_url: str, *, has_token: bool) -> list[str]:

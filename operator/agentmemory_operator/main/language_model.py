@@ -53,10 +53,10 @@ class LanguageModels:
             SpecInvalid: If the key does not exist, its Secret does not list the host, or a required key is not named.
             TransientError: If the key cannot be read now.
         """
-        place = owner, settings
-        if found := self._opened.get(place):
+        cache_key = owner, settings
+        if found := self._opened.get(cache_key):
             return found
-        model = self._opened[place] = await self._open(settings, owner[0], secrets)
+        model = self._opened[cache_key] = await self._open(settings, owner[0], secrets)
         return model
 
     async def _open(self, settings: ModelSettings, namespace: str, secrets: Secrets) -> LanguageModel:

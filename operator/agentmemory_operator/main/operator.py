@@ -203,9 +203,9 @@ class Operator:
         """Open an agent to read and write its points. Its embedder only accepts vectors and is not used."""
         embedder = CallerVectors(settings.embedding.dimensions)
         store = await self._stores.store_for(settings)
-        least_epoch = self.table.claims.min_epoch_of(settings.slug)
+        min_epoch = self.table.claims.min_epoch_of(settings.slug)
         agent = await open_collection(
-            store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, min_epoch=least_epoch
+            store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, min_epoch=min_epoch
         )
         # A write of the API may take this long, so the change log is complete only up to that time ago.
         return replace(agent, write_s=self._stores.timeout_of(settings) + DEFAULT_TIMING.max_wait_s)

@@ -18,10 +18,10 @@ async def until_stopped(*tasks: asyncio.Task[None]) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    waiting: asyncio.Task[object] = asyncio.create_task(stopped.wait())
-    done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
-    await cancel(waiting)
-    for task in done - {waiting}:
+    stop_task: asyncio.Task[object] = asyncio.create_task(stopped.wait())
+    done, _ = await asyncio.wait([stop_task, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    await cancel(stop_task)
+    for task in done - {stop_task}:
         task.result()
 
 

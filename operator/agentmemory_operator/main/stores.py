@@ -70,8 +70,8 @@ class Stores:
         # Import here: Qdrant's client takes 90 MiB and a second, and the API never calls this (docs/adr/0004).
         from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 
-        place = self._place(endpoint)
-        store = QdrantCollections(place.url, **_options(place, self._qdrant_egress))
+        target = self._place(endpoint)
+        store = QdrantCollections(target.url, **_options(target, self._qdrant_egress))
         if self._watch is not None:
             store.watch_calls(self._watch)
         self._open.add(store)
@@ -79,30 +79,30 @@ class Stores:
 
     def points(self, endpoint: Endpoint) -> PointStore:
         """Open the store that reads and writes the points of an endpoint."""
-        place = self._place(endpoint)
+        target = self._place(endpoint)
         before_write = self._watch.before_write if self._watch else lambda: None
         store = QdrantPoints(
-            place.url,
-            api_key=place.api_key,
-            timeout_s=place.timeout_s,
-            ca_pem=place.ca_pem,
+            target.url,
+            api_key=target.api_key,
+            timeout_s=target.timeout_s,
+            ca_pem=target.ca_pem,
             meter=self._meter,
             before_write=before_write,
             writing=self._watch.writing if self._watch else nullcontext,
             egress=self._qdrant_egress,
-            retries=self._retries.setdefault(place.url, ReadRetries()),
+            retries=self._retries.setdefault(target.url, ReadRetries()),
         )
         self._open.add(store)
         return store
 
     def server(self, endpoint: Endpoint) -> Server:
         """Open collections, snapshots and points of an endpoint."""
-        place = self._place(endpoint)
-        snapshots = _snapshots(place, self._qdrant_egress)
+        target = self._place(endpoint)
+        snapshots = _snapshots(target, self._qdrant_egress)
         if self._watch is not None:
             snapshots.watch_calls(self._watch)
         self._open.add(snapshots)
-        return Server(place, self.collections(endpoint), snapshots, self.points(endpoint))
+        return Server(target, self.collections(endpoint), snapshots, self.points(endpoint))
 
     def objects(self, bucket: Bucket) -> ObjectStore:
         """Open a bucket; the caller closes it."""
@@ -132,17 +132,17 @@ def load_control_stores() -> None:
             del sys.modules["fastembed"]
 
 
-def _snapshots(place: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
+def _snapshots(endpoint: Endpoint, egress: Egress) -> "QdrantSnapshots | QdrantShardSnapshots":
     from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
     from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 
-    if place.nodes:
-        return QdrantShardSnapshots(place.url, place.nodes, **_options(place, egress))
-    return QdrantSnapshots(place.url, **_options(place, egress))
+    if endpoint.nodes:
+        return QdrantShardSnapshots(endpoint.url, endpoint.nodes, **_options(endpoint, egress))
+    return QdrantSnapshots(endpoint.url, **_options(endpoint, egress))
 
 
-def _options(place: Endpoint, egress: Egress) -> "ControlOptions":
-    return {"api_key": place.api_key, "timeout_s": place.timeout_s, "ca_pem": place.ca_pem, "egress": egress}
+def _options(endpoint: Endpoint, egress: Egress) -> "ControlOptions":
+    return {"api_key": endpoint.api_key, "timeout_s": endpoint.timeout_s, "ca_pem": endpoint.ca_pem, "egress": egress}
 
 
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:

@@ -82,8 +82,8 @@ class _Progress:
     def status(self) -> Json:
         """The webhook's entry in the object's status."""
         fields = {"name": self.name, "cursor": self.cursor, "cleanup": self.cleanup, "message": self.message}
-        kept = {name: value for name, value in fields.items() if value is not None}
-        return kept | {"delivered": self.delivered, "dropped": self.dropped}
+        present = {name: value for name, value in fields.items() if value is not None}
+        return present | {"delivered": self.delivered, "dropped": self.dropped}
 
 
 class WebhookMeter:
@@ -134,17 +134,17 @@ class WebhookDelivery:
         return {"webhooks": [self._progress(key, memory, hook).status for hook in hooks]}
 
     def _forget(self, key: Key) -> None:
-        for known in [known for known in self._known if known[0] == key]:
-            del self._known[known]
+        for progress_key in [progress_key for progress_key in self._known if progress_key[0] == key]:
+            del self._known[progress_key]
 
     def _progress(self, key: Key, memory: AgentMemory, hook: Webhook) -> _Progress:
-        known = self._known.setdefault((key, memory.metadata.uid), {})
-        if hook.name not in known:
+        by_name = self._known.setdefault((key, memory.metadata.uid), {})
+        if hook.name not in by_name:
             reported: Sequence[Json] = memory.status.get("webhooks") or ()
             stored: Json = next((entry for entry in reported if entry.get("name") == hook.name), {})
             fields = {name: stored[name] for name in ("cursor", "cleanup", "delivered", "dropped") if stored.get(name)}
-            known[hook.name] = _Progress(hook.name, **fields)
-        return known[hook.name]
+            by_name[hook.name] = _Progress(hook.name, **fields)
+        return by_name[hook.name]
 
     async def _deliver(self, key: Key) -> float | None:
         """Deliver an object's pending events; return the seconds until the next read, or None if none is needed."""
@@ -180,7 +180,7 @@ class WebhookDelivery:
 
     async def _send_pending(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
         """Deliver all pending events of a webhook; return the message of a failure, else None."""
-        slug, until_ms = memory.slug, self.clock.now_ms() + MAX_WEBHOOK_MS
+        slug, deadline_ms = memory.slug, self.clock.now_ms() + MAX_WEBHOOK_MS
         if progress.cursor is None:
             progress.cursor = Position(agent.epoch, complete_until_ms(agent)).encode(slug)
             progress.cleanup = (memory.status.get("lastCleanup") or {}).get("time")
@@ -192,7 +192,7 @@ class WebhookDelivery:
                 if event and (failure := await self._send(memory, hook, progress, event)):
                     return failure
                 progress.cursor = change.position.encode(slug)
-                if self.clock.now_ms() >= until_ms:
+                if self.clock.now_ms() >= deadline_ms:
                     return None
         return None
 

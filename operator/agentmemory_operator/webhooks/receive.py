@@ -63,14 +63,14 @@ class HookVerifier:
             raise Unauthenticated("the signature is invalid or older than 5 minutes: see docs/webhooks.md")
 
     async def _key(self, settings: AgentSettings, hook: Hook) -> bytes | None:
-        place = settings.slug, settings.uid, hook
+        cache_key = settings.slug, settings.uid, hook
         async with self._reading:
-            read_at, key = self._keys.get(place, (0, None))
+            read_at, key = self._keys.get(cache_key, (0, None))
             if not 0 <= self.clock.now_ms() - read_at < KEY_CACHE_MS:
                 key = await self._read(settings, hook)
                 if len(self._keys) >= MAX_KEYS:
                     self._keys.clear()
-                self._keys[place] = self.clock.now_ms(), key
+                self._keys[cache_key] = self.clock.now_ms(), key
             return key
 
     async def _read(self, settings: AgentSettings, hook: Hook) -> bytes | None:

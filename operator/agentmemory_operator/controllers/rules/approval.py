@@ -88,9 +88,9 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
     status = document.get("status") or {}
     ready, in_sync = find_condition(status, "Ready"), find_condition(status, "InSync")
     reason, message = in_sync.get("reason", ""), in_sync.get("message", "")
-    waiting = find_pending_approval(document)
-    if waiting is not None:
-        return (ApprovalProgress.WAITS if waiting.value == approval_value else ApprovalProgress.FAILED), waiting.message
+    pending = find_pending_approval(document)
+    if pending is not None:
+        return (ApprovalProgress.WAITS if pending.value == approval_value else ApprovalProgress.FAILED), pending.message
     if ready.get("status") != "True":
         is_transient = ready.get("reason") in _GOES_ON
         return (ApprovalProgress.IN_PROGRESS if is_transient else ApprovalProgress.FAILED), ready.get(

@@ -101,7 +101,7 @@ def build_claims(
     for document in restores:
         status, namespace = document.get("status") or {}, document["metadata"]["namespace"]
         collections = (status, status.get("previousCollection") or {})
-        reported |= {(namespace, str(one.get("physical"))) for one in collections}
+        reported |= {(namespace, str(collection.get("physical"))) for collection in collections}
     return OwnershipClaims(cluster_id, frozenset(objects), slugs, frozenset(reported))
 
 
@@ -112,19 +112,19 @@ def _age(document: Mapping[str, Any]) -> tuple[str, str]:
 
 def find_orphans_in(holdings: Iterable[CollectionSummary], owners: OwnershipClaims) -> Iterator[Orphan]:
     """Yield the collections without an owner in this cluster. Collections marked by another cluster are skipped."""
-    for holding in holdings:
-        kind = _kind_of(holding, owners)
+    for summary in holdings:
+        kind = _kind_of(summary, owners)
         if kind is not None:
-            yield Orphan(kind, holding)
+            yield Orphan(kind, summary)
 
 
 def count_foreign(holdings: Iterable[CollectionSummary], owners: OwnershipClaims) -> int:
     """Return the number of collections marked by another cluster."""
-    return sum(1 for holding in holdings if holding.marker and holding.marker.cluster_id != owners.cluster_id)
+    return sum(1 for summary in holdings if summary.marker and summary.marker.cluster_id != owners.cluster_id)
 
 
-def _kind_of(holding: CollectionSummary, owners: OwnershipClaims) -> OrphanKind | None:
-    marker, is_claimed = holding.marker, owners.has_claimed(holding)
+def _kind_of(summary: CollectionSummary, owners: OwnershipClaims) -> OrphanKind | None:
+    marker, is_claimed = summary.marker, owners.has_claimed(summary)
     if marker is None:
         return None if is_claimed else OrphanKind.UNMARKED
     if marker.cluster_id != owners.cluster_id:
@@ -132,7 +132,7 @@ def _kind_of(holding: CollectionSummary, owners: OwnershipClaims) -> OrphanKind 
     if (marker.namespace, marker.name) not in owners.objects:
         return OrphanKind.OBJECT_GONE
     # Its object exists. Without alias, status or pending removal, the collection was left behind.
-    return None if is_claimed or holding.aliases or holding.is_kept else OrphanKind.UNREFERENCED
+    return None if is_claimed or summary.aliases or summary.is_kept else OrphanKind.UNREFERENCED
 
 
 def slug_of_collection(holding: CollectionSummary) -> str:

@@ -121,8 +121,8 @@ def describe_layout(collection: Collection) -> str:
         "memory": collection.memory,
         "keywords": "on" if collection.has_keyword else "off",
     }
-    named = ", ".join(f"{name} {value}" for name, value in figures.items() if value is not None)
-    return f"index: {named}; indexes: {', '.join(f'{field} {type_}' for field, type_ in collection.indexes)}"
+    text = ", ".join(f"{name} {value}" for name, value in figures.items() if value is not None)
+    return f"index: {text}; indexes: {', '.join(f'{field} {type_}' for field, type_ in collection.indexes)}"
 
 
 def describe_payload_memory(layout: Layout) -> str | None:
@@ -142,19 +142,19 @@ def _quantization_text(quantization: Quantization | None) -> str:
     if quantization is None:
         return "None"
     details = {name: value for name, value in asdict(quantization).items() if name != "always_ram"}
-    named = ", ".join(f"{name} {value}" for name, value in details.items())
-    return f"{quantization_type(quantization)} ({named})"
+    text = ", ".join(f"{name} {value}" for name, value in details.items())
+    return f"{quantization_type(quantization)} ({text})"
 
 
 def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
     """Build `status.plan`; None without changes."""
     if not plan.changes:
         return None
-    held = refusal.withheld if refusal and not refusal.is_running else ()
+    withheld = refusal.withheld if refusal and not refusal.is_running else ()
     costs = refusal.costs if refusal else None
     return PlanStatus(
         digest=(refusal and refusal.digest) or plan.digest,
-        changes=tuple(_planned(change, is_held=change in held, costs=costs) for change in plan.changes),
+        changes=tuple(_planned(change, is_held=change in withheld, costs=costs) for change in plan.changes),
         costs=costs_status(costs) if costs else None,
         preset_revision=refusal.revision if refusal else None,
         refusal=refusal.message if refusal else None,
@@ -189,8 +189,8 @@ def _cost_of(change: Change, costs: Costs | None) -> str:
 
 def _planned(change: Change, *, is_held: bool, costs: Costs | None) -> PlannedChange:
     class_, cost = class_of(change), _cost_of(change, costs)
-    named = (
+    rebuild_fields = (
         {"field": change.field, "from": change.observed, "to": change.desired} if isinstance(change, Rebuild) else {}
     )
     content = {"change": describe_change(change), "class": class_, "cost": cost, "held": is_held}
-    return PlannedChange.model_validate(content | named)
+    return PlannedChange.model_validate(content | rebuild_fields)

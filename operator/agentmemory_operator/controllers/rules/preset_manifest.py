@@ -59,7 +59,7 @@ def fixed_figures(preset: str) -> Json:
     """Return the figures of the preset that have no field in `expand_preset`."""
     figures = PRESETS[preset][-1]
     terms = figures.consolidation
-    known: Json = {
+    fields: Json = {
         "revision": figures.revision,
         "payloadIndexes": dict(figures.payload_indexes),
         "maxContentTokens": figures.max_content_tokens,
@@ -73,8 +73,8 @@ def fixed_figures(preset: str) -> Json:
         },
     }
     if figures.model is not None:
-        known["withModelWeighted"] = {"weights": asdict(figures.weights), "utilityNorm": figures.utility_norm}
-    return known
+        fields["withModelWeighted"] = {"weights": asdict(figures.weights), "utilityNorm": figures.utility_norm}
+    return fields
 
 
 def _embedding(memory: AgentMemory) -> Json:
@@ -85,7 +85,7 @@ def _embedding(memory: AgentMemory) -> Json:
 
 def _index(memory: AgentMemory) -> Json:
     preset, tuning, keyword = preset_of(memory), effective_tuning(memory), keyword_source(memory)
-    own = [{"field": field, "type": type_} for field, type_ in preset.payload_indexes if field not in _COMMON]
+    added_indexes = [{"field": field, "type": type_} for field, type_ in preset.payload_indexes if field not in _COMMON]
     blocks = {
         "distance": preset.distance,
         "hnsw": asdict(tuning.hnsw),
@@ -93,7 +93,7 @@ def _index(memory: AgentMemory) -> Json:
         "optimizers": asdict(tuning.optimizers),
         "vectors": {"datatype": tuning.datatype, "memory": tuning.memory},
         "keyword": {"enabled": keyword is not None, "language": keyword and keyword.language},
-        "payload_indexes": own or None,
+        "payload_indexes": added_indexes or None,
     }
     return _written(Index, blocks)
 
@@ -108,17 +108,17 @@ def _quantization(quantization: Quantization | None) -> Json:
 
 
 def _type(type_: MemoryType) -> Json:
-    known = {name: value for name, value in asdict(type_).items() if name in TypeSpec.model_fields and value != ()}
+    fields = {name: value for name, value in asdict(type_).items() if name in TypeSpec.model_fields and value != ()}
     if type_.ttl is not None:
-        known["ttl"] = {name: getattr(type_.ttl, name) for name in TtlSpec.model_fields}
-    return _written(TypeSpec, known | ({"decay": False} if type_.half_life_days is None else {}))
+        fields["ttl"] = {name: getattr(type_.ttl, name) for name in TtlSpec.model_fields}
+    return _written(TypeSpec, fields | ({"decay": False} if type_.half_life_days is None else {}))
 
 
 def _lifecycle(lifecycle: Lifecycle) -> Json:
-    known = {name: value for name, value in asdict(lifecycle).items() if name in LifecycleSpec.model_fields}
+    fields = {name: value for name, value in asdict(lifecycle).items() if name in LifecycleSpec.model_fields}
     # Write 0 for absent limits: a field that is left out takes the figure of the object's preset.
-    none: Json = dict.fromkeys(DISABLED_BY_ZERO, 0) | {"prune": {"priority_below": 0}}
-    return _written(LifecycleSpec, known | {name: known[name] or none[name] for name in none})
+    disabled: Json = dict.fromkeys(DISABLED_BY_ZERO, 0) | {"prune": {"priority_below": 0}}
+    return _written(LifecycleSpec, fields | {name: fields[name] or disabled[name] for name in disabled})
 
 
 def _scoring(ranking: Ranking) -> Json:

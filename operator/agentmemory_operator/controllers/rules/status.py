@@ -122,8 +122,8 @@ def with_request_handled(status: Json, requested_at: str | None) -> Json:
     Args:
         requested_at: Value of the annotation as the pass read it. None removes the field.
     """
-    kept = {name: value for name, value in status.items() if name != _HANDLED}
-    return kept if requested_at is None else kept | {_HANDLED: requested_at[:MAX_HANDLED_CHARS]}
+    remaining = {name: value for name, value in status.items() if name != _HANDLED}
+    return remaining if requested_at is None else remaining | {_HANDLED: requested_at[:MAX_HANDLED_CHARS]}
 
 
 def with_access_counted(status: Json, subjects: Sequence[Subject]) -> Json:
@@ -156,8 +156,8 @@ def failed_status(
     states = [ConditionState("Ready", False, reason, message)]
     states.append(ConditionState("Stalled" if is_stalled else "Reconciling", True, reason, message))
     conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
-    kept = {name: value for name, value in old.items() if name != "foreignOwner"}
-    return kept | {"conditions": conditions, "observedGeneration": generation}
+    remaining = {name: value for name, value in old.items() if name != "foreignOwner"}
+    return remaining | {"conditions": conditions, "observedGeneration": generation}
 
 
 def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Json:
@@ -171,11 +171,11 @@ def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Js
     old_conditions = old.get("conditions") or []
     message = "spec.suspend is true: the collection is not changed; set it to false to resume"
     states = [ConditionState("Suspended", True, Reason.SUSPENDED, message)]
-    kept = [condition for condition in old_conditions if condition["type"] in ("Ready", "InSync")]
-    if not kept:
+    observed = [condition for condition in old_conditions if condition["type"] in ("Ready", "InSync")]
+    if not observed:
         states.insert(0, ConditionState("Ready", None, Reason.SUSPENDED, "not reconciled yet"))
     updated = merge_conditions(old_conditions, states, generation=generation, now=now)
-    return dict(old) | {"conditions": [*kept, *updated], "observedGeneration": generation}
+    return dict(old) | {"conditions": [*observed, *updated], "observedGeneration": generation}
 
 
 def failed_connection_status(
@@ -183,8 +183,8 @@ def failed_connection_status(
 ) -> Json:
     """Build the status of an unusable connection: `failed_status`, and whether the server was reached."""
     status = failed_status(reason, message, is_stalled=is_stalled, old=old, generation=generation, now=now)
-    reached = [ConditionState("Reachable", _REACHABLE.get(reason), reason, message)]
-    conditions = merge_conditions(old.get("conditions") or [], reached, generation=generation, now=now)
+    states = [ConditionState("Reachable", _REACHABLE.get(reason), reason, message)]
+    conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
     return status | {"conditions": [*status["conditions"], *conditions]}
 
 
@@ -205,15 +205,15 @@ def connection_status(
         generation: Generation of the object.
         now: RFC 3339 UTC.
     """
-    answers = f"Qdrant {server.version} answers"
+    message = f"Qdrant {server.version} answers"
     states = [
-        ConditionState("Ready", True, Reason.SERVING, answers),
-        ConditionState("Reachable", True, Reason.ANSWERS, answers),
+        ConditionState("Ready", True, Reason.SERVING, message),
+        ConditionState("Reachable", True, Reason.ANSWERS, message),
     ]
     capacity = None
     if loads is not None:
-        capacity, near = _capacity(loads, old)
-        states.append(near)
+        capacity, near_capacity = _capacity(loads, old)
+        states.append(near_capacity)
     conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
     status = QdrantConnectionStatus(
         observed_generation=generation,
@@ -251,8 +251,8 @@ def _states(settings: AgentSettings, done: PassOutcome, old: Mapping[str, Any]) 
 
 def _rejected(settings: AgentSettings) -> str:
     last = settings.scoring_generation
-    meanwhile = f"the last accepted scoring (generation {last})" if last else "the preset's model"
-    return f"{SCORING_EXPRESSION}: {settings.scoring_fault}\n  Until this is fixed, search ranks by {meanwhile}"
+    model = f"the last accepted scoring (generation {last})" if last else "the preset's model"
+    return f"{SCORING_EXPRESSION}: {settings.scoring_fault}\n  Until this is fixed, search ranks by {model}"
 
 
 def _serving(done: PassOutcome) -> Sequence[ConditionState]:
@@ -268,9 +268,9 @@ def _serving(done: PassOutcome) -> Sequence[ConditionState]:
 def _in_sync(done: PassOutcome) -> ConditionState:
     observed, refusal = done.observed, done.refusal
     if observed.state == RED:
-        words = observed.fault or "see its log"
+        fault = observed.fault or "see its log"
         return ConditionState(
-            "InSync", False, Reason.COLLECTION_RED, f"Qdrant cannot optimize {observed.physical}: {words}"
+            "InSync", False, Reason.COLLECTION_RED, f"Qdrant cannot optimize {observed.physical}: {fault}"
         )
     if refusal:
         return ConditionState("InSync", False, refusal.reason, refusal.message)

@@ -33,8 +33,8 @@ def catalogue_entry(document: Json) -> Json:
     metadata = {key: value for key, value in document["metadata"].items() if key in KEPT_METADATA}
     if notes := metadata.get("annotations"):
         metadata["annotations"] = {name: value for name, value in notes.items() if name != LAST_APPLIED}
-    kept: Json = {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata}
-    return kept | {part: document[part] for part in ("spec", "status") if part in document}
+    entry: Json = {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata}
+    return entry | {part: document[part] for part in ("spec", "status") if part in document}
 
 
 def describe_deletion(document: Json, *, is_released: bool) -> str:
@@ -68,8 +68,8 @@ def _fate_of_snapshot(document: Json, *, is_released: bool) -> str:
 def deletes_files(document: Json) -> bool:
     """Return whether the operator deletes a snapshot's files when its object is deleted."""
     spec, notes = document.get("spec") or {}, document["metadata"].get("annotations") or {}
-    is_asked = spec.get("deletionPolicy") == "Delete" or notes.get(CONFIRM_DELETE) == document["metadata"]["name"]
-    return document["kind"] == "MemorySnapshot" and is_asked and has_succeeded(document.get("status") or {})
+    is_confirmed = spec.get("deletionPolicy") == "Delete" or notes.get(CONFIRM_DELETE) == document["metadata"]["name"]
+    return document["kind"] == "MemorySnapshot" and is_confirmed and has_succeeded(document.get("status") or {})
 
 
 def operator_finalizers(document: Json) -> list[str]:

@@ -308,8 +308,8 @@ def _add_error_handlers(app: FastAPI) -> None:
         # The framework's header names only the methods of the first route of the path.
         methods = ", ".join(_methods_of(app, request)) if error.status_code == 405 else ""
         headers = {"Allow": methods} if methods else error.headers
-        way_out = f"this path has {methods}" if methods else _other_path(app, request.scope["path"])
-        return problem_of_status(error.status_code, headers, way_out).response(request.scope[REQUEST_ID])
+        remedy = f"this path has {methods}" if methods else _other_path(app, request.scope["path"])
+        return problem_of_status(error.status_code, headers, remedy).response(request.scope[REQUEST_ID])
 
 
 def _other_path(app: FastAPI, path: str) -> str:

@@ -96,8 +96,8 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
         ProblemRaised: If the body is larger than `max_bytes`, has another Content-Type than JSON, arrives too slowly,
             or the process has no capacity for it.
     """
-    if (known := request.scope.get(BODY)) is not None:
-        return cast(bytes, known)
+    if (cached := request.scope.get(BODY)) is not None:
+        return cast(bytes, cached)
     headers = dict(request.scope["headers"])
     if has_body(headers):
         media_type = media_type_of(headers)
@@ -251,9 +251,9 @@ async def read_model(
     body = await read_body(request, max_bytes=MAX_BODY_BYTES)
     await reserve_parsed_body(request, body)
     document = parse_json(body)
-    sent = validate_body(choose(document.value) if choose else model, document)
-    check_named_users(rights_of(request), sent)
-    return sent
+    parsed = validate_body(choose(document.value) if choose else model, document)
+    check_named_users(rights_of(request), parsed)
+    return parsed
 
 
 def check_named_users(rights: AgentRights, sent: BaseModel) -> None:
@@ -263,11 +263,11 @@ def check_named_users(rights: AgentRights, sent: BaseModel) -> None:
         Forbidden: If the caller may not act for one of them.
     """
     # `getattr` of a missing attribute is slow on pydantic models.
-    given = sent.__dict__
-    user_id = given.get("user_id")
+    fields = sent.__dict__
+    user_id = fields.get("user_id")
     rights.check_users([user_id] if user_id else [])
-    rights.check_users(given.get("include_scopes") or (), field="include_scopes")
-    rights.check_author(given.get("author"))
+    rights.check_users(fields.get("include_scopes") or (), field="include_scopes")
+    rights.check_author(fields.get("author"))
 
 
 def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[FieldError]:
@@ -294,10 +294,10 @@ def field_name(location: Location) -> str:
     return name.removeprefix(".") or "body"
 
 
-def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
+def _message(error: Mapping[str, Any], field_names: Iterable[str]) -> str:
     match error["type"]:
         case "extra_forbidden":
-            return unknown_field(str(error["loc"][-1]), known, _CALLED_ELSEWHERE)
+            return unknown_field(str(error["loc"][-1]), field_names, _CALLED_ELSEWHERE)
         case "string_pattern_mismatch":
             is_content = error["ctx"]["pattern"] == VISIBLE_PATTERN
             return "must not be blank" if is_content else "must not be blank or contain control characters"

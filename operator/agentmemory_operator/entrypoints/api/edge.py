@@ -91,18 +91,18 @@ class Edge:
         method, is_head = scope["method"], scope["method"] == "HEAD"
         # A copy, because the server uses the original method to omit the body of a response to HEAD.
         # Whitespace around header values is not part of them (RFC 9110, 5.5).
-        stripped = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
-        scope = {**scope, "headers": stripped, "method": "GET" if is_head else method}
-        headers = dict(stripped)
-        sent = headers.get(b"x-request-id", b"")
-        scope[REQUEST_ID] = request_id = sent.decode() if _GOOD_ID.fullmatch(sent) else secrets.token_hex(16)
+        header_pairs = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
+        scope = {**scope, "headers": header_pairs, "method": "GET" if is_head else method}
+        headers = dict(header_pairs)
+        raw_id = headers.get(b"x-request-id", b"")
+        scope[REQUEST_ID] = request_id = raw_id.decode() if _GOOD_ID.fullmatch(raw_id) else secrets.token_hex(16)
         added = [(b"x-request-id", request_id.encode()), (b"x-agentmemory-version", __version__.encode())]
         if scope["path"].startswith(GUARDED_PREFIXES) and (age_s := self._settings_age_s()) > STALE_S:
             added.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
         exchange = _Exchange(send, added, is_head=is_head)
         started = time.perf_counter()
-        carried = {name.decode(): headers[name].decode("latin-1") for name in _TRACE_HEADERS if name in headers}
-        with self._meter.measure_request(method, carried) as served:
+        trace_headers = {name.decode(): headers[name].decode("latin-1") for name in _TRACE_HEADERS if name in headers}
+        with self._meter.measure_request(method, trace_headers) as served:
             await self._respond(scope, receive, exchange, headers)
             served.status, served.route = exchange.status, getattr(scope.get("route"), "path_format", "")
             served.agent = (
@@ -118,8 +118,8 @@ class Edge:
             is_guarded = scope["path"].startswith(GUARDED_PREFIXES)
             is_page = not is_guarded and scope["method"] == "GET"
             # The MCP specification requires the check for every client.
-            demanded: Address | None = "network" if scope["path"] == MCP_PATH else None
-            if address := self._guard.open_address or demanded:
+            required: Address | None = "network" if scope["path"] == MCP_PATH else None
+            if address := self._guard.open_address or required:
                 is_local = address == "loopback"
                 if reason := foreign_reason(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
                     raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=reason))
@@ -160,12 +160,12 @@ class Edge:
         client = scope.get("client")
         key = caller_key(caller, client[0] if client else None)
         with self._pressure.admit(key) as scope[REQUEST_SLOT]:
-            hold: RequestSlot = scope[REQUEST_SLOT]
+            slot: RequestSlot = scope[REQUEST_SLOT]
             if scope["method"] in WITH_BODY and has_body(headers):
-                hold.start_receiving()
-                receive = BodyReceiver(receive, hold, self._pressure.limits.pace)
+                slot.start_receiving()
+                receive = BodyReceiver(receive, slot, self._pressure.limits.pace)
             else:
-                await hold.start()
+                await slot.start()
             await run_timed(self._app(scope, receive, exchange), self._pressure.times, key)
 
 

@@ -118,8 +118,8 @@ def check_source(value: str) -> str:
     """Reject a source that is neither one of `SOURCES` nor a caller's own name with the prefix `x-`."""
     if value in SOURCES or re.fullmatch(OWN_SOURCE, value):
         return value
-    known = ", ".join(SOURCES)
-    raise _refuse(f"must be one of {known}, or x- and a name of your own, for example x-crm; not {value!r}")
+    names = ", ".join(SOURCES)
+    raise _refuse(f"must be one of {names}, or x- and a name of your own, for example x-crm; not {value!r}")
 
 
 # Names are normalised to NFC before the length check, so the checked value is the stored one.

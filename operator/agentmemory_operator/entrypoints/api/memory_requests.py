@@ -294,17 +294,17 @@ class ChangeIn(Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _says_something_else(cls, sent: Any) -> Any:
-        fixed = next((name for name in _FIXED if name in sent), None) if isinstance(sent, dict) else None
+    def _says_something_else(cls, body: Any) -> Any:
+        fixed = next((name for name in _FIXED if name in body), None) if isinstance(body, dict) else None
         if fixed:
             raise PydanticCustomError("fixed", "{message}", {"message": _FIXED[fixed], "field": fixed})
-        if isinstance(sent, dict) and not sent:
+        if isinstance(body, dict) and not body:
             message = f"send at least one of {', '.join(cls.model_fields)}"
             raise PydanticCustomError("empty", "{message}", {"message": message})
-        if isinstance(sent, dict) and "zone" in sent and len(sent) > 1:
+        if isinstance(body, dict) and "zone" in body and len(body) > 1:
             message = "must be the only change in the request: send the other changes separately"
             raise PydanticCustomError("alone", "{message}", {"message": message, "field": "zone"})
-        return sent
+        return body
 
     def changes(self) -> dict[str, Any]:
         """Return the sent fields by their key in the stored payload."""

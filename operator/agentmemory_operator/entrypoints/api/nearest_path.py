@@ -22,68 +22,68 @@ def nearest_path(path: str, templates: Iterable[str]) -> str:
     Args:
         templates: Paths with `{name}` for values.
     """
-    sent = _parts(path)
-    known = [_parts(template) for template in templates]
-    if len(sent) <= MAX_PARTS and all(len(part) <= MAX_PART_CHARS for part in sent):
-        cost, near = min((_aligned(sent, template) for template in known), default=(_OTHER_COST, ()))
+    parts = _parts(path)
+    split_templates = [_parts(template) for template in templates]
+    if len(parts) <= MAX_PARTS and all(len(part) <= MAX_PART_CHARS for part in parts):
+        cost, nearest = min((_aligned(parts, template) for template in split_templates), default=(_OTHER_COST, ()))
         if cost <= _MAX_COST:
-            return _written(near)
-    for length in range(min(len(sent), MAX_PARTS), 0, -1):
-        if any(_fits(sent[:length], template) for template in known):
-            return _written(sent[:length])
+            return _written(nearest)
+    for length in range(min(len(parts), MAX_PARTS), 0, -1):
+        if any(_fits(parts[:length], template) for template in split_templates):
+            return _written(parts[:length])
     return "/"
 
 
-def _aligned(sent: Parts, template: Parts) -> tuple[float, Parts]:
+def _aligned(parts: Parts, template: Parts) -> tuple[float, Parts]:
     """Align a path with a template; return the cost, and the template filled with the path's values.
 
     The template's last name must occur. Its other parts may be missing in the path, and parts of the path may be
     ignored.
     """
-    names = [place for place, part in enumerate(template) if not _is_value(part)]
+    names = [index for index, part in enumerate(template) if not _is_value(part)]
     # Cheapest alignment by the number of parts of the path that are used.
     reached: dict[int, tuple[float, Parts]] = {0: (0.0, ())}
-    for place, part in enumerate(template):
+    for index, part in enumerate(template):
         following: dict[int, tuple[float, Parts]] = {}
-        _skip_parts(reached, sent)
+        _skip_parts(reached, parts)
         for used, (cost, aligned) in reached.items():
-            if place != names[-1]:
+            if index != names[-1]:
                 _offer(following, used, (cost + _MISSING_COST, (*aligned, part)))
-            if used < len(sent):
-                step, shown = _step(sent[used], part)
-                _offer(following, used + 1, (cost + step, (*aligned, shown)))
+            if used < len(parts):
+                step, text = _step(parts[used], part)
+                _offer(following, used + 1, (cost + step, (*aligned, text)))
         reached = following
-    _skip_parts(reached, sent)
-    return reached.get(len(sent), (_OTHER_COST, ()))
+    _skip_parts(reached, parts)
+    return reached.get(len(parts), (_OTHER_COST, ()))
 
 
-def _skip_parts(reached: dict[int, tuple[float, Parts]], sent: Parts) -> None:
+def _skip_parts(reached: dict[int, tuple[float, Parts]], parts: Parts) -> None:
     """Allow parts of the path to be ignored, at a cost."""
-    for used in range(len(sent)):
+    for used in range(len(parts)):
         if used in reached:
             cost, aligned = reached[used]
             _offer(reached, used + 1, (cost + _LEFT_OVER_COST, aligned))
 
 
-def _offer(reached: dict[int, tuple[float, Parts]], used: int, way: tuple[float, Parts]) -> None:
-    reached[used] = min(reached.get(used, way), way)
+def _offer(reached: dict[int, tuple[float, Parts]], used: int, alignment: tuple[float, Parts]) -> None:
+    reached[used] = min(reached.get(used, alignment), alignment)
 
 
-def _step(sent: str, part: str) -> tuple[float, str]:
+def _step(path_part: str, part: str) -> tuple[float, str]:
     if _is_value(part):
-        return _VALUE_COST, sent
-    likeness = _likeness(sent.lower(), part)
+        return _VALUE_COST, path_part
+    likeness = _likeness(path_part.lower(), part)
     return (1 - likeness if likeness >= _MIN_SIMILARITY else _OTHER_COST), part
 
 
 @lru_cache(maxsize=4096)
-def _likeness(sent: str, name: str) -> float:
-    return difflib.SequenceMatcher(None, sent, name).ratio()
+def _likeness(text: str, name: str) -> float:
+    return difflib.SequenceMatcher(None, text, name).ratio()
 
 
-def _fits(sent: Parts, template: Parts) -> bool:
-    return len(sent) == len(template) and all(
-        _is_value(known) or part == known for part, known in zip(sent, template, strict=True)
+def _fits(parts: Parts, template: Parts) -> bool:
+    return len(parts) == len(template) and all(
+        _is_value(expected) or part == expected for part, expected in zip(parts, template, strict=True)
     )
 
 

@@ -219,8 +219,8 @@ def add_docs(app: FastAPI) -> None:
 
 def _schemas() -> dict[str, Any]:
     bodies = [(model, "validation") for model in _BODIES]
-    answers = [(model, "serialization") for model in _ANSWERS]
-    _, definitions = models_json_schema([*bodies, *answers], ref_template=REF)  # type: ignore[list-item]
+    responses = [(model, "serialization") for model in _ANSWERS]
+    _, definitions = models_json_schema([*bodies, *responses], ref_template=REF)  # type: ignore[list-item]
     schemas_: dict[str, Any] = definitions["$defs"]
     return schemas_
 

@@ -277,9 +277,9 @@ def problem_of(error: AgentMemoryError) -> Problem:
     """Convert an error of a use case to a problem, with `Retry-After` or `WWW-Authenticate` where it applies."""
     type_ = _PROBLEM_OF_NAME[row_of(error)[1]]
     errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
-    more = error.more_errors if isinstance(error, RequestInvalid) else 0
+    more_errors = error.more_errors if isinstance(error, RequestInvalid) else 0
     detail = f"{error}: {error.server_message}" if error.server_message else str(error)
-    return Problem(type=type_, detail=detail, errors=errors, more_errors=more, headers=_headers_of(error))
+    return Problem(type=type_, detail=detail, errors=errors, more_errors=more_errors, headers=_headers_of(error))
 
 
 def problem_of_status(status: int, headers: Mapping[str, str] | None, remedy: str = "") -> Problem:
@@ -309,5 +309,5 @@ def _headers_of(error: AgentMemoryError) -> dict[str, str]:
 
 def _clean(text: str, max_chars: int) -> str:
     """Shorten a text, and replace lone surrogates, which may be quoted in the error about them."""
-    shown = text if len(text) <= max_chars else f"{text[: max_chars - 1]}\u2026"
-    return shown.encode("utf-8", "replace").decode()
+    cut = text if len(text) <= max_chars else f"{text[: max_chars - 1]}\u2026"
+    return cut.encode("utf-8", "replace").decode()

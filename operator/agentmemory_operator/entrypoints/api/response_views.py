@@ -95,9 +95,9 @@ def check_name(value: str) -> str:
     """Reject an unknown field name, and suggest the nearest one."""
     if value in _KNOWN:
         return value
-    near = nearest_name(value, _KNOWN)
-    way_out = f"did you mean {near}?" if near else f"use one of {', '.join(_KNOWN)}"
-    message = f"memories have no field {value!r}: {way_out}"
+    nearest = nearest_name(value, _KNOWN)
+    remedy = f"did you mean {nearest}?" if nearest else f"use one of {', '.join(_KNOWN)}"
+    message = f"memories have no field {value!r}: {remedy}"
     raise PydanticCustomError("value", "{message}", {"message": message})
 
 
@@ -126,8 +126,8 @@ class MemoryView(BaseModel):
 
     def apply_format(self, memory: Json) -> Json:
         """Apply the requested format to a rendered memory and the additional fields of its result."""
-        shown: Json = _compact(memory) if self.format == "compact" else memory
-        return shown
+        formatted: Json = _compact(memory) if self.format == "compact" else memory
+        return formatted
 
 
 FULL_VIEW = MemoryView()
@@ -158,7 +158,7 @@ def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
         "removed_by_threshold": answer.removed_by_threshold,
         # NO_GATE is the lowest threshold and excludes nothing.
         "threshold": answer.threshold if answer.threshold > NO_GATE else None,
-        "min_similarity": least if (least := answer.ranking.min_similarity) > NO_GATE else None,
+        "min_similarity": min_similarity if (min_similarity := answer.ranking.min_similarity) > NO_GATE else None,
         "candidates": answer.candidates and _candidates(answer.candidates),
         "took_ms": round(answer.took_ms, 3),
         "warnings": answer.warnings,
@@ -282,8 +282,8 @@ def _found(found: SearchHit, answer: SearchAnswer, agent: Agent, view: MemoryVie
         similarity = found.match.similarity if found.match else None
         rendered |= {"similarity": similarity, "recency": terms.get("recency"), "utility": terms.get("utility")}
     if answer.neighbours is not None:
-        around = answer.neighbours.get(found.record.id, ())
-        rendered["neighbours"] = [view.render(record, agent) for record in around]
+        neighbours = answer.neighbours.get(found.record.id, ())
+        rendered["neighbours"] = [view.render(record, agent) for record in neighbours]
     if found.terms is not None and answer.candidates is not None:
         rank = {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": _candidates(answer.candidates)}
         rendered["explain"] = _terms(found.terms, answer.ranking) | _match(found) | rank

@@ -34,9 +34,9 @@ def _shown(
     """
     hints: dict[str, Any] = {**get_type_hints(model, include_extras=True), **inner}
     fields: dict[str, Any] = {}
-    for name, known in model.model_fields.items():
-        given: dict[str, Any] = {} if name in always else {"default": None, "json_schema_extra": _drop_default}
-        fields[name] = (hints[name], Field(description=known.description, **given))
+    for name, field in model.model_fields.items():
+        options: dict[str, Any] = {} if name in always else {"default": None, "json_schema_extra": _drop_default}
+        fields[name] = (hints[name], Field(description=field.description, **options))
     return create_model(f"Shown{model.__name__}", __base__=Answer, __doc__=doc, **fields)
 
 

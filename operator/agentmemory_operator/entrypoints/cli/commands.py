@@ -203,9 +203,9 @@ class LazyCommands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         verb = COMMANDS[name]
-        module, _, adder = verb.adder.rpartition(".")
+        module, _, function = verb.adder.rpartition(".")
         app = typer.Typer(callback=lambda: None)
-        add = getattr(import_module(f"{__package__}.{module}"), adder)
+        add = getattr(import_module(f"{__package__}.{module}"), function)
         add(app, *(getattr(self._verbs, need) for need in verb.needs))
         return _with_plain_help(get_group(app).commands[name])
 
@@ -241,17 +241,17 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            refused = _NOT_ONE_OF.search(error.message)
+            mismatch = _NOT_ONE_OF.search(error.message)
             # Imported here, because most commands do not need it.
             nearest = import_module("agentmemory_operator.spec.nearest").nearest_name
-            if refused and (near := nearest(refused[1], _QUOTED.findall(refused[2]))):
-                error.message += f" Did you mean '{near}'?"
+            if mismatch and (nearest_choice := nearest(mismatch[1], _QUOTED.findall(mismatch[2]))):
+                error.message += f" Did you mean '{nearest_choice}'?"
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return name, command and remaining arguments of a call. This imports the command."""
-        name, listed, rest = super().resolve_command(ctx, args)
-        return name, self.commands[name] if name else listed, rest
+        name, listed, remaining = super().resolve_command(ctx, args)
+        return name, self.commands[name] if name else listed, remaining
 
 
 def build_cli(verbs: CommandDependencies) -> typer.Typer:
@@ -273,8 +273,8 @@ def build_cli(verbs: CommandDependencies) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
-    def tell(is_asked: bool) -> None:  # an option's callback
-        if is_asked:
+    def tell(is_requested: bool) -> None:  # an option's callback
+        if is_requested:
             typer.echo(__version__)
             raise typer.Exit
 

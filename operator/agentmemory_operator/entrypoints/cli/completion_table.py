@@ -53,7 +53,7 @@ def _parameter_row(parameter: Any) -> dict[str, Any]:
         "help": parameter.help,
         "is_flag": getattr(parameter, "is_flag", False),
         "is_many": getattr(parameter, "multiple", False),
-        "choices": [each.value for each in annotation] if is_choice else [],
+        "choices": [choice.value for choice in annotation] if is_choice else [],
     }
     return {name: value for name, value in row.items() if value}
 

@@ -62,8 +62,8 @@ class JobsPlace:
     def options(self) -> str:
         """Text to append to another command, so it refers to the same place: options, each after a space."""
         folder = None if self.is_found else self.manifests
-        named = (("-n", self.namespace), ("--context", self.context), ("--manifests", folder))
-        return "".join(f" {option} {value}" for option, value in named if value)
+        pairs = (("-n", self.namespace), ("--context", self.context), ("--manifests", folder))
+        return "".join(f" {option} {value}" for option, value in pairs if value)
 
 
 def find_place(stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None) -> JobsPlace:
@@ -74,8 +74,8 @@ def find_place(stacks: Stacks, namespace: str | None, context: str | None, manif
         typer.Exit: If several stacks run and no option names one.
     """
     if manifests is not None:
-        place, stack = JobsPlace(namespace, context, manifests), stacks.find_on(manifests)
-        return replace(place, qdrant=stack.qdrant) if stack else place
+        location, stack = JobsPlace(namespace, context, manifests), stacks.find_on(manifests)
+        return replace(location, qdrant=stack.qdrant) if stack else location
     with exit_on_error():
         stack = None if context else stacks.find_default("name one's folder with --manifests")
     if stack is None:
@@ -97,12 +97,12 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         namespace: Namespace = None,
         context: Context = None,
         manifests: Manifests = None,
-        **chosen: Any,
+        **arguments: Any,
     ) -> None:
-        place = find_place(read_stacks(ctx), namespace, context, manifests)
+        location = find_place(read_stacks(ctx), namespace, context, manifests)
         # A command with an option --qdrant uses the URL of the running stack unless the option is given.
-        found = {"qdrant": place.qdrant} if place.qdrant and chosen.get("qdrant", "") is None else {}
-        run(options(**chosen | found), place)
+        found = {"qdrant": location.qdrant} if location.qdrant and arguments.get("qdrant", "") is None else {}
+        run(options(**arguments | found), location)
 
     take_options(command, options)
     cli.command(name, help=options.__doc__)(command)

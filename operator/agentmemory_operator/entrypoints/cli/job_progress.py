@@ -108,8 +108,8 @@ class JobProgress:
     def show(self, document: Json) -> None:
         """Show the progress of a job, or a hint if it has had no status for 15 s."""
         stage = read_stage(document)
-        is_unseen = not document.get("status") and time.monotonic() - self._begun > RECONCILE_WARNING_S
-        text = NOT_RECONCILED if is_unseen else stage.text
+        is_not_reconciled = not document.get("status") and time.monotonic() - self._begun > RECONCILE_WARNING_S
+        text = NOT_RECONCILED if is_not_reconciled else stage.text
         self.advance(text, stage.done, stage.total)
 
     def advance(self, text: str, done: int = 0, total: int = 0) -> None:

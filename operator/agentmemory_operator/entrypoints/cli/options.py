@@ -53,9 +53,9 @@ def take_options(command: Callable[..., None], source: Callable[..., Any], *, af
         source: A function, or a dataclass with the options as fields.
         after: Number of the command's own parameters that precede the added ones.
     """
-    *own, _ = signature(command).parameters.values()
-    taken = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(source).parameters.values()]
-    parameters = [*own[:after], *taken, *own[after:]]
+    *command_parameters, _ = signature(command).parameters.values()
+    added = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(source).parameters.values()]
+    parameters = [*command_parameters[:after], *added, *command_parameters[after:]]
     command.__annotations__ = {part.name: part.annotation for part in parameters}
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # `inspect.signature` prefers this attribute
 

@@ -50,9 +50,9 @@ def _add_operator(cli: typer.Typer, servers: ServerCommands) -> None:
         ] = None,
     ) -> None:
         """Run the operator, in a cluster or with a kubeconfig. Only the replica that holds the lease is active."""
-        named = tuple(namespace or ())
+        namespaces = tuple(namespace or ())
         options = OperatorOptions(
-            namespaces=named, lease_namespace=lease_namespace, api_namespace=api_namespace, health_port=health_port
+            namespaces=namespaces, lease_namespace=lease_namespace, api_namespace=api_namespace, health_port=health_port
         )
         run_command(servers.operator(options))
 

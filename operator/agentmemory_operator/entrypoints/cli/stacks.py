@@ -75,8 +75,8 @@ class Stacks:
             AgentMemoryError: If several stacks run, or one listens at the default URL of a cluster's API.
         """
         if url is not None:
-            named = (stack for stack in self.find() if stack.api == url.rstrip("/"))
-            return url, None if context else next(named, None)
+            matching = (stack for stack in self.find() if stack.api == url.rstrip("/"))
+            return url, None if context else next(matching, None)
         if context is None and (stack := self.find_default("name one with --url")):
             return stack.api, stack
         for stack in self.find():

@@ -39,8 +39,8 @@ class Section:
     def __post_init__(self) -> None:
         """Escape control characters: memories and messages are untrusted input."""
         rows = tuple(tuple(map(printable_lines, row)) for row in self.rows)
-        shown = {"heading": printable(self.heading), "rows": rows, "notes": tuple(map(printable_lines, self.notes))}
-        for name, value in shown.items():
+        escaped = {"heading": printable(self.heading), "rows": rows, "notes": tuple(map(printable_lines, self.notes))}
+        for name, value in escaped.items():
             object.__setattr__(self, name, value)
 
 
@@ -76,9 +76,9 @@ def _show(section: Section, console: Console) -> None:
         console.print(Text(section.heading, style=MOODS[section.mood] or "bold"))
     if section.rows:
         table = Table(box=box.SIMPLE_HEAD, show_header=bool(section.columns), pad_edge=False, show_edge=False)
-        for place, heading in enumerate(section.columns or section.rows[0]):
+        for index, heading in enumerate(section.columns or section.rows[0]):
             # Users copy names from the first column, so it is never wrapped.
-            is_name, is_cut = place == 0 and bool(section.columns), heading == section.cut
+            is_name, is_cut = index == 0 and bool(section.columns), heading == section.cut
             table.add_column(
                 Text(heading),
                 overflow="ellipsis" if is_cut else "fold",

@@ -48,8 +48,8 @@ def create_health_app(probes: Probes) -> Starlette:
         return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
 
     routes = (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics))
-    return Starlette(routes=[Route(path, answer) for path, answer in routes])
+    return Starlette(routes=[Route(path, handler) for path, handler in routes])
 
 
-def _probe_response(holds: bool, good: str, bad: str) -> Response:
-    return PlainTextResponse((good if holds else bad) + "\n", 200 if holds else 503)
+def _probe_response(is_ok: bool, ok_text: str, fault: str) -> Response:
+    return PlainTextResponse((ok_text if is_ok else fault) + "\n", 200 if is_ok else 503)

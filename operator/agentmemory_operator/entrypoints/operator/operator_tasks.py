@@ -120,8 +120,8 @@ async def operate(
         if leadership is not None:
             await leadership.release()
 
-    where = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
-    log.info("watching %s of %s", ", ".join(KINDS), where)
+    scope = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
+    log.info("watching %s of %s", ", ".join(KINDS), scope)
     registry = build_registry(operator.feed, configuration, on_stop=stop)
     watching = asyncio.create_task(run_kopf(registry, namespaces, started=startup.ready))
     await wait_for_first_end(tasks, watching, stop)
@@ -210,13 +210,13 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
     while True:
         await asyncio.sleep(period_s)
         for kind in KINDS:
-            known = feed.read_uids(kind)
+            uids = feed.read_uids(kind)
             try:
                 documents = await cluster.list_all(kind)
             except TransientError as exc:
                 log.warning("cannot list %s: %s; again in %.0f s", kind, exc, period_s)
             else:
-                feed.drop_absent(known, documents)
+                feed.drop_absent(uids, documents)
 
 
 async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup) -> None:

@@ -43,8 +43,11 @@ def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
 async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
     """Feed the objects of one source to the API until cancelled. An empty namespace means all."""
     source = kind, namespace
-    heard, failed = partial(api.readiness.record_activity, source), partial(api.readiness.record_failure, source)
-    async for event, content in cluster.follow(kind, heard, on_failure=failed, namespace=namespace):
+    on_activity, on_failure = (
+        partial(api.readiness.record_activity, source),
+        partial(api.readiness.record_failure, source),
+    )
+    async for event, content in cluster.follow(kind, on_activity, on_failure=on_failure, namespace=namespace):
         if isinstance(content, list):
             api.feed.apply_list(kind, content, namespace=namespace)
             api.readiness.record_synced(source)

@@ -107,8 +107,8 @@ def verify_signature(key: bytes, headers: Mapping[str, str], body: bytes, now_s:
     if not _ID.fullmatch(id_) or not _SECONDS.fullmatch(time_s) or abs(int(time_s) - now_s) > MAX_CLOCK_SKEW_S:
         return False
     expected = sign(key, id_, time_s, body).encode()
-    sent = headers.get("webhook-signature", "").encode()[:MAX_SIGNATURES_CHARS].split(b" ")
-    return any(hmac.compare_digest(signature, expected) for signature in sent)
+    signatures = headers.get("webhook-signature", "").encode()[:MAX_SIGNATURES_CHARS].split(b" ")
+    return any(hmac.compare_digest(signature, expected) for signature in signatures)
 
 
 def retry_delay_s(attempts: int) -> float:

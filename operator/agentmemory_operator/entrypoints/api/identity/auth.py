@@ -118,8 +118,8 @@ class UserTokenGuard:
         return await (self._guard.authenticate(authorization) if token is None else self._tokens.identify(token))
 
     def _user_token(self, authorization: bytes) -> str | None:
-        scheme, _, sent = authorization.partition(b" ")
-        token = sent.strip().decode("ascii", "replace")
+        scheme, _, credentials = authorization.partition(b" ")
+        token = credentials.strip().decode("ascii", "replace")
         return token if scheme.lower() == b"bearer" and self._tokens.codec.is_user_token(token) else None
 
 

@@ -89,12 +89,12 @@ class GuardedRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Wrap the framework's handler in the checks, the trace and the repetition."""
         handle, (method, path) = super().get_route_handler(), self.endpoint_name
-        verb, is_of_everybody = VERBS[method, path], (method, path) in ALL_USERS_ENDPOINTS
+        verb, covers_all_users = VERBS[method, path], (method, path) in ALL_USERS_ENDPOINTS
         operation = OPERATIONS.get((method, path))
 
         async def handle_allowed(request: Request) -> Response:
             _check(request, verb)
-            if is_of_everybody and not request.query_params.get("user_id"):
+            if covers_all_users and not request.query_params.get("user_id"):
                 rights_of(request).check_all_users()
             with memory_span(request, operation):
                 return await retry_if_moved(lambda: handle(request))

@@ -42,13 +42,11 @@ PathUser = Annotated[UserId, Path()]
 async def create_user_token(agent: str, request: Request) -> Response:
     """Create a token for one user of the agent. It lasts at most an hour and grants no more than the caller has."""
     tokens: UserTokens = request.app.state.user_tokens
-    sent, rights = await read_model(request, TokenIn), rights_of(request)
-    verbs = [Verb(name) for name in sent.verbs]
+    body, rights = await read_model(request, TokenIn), rights_of(request)
+    verbs = [Verb(name) for name in body.verbs]
     rights.check_has_verbs(verbs)
-    minted = await tokens.mint(
-        rights.caller, rights.settings, user_id=sent.user_id, verbs=verbs, ttl_s=sent.ttl_seconds
-    )
-    return json_response(identity_requests.render_token(minted), headers={"Cache-Control": "no-store"})
+    token = await tokens.mint(rights.caller, rights.settings, user_id=body.user_id, verbs=verbs, ttl_s=body.ttl_seconds)
+    return json_response(identity_requests.render_token(token), headers={"Cache-Control": "no-store"})
 
 
 @router.get("/{agent}/users", summary="List users", **describe(UsersOut, problems=READ_PROBLEMS))
@@ -73,7 +71,7 @@ async def get_user(agent: str, user_id: PathUser, request: Request) -> Response:
 )
 async def put_user(agent: str, user_id: PathUser, request: Request) -> Response:
     """Name a user or scope, and create it if it does not exist."""
-    sent = await read_model(request, UserIn)
+    body = await read_model(request, UserIn)
     opened = await open_agent(request, agent)
-    await users.name_user(opened, user_id, sent.name)
+    await users.name_user(opened, user_id, body.name)
     return json_response(identity_requests.render_user(await users.read_user(opened, user_id)))

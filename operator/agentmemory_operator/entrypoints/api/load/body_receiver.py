@@ -50,27 +50,27 @@ class BodyReceiver:
         """
         if self._is_complete:
             return await self.receive()
-        hold, pace = self.hold, self.pace
+        slot, pace = self.hold, self.pace
         message: Message | None = None
         while message is None:
-            left_s = pace.window_s - (hold.receive_wait_s - self._began_waited_s)
-            if left_s <= 0:
+            remaining_s = pace.window_s - (slot.receive_wait_s - self._began_waited_s)
+            if remaining_s <= 0:
                 self._judge()
                 continue
             try:
-                message = await hold.await_droppable(self.receive(), left_s)
+                message = await slot.await_droppable(self.receive(), remaining_s)
             except TimeoutError:
-                hold.check()
+                slot.check()
         if message["type"] != "http.request":
             return message
         size = len(message.get("body", b""))
         self._received_bytes += size
-        hold.add_body_bytes(size)
+        slot.add_body_bytes(size)
         if not message.get("more_body", False):
             self._is_complete = True
             # A request that is processed in pieces takes a turn for each of them.
-            if not hold.is_in_pieces:
-                await hold.start()
+            if not slot.is_in_pieces:
+                await slot.start()
         return message
 
     def _judge(self) -> None:

@@ -130,8 +130,8 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
         LimitExceeded: If there are too many, or they are nested too deeply.
         MalformedJson: If brackets or quotes do not match.
     """
-    if (few := parts_if_small(document)) is not None:
-        return few
+    if (parts := parts_if_small(document)) is not None:
+        return parts
     count, depth = _Count(), 0
     for number, (start, _) in enumerate(_tokens(document)):
         if number % _TOKENS_AT_ONCE == 0:
@@ -155,12 +155,12 @@ def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None,
         LimitExceeded: If there are too many items, too many parts in total, or too much besides the list.
         MalformedJson: If brackets or quotes do not match.
     """
-    cutter = _Splitter(document, name, max_items)
+    splitter = _Splitter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):
         if number % _TOKENS_AT_ONCE == 0:
             yield
-        cutter.take(start, end)
-    return cutter.cut()
+        splitter.take(start, end)
+    return splitter.cut()
 
 
 @dataclass(slots=True)
@@ -189,11 +189,11 @@ class _Splitter:
         before = self._depth
         self._depth = _deeper(before, self.document[start])
         if self._is_inside and before == 2:
-            place = self._last[1]
-            while (place := self.document.find(b",", place, start)) >= 0:
-                self._end_item(place)
-                place += 1
-                self._item_start = place
+            position = self._last[1]
+            while (position := self.document.find(b",", position, start)) >= 0:
+                self._end_item(position)
+                position += 1
+                self._item_start = position
         is_closing = self.document[start] in _CLOSING
         if self._is_inside and is_closing and self._depth == 1:
             self._leave(start)
@@ -215,11 +215,11 @@ class _Splitter:
             raise MalformedJson("a bracket is not closed")
         if self._around.fault:
             raise LimitExceeded(self._around.fault)
-        kept = [*self._kept, (self._kept_start, len(self.document))]
-        if sum(end - start for start, end in kept) > MAX_ITEM_BYTES:
+        spans = [*self._kept, (self._kept_start, len(self.document))]
+        if sum(end - start for start, end in spans) > MAX_ITEM_BYTES:
             raise LimitExceeded(f"has more than {MAX_ITEM_BYTES // MIB} MiB besides {self.name!r}")
-        rest = b"".join(self.document[start:end] for start, end in kept)
-        return SplitDocument(rest, self._items, self._accepted_parts + self._around.parts)
+        envelope = b"".join(self.document[start:end] for start, end in spans)
+        return SplitDocument(envelope, self._items, self._accepted_parts + self._around.parts)
 
     def _begins_list(self, start: int) -> bool:
         """Return whether the bracket opens the value of the key `name`."""
@@ -260,29 +260,29 @@ class _Splitter:
 
 def _tokens(document: bytes) -> Iterator[tuple[int, int]]:
     """Yield start and end of each string, and of each bracket outside strings."""
-    place = 0
-    while place < len(document):
-        for token in _TOKEN.finditer(document, place):
-            place = token.end()
-            if document[token.start()] == ord('"') and place - token.start() == 1:
+    position = 0
+    while position < len(document):
+        for token in _TOKEN.finditer(document, position):
+            position = token.end()
+            if document[token.start()] == ord('"') and position - token.start() == 1:
                 # A string with escapes: match it in pieces, so that no single match takes long.
-                place = _end_of_string(document, place)
-                yield token.start(), place
+                position = _end_of_string(document, position)
+                yield token.start(), position
                 break
             yield token.span()
         else:
             return
 
 
-def _end_of_string(document: bytes, place: int) -> int:
-    while place < len(document):
-        inside = _INSIDE.match(document, place, place + _BYTES_AT_ONCE)
-        assert inside is not None
-        if inside.end() < len(document) and document[inside.end()] == ord('"'):
-            return inside.end() + 1
-        if inside.end() == place:
+def _end_of_string(document: bytes, position: int) -> int:
+    while position < len(document):
+        match = _INSIDE.match(document, position, position + _BYTES_AT_ONCE)
+        assert match is not None
+        if match.end() < len(document) and document[match.end()] == ord('"'):
+            return match.end() + 1
+        if match.end() == position:
             break
-        place = inside.end()
+        position = match.end()
     raise MalformedJson("a string is not closed")
 
 
@@ -317,8 +317,8 @@ def check_unique_keys(document: bytes, value: Any) -> None:
     if braces == 0 or _keys_of(value, braces) == colons:
         return
     # Some colons or braces are inside strings.
-    bare = _STRING.sub(b"", document)
-    if _keys_of(value, bare.count(b"{")) != bare.count(b":"):
+    without_strings = _STRING.sub(b"", document)
+    if _keys_of(value, without_strings.count(b"{")) != without_strings.count(b":"):
         json.loads(document, object_pairs_hook=reject_repeated_keys)
         raise RepeatedKey("a key is repeated in one object")
 

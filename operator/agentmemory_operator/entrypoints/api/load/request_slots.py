@@ -153,7 +153,7 @@ class RequestSlot:
         """
         pressure, share = self._pressure, self._share
         if not may_take_slot(len(share.receiving), pressure.receiving, pressure.limits.receiving):
-            busiest = max(pressure.shares.values(), key=lambda other: len(other.receiving))
+            busiest = max(pressure.shares.values(), key=lambda candidate: len(candidate.receiving))
             owner = busiest if len(busiest.receiving) > len(share.receiving) + 1 else share
             slowest = _slowest(owner)
             if slowest is None:
@@ -176,12 +176,12 @@ class RequestSlot:
             in_progress = f"{share.in_progress} requests of this caller ({pressure.requests} in total)"
             raise overload_problem(f"{in_progress} are in progress")
         if self._must_wait():
-            turn = asyncio.Event()
-            share.waiters.append(turn)
+            wakeup = asyncio.Event()
+            share.waiters.append(wakeup)
             try:
-                await self._wait_for(turn)
+                await self._wait_for(wakeup)
             finally:
-                share.waiters.remove(turn)
+                share.waiters.remove(wakeup)
         self._leave_receiving()
         self._run()
 
@@ -190,11 +190,11 @@ class RequestSlot:
         self._share.running += 1
         self._is_running = True
 
-    async def _wait_for(self, turn: asyncio.Event) -> None:
+    async def _wait_for(self, wakeup: asyncio.Event) -> None:
         async def come() -> None:
             while self._must_wait():
-                turn.clear()
-                await turn.wait()
+                wakeup.clear()
+                await wakeup.wait()
 
         try:
             await self.await_droppable(come(), MAX_TURN_WAIT_S, is_awaited=False)
@@ -227,9 +227,9 @@ class RequestSlot:
         Raises:
             ProblemRaised: If the wait takes more than `MAX_TURN_WAIT_S`.
         """
-        until_s = time.monotonic() + MAX_TURN_WAIT_S
+        deadline_s = time.monotonic() + MAX_TURN_WAIT_S
         while self._must_wait() or not self._try_reserve():
-            if time.monotonic() >= until_s:
+            if time.monotonic() >= deadline_s:
                 raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s")
             await asyncio.sleep(POLL_S)
         self._run()
@@ -279,11 +279,11 @@ class RequestSlot:
         self._keep(self.body_bytes - body_bytes)
 
     def _make_room(self) -> None:
-        pressure, own_share = self._pressure, self._share
+        pressure, caller_share = self._pressure, self._share
         victim = self
         for share in sorted(pressure.shares.values(), key=lambda share: share.large_bytes, reverse=True):
-            if share is own_share or share.large_bytes < own_share.large_bytes:
-                victim = _slowest(own_share, large=True, candidate=self) or self
+            if share is caller_share or share.large_bytes < caller_share.large_bytes:
+                victim = _slowest(caller_share, large=True, candidate=self) or self
                 break
             if slowest := _slowest(share, large=True):
                 victim = slowest
@@ -296,14 +296,14 @@ class RequestSlot:
 
     def _keep(self, body_bytes: int) -> None:
         large = max(body_bytes - SMALL_BYTES, 0)
-        more, self._large = large - self._large, large
+        added, self._large = large - self._large, large
         self._pressure.body_bytes += body_bytes - self.body_bytes
         self.body_bytes = body_bytes
-        if more:
-            self._share.large_bytes += more
-            self._pressure.large_bytes += more
+        if added:
+            self._share.large_bytes += added
+            self._pressure.large_bytes += added
             if self._is_running:
-                self._share.running_large_bytes += more
+                self._share.running_large_bytes += added
 
     async def await_droppable(self, operation: Awaitable[T], seconds: float, *, is_awaited: bool = True) -> T:
         """Await an operation. The request may be dropped during the wait.
@@ -328,8 +328,8 @@ class RequestSlot:
     @property
     def arrival_rate(self) -> float:
         """Recent arrival rate of its body, as decaying bytes. Only time spent waiting for the body counts."""
-        so_far_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
-        return self._flow.level(self.receive_wait_s + so_far_s)
+        current_wait_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
+        return self._flow.level(self.receive_wait_s + current_wait_s)
 
     @property
     def is_droppable(self) -> bool:
@@ -363,8 +363,8 @@ class RequestSlot:
             self._is_running = False
             self._share.running -= 1
             self._share.running_large_bytes -= self._large
-            for turn in self._share.waiters:
-                turn.set()
+            for wakeup in self._share.waiters:
+                wakeup.set()
         if gives_place and self._is_under_way:
             self._is_under_way = False
             self._share.in_progress -= 1
@@ -383,5 +383,5 @@ def _slowest(share: CallerUsage, *, large: bool = False, candidate: RequestSlot 
         large: True to consider only requests with counted bytes.
         candidate: An additional candidate, though it does not wait.
     """
-    able = [hold for hold in share.receiving if hold.is_droppable and (hold.is_large or not large)]
-    return min([*able, *([candidate] if candidate else [])], key=lambda hold: hold.arrival_rate, default=None)
+    droppable = [slot for slot in share.receiving if slot.is_droppable and (slot.is_large or not large)]
+    return min([*droppable, *([candidate] if candidate else [])], key=lambda slot: slot.arrival_rate, default=None)

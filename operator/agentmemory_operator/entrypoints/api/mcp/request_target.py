@@ -59,12 +59,12 @@ def read_target(request: Request) -> RequestTarget:
     return RequestTarget(_only("agent", agent), _only("user", user))
 
 
-def _only(kind: str, named: Mapping[str, str | None]) -> str | None:
-    given = {where: canonical(name) for where, name in named.items() if name}
-    if len(set(given.values())) > 1:
-        places = " and ".join(given)
-        raise TargetUnresolved(f"{places} name different {kind}s: set the {kind} in one place")
-    return next(iter(given.values()), None)
+def _only(kind: str, names_by_source: Mapping[str, str | None]) -> str | None:
+    by_source = {source: canonical(name) for source, name in names_by_source.items() if name}
+    if len(set(by_source.values())) > 1:
+        sources = " and ".join(by_source)
+        raise TargetUnresolved(f"{sources} name different {kind}s: set the {kind} in one place")
+    return next(iter(by_source.values()), None)
 
 
 def agent_missing() -> TargetUnresolved:

@@ -102,14 +102,14 @@ async def _list_tools(context: Any, _: Any) -> Any:
     return types.ListToolsResult(tools=tools)
 
 
-async def _call_tool(context: Any, sent: Any) -> Any:
+async def _call_tool(context: Any, call: Any) -> Any:
     types = import_module("mcp_types")
     try:
-        answer = await _run_tool(context.request, sent.name, sent.arguments or {})
+        result = await _run_tool(context.request, call.name, call.arguments or {})
     except AgentMemoryError as error:
         return types.CallToolResult(content=[types.TextContent(type="text", text=str(error))], is_error=True)
-    text = json.dumps(answer, ensure_ascii=False)
-    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=answer)
+    text = json.dumps(result, ensure_ascii=False)
+    return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=result)
 
 
 class ToolCallRejected(AgentMemoryError):
@@ -147,8 +147,8 @@ def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
     """Raise unless the arguments match the tool's schema, which is stricter than the API."""
     validator = import_module("jsonschema").Draft202012Validator(tool.parameters)
     for error in validator.iter_errors(arguments):
-        where = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
-        raise ToolCallRejected(f"{tool.name}: {where}{_message_of(error)}")
+        location = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
+        raise ToolCallRejected(f"{tool.name}: {location}{_message_of(error)}")
 
 
 def _message_of(error: Any) -> str:
@@ -170,11 +170,11 @@ async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int,
         "raw_path": api_request.path.encode(),
         "headers": headers,
     }
-    answer = _Answer()
+    response = _Answer()
     await ExceptionMiddleware(AsyncExitStackMiddleware(request.app.router), handlers=request.app.exception_handlers)(
-        scope | {"query_string": api_request.query.encode()}, _replaying(body), answer
+        scope | {"query_string": api_request.query.encode()}, _replaying(body), response
     )
-    return answer.status, json.loads(answer.body)
+    return response.status, json.loads(response.body)
 
 
 class _Answer:

@@ -99,16 +99,16 @@ def build_request(tool: Tool, arguments: Mapping[str, Any], addressee: RequestTa
     Args:
         arguments: Validated by the tool's schema, which requires `user_id` if the addressee has no user.
     """
-    given = dict(arguments)
-    user_id = addressee.user_id or given.pop("user_id")
+    fields = dict(arguments)
+    user_id = addressee.user_id or fields.pop("user_id")
     path = f"/v1/agents/{quote(slug, safe='')}"
     if tool.name == "search":
-        return ApiRequest("POST", f"{path}/search", {"user_id": user_id, "top_k": TOP_K} | given)
+        return ApiRequest("POST", f"{path}/search", {"user_id": user_id, "top_k": TOP_K} | fields)
     if tool.name == "remember":
-        return ApiRequest("POST", f"{path}/memories", {"user_id": user_id} | given)
-    place = [("namespace", "memories"), ("namespace", user_id)]
-    place += [("key", given.pop("key"))] if "key" in given else []
-    return ApiRequest("PUT", f"{path}/items", given, urlencode(place))
+        return ApiRequest("POST", f"{path}/memories", {"user_id": user_id} | fields)
+    query = [("namespace", "memories"), ("namespace", user_id)]
+    query += [("key", fields.pop("key"))] if "key" in fields else []
+    return ApiRequest("PUT", f"{path}/items", fields, urlencode(query))
 
 
 def render_result(tool: Tool, document: Json) -> Json:
@@ -139,18 +139,18 @@ def _with_user(tool: Tool) -> Tool:
 
 
 def _found(document: Json) -> Json:
-    answer: Json = {"note": NOTE, "memories": []}
+    result: Json = {"note": NOTE, "memories": []}
     remaining_chars = MAX_RESULT_CHARS
-    for place, found in enumerate(document["results"]):
+    for number, found in enumerate(document["results"]):
         memory = _shown(found)
         remaining_chars -= len(json.dumps(memory, ensure_ascii=False))
         if remaining_chars < 0:
-            return answer | {"left_out": len(document["results"]) - place}
-        answer["memories"].append(memory)
-    return answer
+            return result | {"left_out": len(document["results"]) - number}
+        result["memories"].append(memory)
+    return result
 
 
 def _shown(found: Json) -> Json:
     content = found["content"] or ""
-    shown = {"content": content[:MAX_CONTENT_CHARS]} | {name: found[name] for name in _KEPT if found.get(name)}
-    return shown | ({"cut": True} if len(content) > MAX_CONTENT_CHARS else {})
+    memory = {"content": content[:MAX_CONTENT_CHARS]} | {name: found[name] for name in _KEPT if found.get(name)}
+    return memory | ({"cut": True} if len(content) > MAX_CONTENT_CHARS else {})

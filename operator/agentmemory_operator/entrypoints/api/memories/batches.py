@@ -63,10 +63,10 @@ class BatchReader(Generic[T]):
             self.take_room(cut.parts)
             items = self._items_of(cut)
         read: list[T | AgentMemoryError] = []
-        for place, item in enumerate(items):
+        for number, item in enumerate(items):
             # An item that was not split off has been parsed with the envelope, and is small.
             document = _parsed(body, item) if isinstance(item, ItemSpan) else ParsedBody(item)
-            read.append(self._item(document, place) if isinstance(document, ParsedBody) else document)
+            read.append(self._item(document, number) if isinstance(document, ParsedBody) else document)
             yield
         return read
 
@@ -98,8 +98,8 @@ class BatchReader(Generic[T]):
         [name] = self.envelope.model_fields
         return name
 
-    def _item(self, document: ParsedBody, place: int) -> T | AgentMemoryError:
-        key = None if self.idempotency_key is None else _KEY_AND_PLACE.format(key=self.idempotency_key, place=place)
+    def _item(self, document: ParsedBody, number: int) -> T | AgentMemoryError:
+        key = None if self.idempotency_key is None else _KEY_AND_PLACE.format(key=self.idempotency_key, place=number)
         try:
             return self.read_item(document, key)
         except AgentMemoryError as error:

@@ -36,9 +36,9 @@ User = Annotated[UserParameters, Query()]
 async def put_relation(agent: str, request: Request) -> Response:
     """Store a relation between two names. Each repetition makes it stronger."""
     services = services_of(request)
-    sent = await read_model(request, RelationIn)
+    body = await read_model(request, RelationIn)
     opened = await services.directory.open(agent)
-    relation = await sheets.put_relation(opened, sent.user_id, sent.source, sent.relation, sent.target)
+    relation = await sheets.put_relation(opened, body.user_id, body.source, body.relation, body.target)
     return json_response(entity_requests.render_relation(relation))
 
 
@@ -69,10 +69,10 @@ async def get_entity(agent: str, name: Name, request: Request, parameters: User)
 async def update_entity(agent: str, name: Name, request: Request, parameters: User) -> Response:
     """Rename a name, or merge it into another. Memories stay unchanged."""
     services = services_of(request)
-    sent = await read_model(request, EntityChangeIn)
+    body = await read_model(request, EntityChangeIn)
     opened = await services.directory.open(agent)
-    if sent.merge_into is not None:
-        view = await browse.merge_entity(services.graphs, opened, parameters.user_id, name, sent.merge_into)
+    if body.merge_into is not None:
+        view = await browse.merge_entity(services.graphs, opened, parameters.user_id, name, body.merge_into)
     else:
-        view = await browse.rename_entity(services.graphs, opened, parameters.user_id, name, sent.name or name)
+        view = await browse.rename_entity(services.graphs, opened, parameters.user_id, name, body.name or name)
     return json_response(entity_requests.render_entity(view))

@@ -35,12 +35,12 @@ async def forget_memories(
     A repeated request with the same Idempotency-Key and body returns the same receipt.
     """
     services = services_of(request)
-    sent = await read_model(request, ForgetIn)
-    if sent.user_id is None:
+    body = await read_model(request, ForgetIn)
+    if body.user_id is None:
         rights_of(request).check_all_users()
-    forget_request = sent.forget_request(idempotency_key)
+    forget_request = body.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
-    if sent.dry_run:
+    if body.dry_run:
         preview = await services.forgetting.preview(opened, forget_request)
         record_result(request, 0)
         return json_response(forget_requests.render_preview(preview))

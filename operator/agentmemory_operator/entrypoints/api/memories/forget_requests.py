@@ -52,22 +52,22 @@ class ForgetIn(Body):
             raise _wrong(
                 "zone", "is only valid with crypto: true; to choose memories of a zone, use filters: {zone: ...}"
             )
-        is_of_many = self.zone == PROFESSIONAL
-        if is_of_many and self.user_id is not None:
+        is_shared = self.zone == PROFESSIONAL
+        if is_shared and self.user_id is not None:
             raise _wrong("user_id", "must be omitted: the key of zone PROFESSIONAL belongs to the organisation")
-        if self.user_id is None and not is_of_many:
+        if self.user_id is None and not is_shared:
             raise _wrong("user_id", "required: whose memories are erased")
         return self
 
     @model_validator(mode="after")
     def _selects_something(self) -> "ForgetIn":
-        given = [name for name in CONDITIONS if name in self.model_fields_set]
-        for name in given:
+        conditions = [name for name in CONDITIONS if name in self.model_fields_set]
+        for name in conditions:
             if getattr(self, name) in (None, {}):
                 raise _wrong(name, f"is empty: give a condition, or omit {name}; {ERASE_A_USER}")
-        if self.everything and given:
-            raise _wrong("everything", f"cannot be combined with {', '.join(given)}: send one or the other")
-        if not self.everything and not given:
+        if self.everything and conditions:
+            raise _wrong("everything", f"cannot be combined with {', '.join(conditions)}: send one or the other")
+        if not self.everything and not conditions:
             raise _wrong("everything", f"required without a condition ({', '.join(CONDITIONS)}): {ERASE_A_USER}")
         return self
 

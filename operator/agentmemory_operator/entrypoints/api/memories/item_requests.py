@@ -48,8 +48,8 @@ class ItemIn(Body):
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
         """Convert to the `ItemContent` of the use case."""
-        given = {name: getattr(self, name) for name in ItemIn.model_fields} | {"tags": tuple(self.tags)}
-        return ItemContent(**given, author=author, idempotency_key=idempotency_key)
+        fields = {name: getattr(self, name) for name in ItemIn.model_fields} | {"tags": tuple(self.tags)}
+        return ItemContent(**fields, author=author, idempotency_key=idempotency_key)
 
 
 class PlacedItemIn(ItemIn):

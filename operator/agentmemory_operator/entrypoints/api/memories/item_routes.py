@@ -64,8 +64,8 @@ async def put_item(
     """
     services = services_of(request)
     address = parameters.address_of(parameters.key or services.items.new_key(idempotency_key))
-    sent = await read_model(request, ItemIn)
-    item = sent.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
+    body = await read_model(request, ItemIn)
+    item = body.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
     put = await services.items.put(await services.directory.open(agent), address, item)
     record_result(request, 1, id=put.memory_id)
     return response_views.json_response(response_views.render_stored_item(put))
@@ -85,18 +85,18 @@ async def put_items(
     services, rights = services_of(request), rights_of(request)
 
     def read_item(document: ParsedBody, key: str | None) -> PlacedItem:
-        sent = validate_body(PlacedItemIn, document)
-        check_named_users(rights, sent)
-        owner = owner_in_namespace(sent.namespace, has_user=sent.user_id is not None)
+        parsed = validate_body(PlacedItemIn, document)
+        check_named_users(rights, parsed)
+        owner = owner_in_namespace(parsed.namespace, has_user=parsed.user_id is not None)
         rights.check_users([owner] if owner else [], field="namespace")
-        address = sent.address_of(sent.key or services.items.new_key(key))
-        return address, sent.new_item(author=rights.author, idempotency_key=key)
+        address = parsed.address_of(parsed.key or services.items.new_key(key))
+        return address, parsed.new_item(author=rights.author, idempotency_key=key)
 
     body = await read_body(request, max_bytes=MAX_BATCH_BYTES)
     reader = BatchReader(ItemsEnvelope, read_item, partial(reserve_parts, request), idempotency_key)
     items = await run_in_slices(reader.read(body))
-    placed = [item for item in items if not isinstance(item, AgentMemoryError)]
-    stored = await services.items.put_many(await services.directory.open(agent), placed) if placed else []
+    valid_items = [item for item in items if not isinstance(item, AgentMemoryError)]
+    stored = await services.items.put_many(await services.directory.open(agent), valid_items) if valid_items else []
     record_result(request, sum(isinstance(result, StoredItem) for result in stored))
     results = render_results(items, stored, response_views.render_stored_item, request_id=request.scope[REQUEST_ID])
     return response_views.json_response({"results": results})
@@ -155,4 +155,6 @@ async def list_namespaces(
     services, owner = services_of(request), parameters.owner
     opened = await services.directory.open(agent)
     found = await services.items.namespaces(opened, owner, prefix=tuple(parameters.namespace))
-    return response_views.json_response({"results": [{"namespace": of.namespace, "items": of.items} for of in found]})
+    return response_views.json_response(
+        {"results": [{"namespace": row.namespace, "items": row.items} for row in found]}
+    )

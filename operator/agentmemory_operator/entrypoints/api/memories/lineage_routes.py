@@ -35,14 +35,14 @@ async def update_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """Change fields of the newest version of a memory. To change its content, store a new memory with `supersedes`."""
-    sent = await read_model(request, ChangeIn)
+    body = await read_model(request, ChangeIn)
     memory_id = parse_id(id)
     opened = await open_agent(request, agent)
-    if "zone" in sent.model_fields_set:
+    if "zone" in body.model_fields_set:
         is_admin = rights_of(request).has_verb(Verb.ADMIN)
-        record = await change_zone(opened, memory_id, sent.zone, user_id=parameters.user_id, is_admin=is_admin)
+        record = await change_zone(opened, memory_id, body.zone, user_id=parameters.user_id, is_admin=is_admin)
     else:
-        record = await change_head(opened, memory_id, sent.changes(), user_id=parameters.user_id)
+        record = await change_head(opened, memory_id, body.changes(), user_id=parameters.user_id)
     record_result(request, 1, id=memory_id)
     return response_views.json_response(response_views.render_memory(record, opened))
 

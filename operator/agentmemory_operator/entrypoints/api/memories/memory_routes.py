@@ -124,12 +124,12 @@ async def store_memory(
     """
     services = services_of(request)
     rights = rights_of(request)
-    sent = await read_model(request, Body, choose=choose_model)
-    if isinstance(sent, ConversationIn):
-        conversation = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
+    body = await read_model(request, Body, choose=choose_model)
+    if isinstance(body, ConversationIn):
+        conversation = body.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
         return await session_routes.store_and_queue(request, agent, conversation, 201)
-    assert isinstance(sent, MemoryIn)
-    memory = sent.new_memory(
+    assert isinstance(body, MemoryIn)
+    memory = body.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
     )
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
@@ -154,9 +154,9 @@ async def store_memories(
     body = await read_body(request, max_bytes=MAX_BATCH_BYTES)
 
     def read_item(document: ParsedBody, key: str | None) -> IncomingMemory:
-        sent = validate_body(MemoryIn, document)
-        check_named_users(rights, sent)
-        return sent.new_memory(
+        parsed = validate_body(MemoryIn, document)
+        check_named_users(rights, parsed)
+        return parsed.new_memory(
             default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=key
         )
 
@@ -225,13 +225,13 @@ async def delete_memory(
 async def search_memories(agent: str, request: Request) -> Response:
     """Return the memories that rank best by the agent's scoring settings."""
     services = services_of(request)
-    sent = await read_model(request, SearchIn)
+    body = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
-    answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
-    services.meter.record_candidates(answer.total_candidates)
-    record_result(request, len(answer.results), top_k=sent.top_k)
-    content = response_views.render_search(answer, opened, sent)
-    return response_views.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
+    result = await services.recall.search(opened, body.search_request(default_scopes=rights_of(request).default_scopes))
+    services.meter.record_candidates(result.total_candidates)
+    record_result(request, len(result.results), top_k=body.top_k)
+    content = response_views.render_search(result, opened, body)
+    return response_views.json_response(content, headers={GENERATION_HEADER: str(result.generation)})
 
 
 def default_type_of(settings: AgentSettings) -> str | None:

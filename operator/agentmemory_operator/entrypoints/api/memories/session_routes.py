@@ -52,13 +52,13 @@ async def get_working_memory(agent: str, session_id: SessionId, request: Request
 async def put_working_memory(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
     """Add a working memory to the session. When all slots are taken, the least recently used one is dropped."""
     services = services_of(request)
-    sent = await read_model(request, WorkingIn)
+    body = await read_model(request, WorkingIn)
     opened = await services.directory.open(agent)
     author = rights_of(request).author
-    memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id, stored_by=author)
-    kept = await services.working.store(opened, memory)
-    record_result(request, 1, id=kept.record.id)
-    return response_views.json_response(response_views.render_kept(kept, opened))
+    memory = body.new_memory(user_id=parameters.user_id, session_id=session_id, stored_by=author)
+    stored = await services.working.store(opened, memory)
+    record_result(request, 1, id=stored.record.id)
+    return response_views.json_response(response_views.render_kept(stored, opened))
 
 
 @router.post(
@@ -91,9 +91,9 @@ async def store_messages(
 
     A repeated request with the same Idempotency-Key and body returns the same turns.
     """
-    sent = await read_model(request, ConversationIn)
-    spoken = sent.conversation(stored_by=rights_of(request).author, idempotency_key=idempotency_key)
-    return await store_and_queue(request, agent, spoken, 201)
+    body = await read_model(request, ConversationIn)
+    conversation = body.conversation(stored_by=rights_of(request).author, idempotency_key=idempotency_key)
+    return await store_and_queue(request, agent, conversation, 201)
 
 
 async def store_and_queue(request: Request, agent: str, sent: Conversation, status: int) -> Response:

@@ -61,8 +61,8 @@ async def list_changes(
 
     is_stream = EVENTS in request.headers.get("accept", "")
     if is_stream:
-        hold: RequestSlot = request.scope[REQUEST_SLOT]
-        hold.start_export()
+        slot: RequestSlot = request.scope[REQUEST_SLOT]
+        slot.start_export()
     first = await read(parameters.changes_request(cursor=last_event_id or parameters.cursor))
     if not is_stream:
         return json_response(change_requests.render_changes(first, agent))
@@ -75,11 +75,11 @@ async def list_changes(
 
 async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
     """Yield events until the stream times out or the log cannot be read. The reader reconnects and gets the error."""
-    until_s = time.monotonic() + MAX_STREAM_S
+    deadline_s = time.monotonic() + MAX_STREAM_S
     # Send something at once: some proxies forward the response headers only with the first data.
     yield _beat(page.next_cursor)
     beat_s = time.monotonic()
-    while time.monotonic() < until_s:
+    while time.monotonic() < deadline_s:
         if page.changes:
             yield b"".join(_event(change_requests.render_change(change, agent)) for change in page.changes)
         else:

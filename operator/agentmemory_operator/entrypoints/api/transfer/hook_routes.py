@@ -51,13 +51,13 @@ async def receive_hook(agent: str, name: str, request: Request) -> Response:
     key = f"hook:{name}:{request.headers['webhook-id']}"
     document = parse_json(body)
     if is_conversation(document.value):
-        spoken = validate_body(ConversationIn, document)
-        check_named_users(rights, spoken)
-        conversation = spoken.conversation(stored_by=rights.author, idempotency_key=key)
+        conversation_body = validate_body(ConversationIn, document)
+        check_named_users(rights, conversation_body)
+        conversation = conversation_body.conversation(stored_by=rights.author, idempotency_key=key)
         return await session_routes.store_and_queue(request, agent, conversation, 202)
-    sent = validate_body(HookIn, document).memory
-    check_named_users(rights, sent)
-    memory = sent.new_memory(default_type=default_type_of(settings), stored_by=rights.author, idempotency_key=key)
+    parsed = validate_body(HookIn, document).memory
+    check_named_users(rights, parsed)
+    memory = parsed.new_memory(default_type=default_type_of(settings), stored_by=rights.author, idempotency_key=key)
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
     if isinstance(result, AgentMemoryError):
         raise result

@@ -49,9 +49,9 @@ class ExportedSheet(Body):
 
     def sheet(self) -> EntitySheet:
         """Convert to the `EntitySheet` of the use case."""
-        relations = [Relation(one.source, one.relation, one.target, one.strength) for one in self.relations]
-        aliases = [Alias(one.alias, one.name) for one in self.aliases]
-        return EntitySheet({one.key: one for one in relations}, {fold(one.alias): one for one in aliases})
+        relations = [Relation(item.source, item.relation, item.target, item.strength) for item in self.relations]
+        aliases = [Alias(item.alias, item.name) for item in self.aliases]
+        return EntitySheet({item.key: item for item in relations}, {fold(item.alias): item for item in aliases})
 
 
 class SheetLine(Body):
@@ -65,10 +65,10 @@ def render_sheet_line(sheet: EntitySheet) -> bytes:
     if not sheet.relations and not sheet.aliases:
         return b""
     relations: list[dict[str, Any]] = [
-        {"source": one.source, "relation": one.relation, "target": one.target, "strength": one.strength}
-        for one in sheet.relations.values()
+        {"source": item.source, "relation": item.relation, "target": item.target, "strength": item.strength}
+        for item in sheet.relations.values()
     ]
-    aliases = [{"alias": one.alias, "name": one.name} for one in sheet.aliases.values()]
+    aliases = [{"alias": item.alias, "name": item.name} for item in sheet.aliases.values()]
     return orjson.dumps({SHEET_FIELD: {"relations": relations, "aliases": aliases}}) + b"\n"
 
 

@@ -156,8 +156,8 @@ class LineIn(MemoryIn):
 
     @model_validator(mode="after")
     def _is_found_by_its_key(self) -> "LineIn":
-        is_told = self.sealed is not None or self.key is not None
-        if self.item and (not is_told or len(self.namespace) < 2):
+        has_key = self.sealed is not None or self.key is not None
+        if self.item and (not has_key or len(self.namespace) < 2):
             message = "an item needs a key and a namespace of at least two parts"
             raise PydanticCustomError("item", "{message}", {"message": message, "field": "item"})
         return self

@@ -76,15 +76,15 @@ async def export_user_memories(
     agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]
 ) -> Response:
     """Stream every memory of a user as NDJSON, one per line, oldest version first. The last line has the counts."""
-    hold: RequestSlot = request.scope[REQUEST_SLOT]
-    hold.start_export()
+    slot: RequestSlot = request.scope[REQUEST_SLOT]
+    slot.start_export()
     opened = await open_agent(request, agent)
     if parameters.plain and not rights_of(request).has_verb(Verb.ADMIN):
         raise Forbidden("exporting sealed memories in plain text needs the verb admin: omit plain", field="plain")
     pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors, opens_sealed=parameters.plain)
     # Read the first page before the response starts, so that an error gets its own status.
-    nothing: list[ExportedMemory] = []
-    first = await anext(pages, nothing)
+    no_memories: list[ExportedMemory] = []
+    first = await anext(pages, no_memories)
     lines = _lines(opened, first, pages, user_id=parameters.user_id, request_id=request.scope[REQUEST_ID])
     return StreamingResponse(lines, media_type=MEDIA_TYPE)
 
@@ -128,15 +128,15 @@ async def import_user_memories(
     _check_media_type(request)
     # Check before the body is read that the agent can be opened.
     await services.directory.open(agent)
-    hold: RequestSlot = request.scope[REQUEST_SLOT]
-    hold.is_in_pieces = True
+    slot: RequestSlot = request.scope[REQUEST_SLOT]
+    slot.is_in_pieces = True
     open_agent = partial(services.directory.open, agent)
     run = _Import(open_agent, parameters, rights, request.scope[REQUEST_ID])
     try:
-        async for batch in _batches(request.stream(), hold.release_body_bytes):
-            async with hold.run_piece():
+        async for batch in _batches(request.stream(), slot.release_body_bytes):
+            async with slot.run_piece():
                 await run.import_batch(batch)
-            hold.release_body_bytes(batch.body_bytes)
+            slot.release_body_bytes(batch.body_bytes)
     except ProblemRaised as refusal:
         raise run.interrupted_by(refusal) from refusal
     record_result(request, run.counts["imported"])
@@ -189,8 +189,8 @@ class _Import:
     def render(self) -> dict[str, Any]:
         """Render the JSON of `ImportedOut`."""
         counts = {name: self.counts[name] for name in ("imported", "present", "failed")}
-        more = self.counts["failed"] - len(self.errors)
-        return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more}
+        more_errors = self.counts["failed"] - len(self.errors)
+        return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more_errors}
 
     async def _store(self, lines: Sequence[ImportLine]) -> list[Outcome]:
         erased = self.parameters.include_erased
@@ -206,7 +206,7 @@ class _Import:
                 if isinstance(fact, UserProfile):
                     await import_profile(agent, user_id, fact)
                 elif agent.entity_lists is not None:
-                    await change_sheet(agent, user_id, lambda there: there.merged_with(fact))
+                    await change_sheet(agent, user_id, lambda existing: existing.merged_with(fact))
 
             try:
                 await retry_if_moved(join)
@@ -259,14 +259,14 @@ class _Batch:
     body_bytes: int
 
 
-async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None]) -> AsyncIterator[_Batch]:
+async def _batches(stream: AsyncIterator[bytes], release_bytes: Callable[[int], None]) -> AsyncIterator[_Batch]:
     """Yield batches of lines as they arrive, limited in number, in bytes and in JSON parts.
 
     Args:
-        give_back: Called with the number of bytes that are no longer in memory.
+        release_bytes: Called with the number of bytes that are no longer in memory.
     """
     first, lines, size, parts = 1, list[bytes | None](), 0, 0
-    async for line in _split(stream, give_back):
+    async for line in _split(stream, release_bytes):
         size += 1 if line is None else len(line) + 1
         is_start = first == 1 and not lines
         lines.append(line.removeprefix(BOM_UTF8) if line and is_start else line)
@@ -278,25 +278,25 @@ async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None
         yield _Batch(first, lines, size)
 
 
-async def _split(stream: AsyncIterator[bytes], give_back: Callable[[int], None]) -> AsyncIterator[bytes | None]:
+async def _split(stream: AsyncIterator[bytes], release_bytes: Callable[[int], None]) -> AsyncIterator[bytes | None]:
     """Yield lines, and None for each line that is too long, which is discarded."""
-    rest, is_too_long = bytearray(), False
+    pending, is_too_long = bytearray(), False
     async for chunk in stream:
         *ends, last = chunk.split(b"\n")
         for end in ends:
-            if is_too_long or len(rest) + len(end) > MAX_LINE_BYTES:
-                give_back(len(rest) + len(end))
+            if is_too_long or len(pending) + len(end) > MAX_LINE_BYTES:
+                release_bytes(len(pending) + len(end))
                 yield None
             else:
-                yield bytes(rest + end)
-            rest, is_too_long = bytearray(), False
-        if is_too_long or len(rest) + len(last) > MAX_LINE_BYTES:
-            give_back(len(rest) + len(last))
-            rest, is_too_long = bytearray(), True
+                yield bytes(pending + end)
+            pending, is_too_long = bytearray(), False
+        if is_too_long or len(pending) + len(last) > MAX_LINE_BYTES:
+            release_bytes(len(pending) + len(last))
+            pending, is_too_long = bytearray(), True
         else:
-            rest += last
-    if rest or is_too_long:
-        yield None if is_too_long else bytes(rest)
+            pending += last
+    if pending or is_too_long:
+        yield None if is_too_long else bytes(pending)
 
 
 def _interrupted(error: TransientError, lines: int) -> TransientError:
@@ -309,6 +309,6 @@ def _interrupted(error: TransientError, lines: int) -> TransientError:
 
 def _check_media_type(request: Request) -> None:
     headers = dict(request.scope["headers"])
-    sent = media_type_of(headers)
-    if has_body(headers) and sent not in MEDIA_TYPES:
-        raise wrong_media_type(sent, expected=MEDIA_TYPE)
+    media_type = media_type_of(headers)
+    if has_body(headers) and media_type not in MEDIA_TYPES:
+        raise wrong_media_type(media_type, expected=MEDIA_TYPE)

@@ -77,32 +77,35 @@ def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "approve", Approve, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: Approve, place: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: Approve, location: JobsPlace) -> None:
     if options.all:
         if options.name or options.digest or options.preset not in PRESETS:
-            known = ", ".join(PRESETS)
-            raise typer.BadParameter(f"--all takes --preset ({known}), and no AgentMemory or --digest")
-        going_on = "approved plans continue; run the command again to wait for them and approve the rest"
+            presets = ", ".join(PRESETS)
+            raise typer.BadParameter(f"--all takes --preset ({presets}), and no AgentMemory or --digest")
+        notice = "approved plans continue; run the command again to wait for them and approve the rest"
         run_in_place(
-            open_jobs, place, partial(_approve_all, options, place.namespace or EVERYWHERE), interrupt_message=going_on
+            open_jobs,
+            location,
+            partial(_approve_all, options, location.namespace or EVERYWHERE),
+            interrupt_message=notice,
         )
         return
     if not options.name or options.preset or options.keep_going:
         raise typer.BadParameter("name an AgentMemory, or give --all --preset NAME")
-    document, waiting = run_in_place(open_jobs, place, partial(_approve, options))
+    document, pending = run_in_place(open_jobs, location, partial(_approve, options))
     if options.output is TableJsonOrYaml.TABLE:
-        show([_section(document, waiting, place)], Console())
+        show([_section(document, pending, location)], Console())
     else:
-        print_document(_document(document, waiting), options.output)
+        print_document(_document(document, pending), options.output)
 
 
 async def _approve(options: Approve, objects: JobObjects, namespace: str) -> tuple[Json, PendingApproval]:
     document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
-    waiting = _find_pending(document, options.digest)
+    pending = _find_pending(document, options.digest)
     await objects.annotate(
-        AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval_annotations(waiting.value)
+        AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval_annotations(pending.value)
     )
-    return document, waiting
+    return document, pending
 
 
 def _find_pending(document: Json, digest: str | None) -> PendingApproval:
@@ -112,74 +115,74 @@ def _find_pending(document: Json, digest: str | None) -> PendingApproval:
         AgentMemoryError: If the last edit is not reconciled yet, no plan waits for approval, or the plan that waits
             does not have this `digest`.
     """
-    name, waiting = title_of(document), find_pending_approval(document)
+    name, pending = title_of(document), find_pending_approval(document)
     if not is_status_current(document):
         raise AgentMemoryError(f"{name}: its last edit is not reconciled yet: run the command again")
-    if waiting is None:
+    if pending is None:
         in_sync = find_condition(document.get("status"), "InSync")
         state = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
         raise AgentMemoryError(f"{name}: no plan is waiting for approval ({state})")
-    if digest is not None and digest != waiting.value:
+    if digest is not None and digest != pending.value:
         raise AgentMemoryError(
-            f"{name}: the plan {digest} is outdated. The current plan is {describe_pending(waiting)}. Review "
-            f"it ({called_as()} status {document['metadata']['name']}), then approve {waiting.value}"
+            f"{name}: the plan {digest} is outdated. The current plan is {describe_pending(pending)}. Review "
+            f"it ({called_as()} status {document['metadata']['name']}), then approve {pending.value}"
         )
-    return waiting
+    return pending
 
 
-def _section(document: Json, waiting: PendingApproval, place: JobsPlace) -> Section:
-    rows = change_rows(waiting.changes)
-    words = COSTS | (COSTS_OF_NODES if waiting.costs.get("nodes", 1) > 1 else {})
-    costs = ", ".join(text.format(waiting.costs[name]) for name, text in words.items() if name in waiting.costs)
+def _section(document: Json, pending: PendingApproval, location: JobsPlace) -> Section:
+    rows = change_rows(pending.changes)
+    templates = COSTS | (COSTS_OF_NODES if pending.costs.get("nodes", 1) > 1 else {})
+    costs = ", ".join(text.format(pending.costs[name]) for name, text in templates.items() if name in pending.costs)
     name = document["metadata"]["name"]
-    shown = f"{called_as()} status {name}{place.options}"
+    status_command = f"{called_as()} status {name}{location.options}"
     return Section(
-        f"{title_of(document)}: approved {waiting.value}",
+        f"{title_of(document)}: approved {pending.value}",
         "good",
         PLAN_COLUMNS if rows else (),
         rows,
         notes=(f"Costs: {costs}",) if costs else (),
-        commands=(f"{called_as()} rebuild {name}{place.options} --watch" if costs else shown,),
+        commands=(f"{called_as()} rebuild {name}{location.options} --watch" if costs else status_command,),
     )
 
 
-def _document(document: Json, waiting: PendingApproval) -> Mapping[str, Any]:
+def _document(document: Json, pending: PendingApproval) -> Mapping[str, Any]:
     metadata = document["metadata"]
     agent = {"namespace": metadata["namespace"], "name": metadata["name"]}
-    return {"agent": agent, "approved": waiting.value, "changes": list(waiting.changes), "costs": dict(waiting.costs)}
+    return {"agent": agent, "approved": pending.value, "changes": list(pending.changes), "costs": dict(pending.costs)}
 
 
-async def _approve_all(options: Approve, where: str, objects: JobObjects, _: str) -> None:
+async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _: str) -> None:
     done: list[ApprovalResult] = []
 
-    def begin(one: ApprovalTarget) -> None:
-        typer.echo(f"{one}: approved {one.approval_value} ({one.points} points)")
+    def begin(target: ApprovalTarget) -> None:
+        typer.echo(f"{target}: approved {target.approval_value} ({target.points} points)")
 
     def tell(result: ApprovalResult) -> None:
         done.append(result)
         outcome = "done" if result.is_done else "FAILED"
-        typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {outcome}: {result.message}")
+        typer.echo(f"{len(done)} of {len(targets)}: {result.agent} {outcome}: {result.message}")
 
     preset = options.preset or ""
-    everything = BulkApproval(
+    approval = BulkApproval(
         objects=objects,
         preset=preset,
-        namespace=where,
+        namespace=namespace,
         report_started=begin,
         report=tell,
         concurrency=options.at_once,
         continues_on_failure=options.keep_going,
         poll_s=POLL_S,
     )
-    chosen = await everything.find()
-    under_way = sum(one.pending is None for one in chosen)
+    targets = await approval.find()
+    in_progress = sum(target.pending is None for target in targets)
     typer.echo(
-        f"{len(chosen) - under_way} AgentMemories wait for approval of a newer revision of preset {preset}, "
-        f"{under_way} are in progress; {options.at_once} at a time"
+        f"{len(targets) - in_progress} AgentMemories wait for approval of a newer revision of preset {preset}, "
+        f"{in_progress} are in progress; {options.at_once} at a time"
     )
-    remaining = await everything.run(chosen)
+    remaining = await approval.run(targets)
     if failed := [result.agent for result in done if not result.is_done]:
-        rest = (
+        suffix = (
             f"; {len(remaining)} were not started: fix the failure, or continue with --keep-going" if remaining else ""
         )
-        raise AgentMemoryError(f"{len(failed)} of {len(chosen)} failed: {', '.join(sorted(failed))}{rest}")
+        raise AgentMemoryError(f"{len(failed)} of {len(targets)} failed: {', '.join(sorted(failed))}{suffix}")

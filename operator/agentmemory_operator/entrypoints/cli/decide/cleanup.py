@@ -84,16 +84,16 @@ def add_cleanup(cli: typer.Typer, inspection: QdrantAccess) -> None:
     add_verb(cli, "cleanup", CleanupOptions, partial(_run, inspection))
 
 
-def _run(inspection: QdrantAccess, options: CleanupOptions, place: JobsPlace) -> None:
+def _run(inspection: QdrantAccess, options: CleanupOptions, location: JobsPlace) -> None:
     if not options.dry_run:
         question = f"Run a cleanup of {options.name} now? Removed memories cannot be recovered; --dry-run lists them."
         confirm(question, yes=options.yes)
-        run_in_place(inspection.open_objects, place, partial(_ask, options.name))
-        see = f"`{called_as()} status {options.name}{place.options}`"
-        typer.echo(f"cleanup requested; see {see} for the result")
+        run_in_place(inspection.open_objects, location, partial(_ask, options.name))
+        status_command = f"`{called_as()} status {options.name}{location.options}`"
+        typer.echo(f"cleanup requested; see {status_command} for the result")
         return
-    is_folder = place.manifests is not None
-    draft = run_in_place(inspection.open_objects, place, partial(_draft, inspection, options, is_folder))
+    is_folder = location.manifests is not None
+    draft = run_in_place(inspection.open_objects, location, partial(_draft, inspection, options, is_folder))
     if options.output is TableOrJson.JSON:
         print_json(draft_document(draft))
     else:
@@ -102,8 +102,8 @@ def _run(inspection: QdrantAccess, options: CleanupOptions, place: JobsPlace) ->
 
 async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
     memory = await _memory(objects, name, namespace)
-    stamp = {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())}
-    await objects.annotate(AGENT_MEMORY, memory.metadata, stamp)
+    annotation = {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())}
+    await objects.annotate(AGENT_MEMORY, memory.metadata, annotation)
 
 
 async def _draft(

@@ -72,7 +72,7 @@ class ConsolidationOptions:
         Raises:
             typer.BadParameter: If options exclude each other, or the id is malformed.
         """
-        chosen = [
+        selected = [
             (action, run)
             for action, run in (
                 (Action.UNDO, self.undo),
@@ -82,9 +82,9 @@ class ConsolidationOptions:
             )
             if run is not None
         ]
-        if len(chosen) + self.proposals > 1:
+        if len(selected) + self.proposals > 1:
             raise typer.BadParameter("give one of --dry-run, --undo, --proposals, --approve and --reject")
-        action, run = chosen[0] if chosen else (Action.RUN, None)
+        action, run = selected[0] if selected else (Action.RUN, None)
         if run and not is_run_id(run):
             raise typer.BadParameter(f"{run!r} is not a run ID: see status.lastConsolidation or the events")
         return action, run or None
@@ -95,21 +95,21 @@ def add_consolidate(cli: typer.Typer, inspection: QdrantAccess) -> None:
     add_verb(cli, "consolidate", ConsolidationOptions, partial(_run, inspection))
 
 
-def _run(inspection: QdrantAccess, options: ConsolidationOptions, place: JobsPlace) -> None:
+def _run(inspection: QdrantAccess, options: ConsolidationOptions, location: JobsPlace) -> None:
     action, run = options.requested_action
     if options.proposals:
-        is_folder = place.manifests is not None
+        is_folder = location.manifests is not None
         _show(
-            run_in_place(inspection.open_objects, place, partial(_proposals, inspection, options, is_folder)),
+            run_in_place(inspection.open_objects, location, partial(_proposals, inspection, options, is_folder)),
             options.output,
         )
         return
     if action is Action.UNDO:
         confirm(f"Undo run {run} of {options.name}? The memories that it merged become active again.", yes=options.yes)
-    last = run_in_place(inspection.open_objects, place, partial(_ask, options, action, run))
+    last = run_in_place(inspection.open_objects, location, partial(_ask, options, action, run))
     if last is None:
-        see = f"`{called_as()} status {options.name}{place.options}`"
-        typer.echo(f"requested; see {see} for the result")
+        status_command = f"`{called_as()} status {options.name}{location.options}`"
+        typer.echo(f"requested; see {status_command} for the result")
         return
     if options.output is TableOrJson.JSON:
         print_json(last)

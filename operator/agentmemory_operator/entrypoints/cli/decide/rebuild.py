@@ -83,29 +83,29 @@ def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "rebuild", RebuildOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: RebuildOptions, place: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: RebuildOptions, location: JobsPlace) -> None:
     if len(options.actions) > 1:
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in options.actions)}")
-    going_on = f"the rebuild continues; `{called_as()} rebuild {options.name}{place.options}` shows it"
+    notice = f"the rebuild continues; `{called_as()} rebuild {options.name}{location.options}` shows it"
     if options.rollback:
-        _confirm(run_in_place(open_jobs, place, partial(_describe_rollback, options)), options)
-    document = run_in_place(open_jobs, place, partial(_act, options), interrupt_message=going_on)
-    _print(document, options, place)
+        _confirm(run_in_place(open_jobs, location, partial(_describe_rollback, options)), options)
+    document = run_in_place(open_jobs, location, partial(_act, options), interrupt_message=notice)
+    _print(document, options, location)
 
 
-def _print(document: Json, options: RebuildOptions, place: JobsPlace) -> None:
+def _print(document: Json, options: RebuildOptions, location: JobsPlace) -> None:
     now_ms = SystemClock().now_ms()
     if options.output is not TableJsonOrYaml.TABLE:
         print_document(rebuild_document(document, now_ms=now_ms), options.output)
     elif not options.actions:
-        show(rebuild_sections(document, now_ms=now_ms, options=place.options), Console())
+        show(rebuild_sections(document, now_ms=now_ms, options=location.options), Console())
 
 
-def _confirm(back: str, options: RebuildOptions) -> None:
+def _confirm(effect: str, options: RebuildOptions) -> None:
     """Print the effect of a rollback, and ask for confirmation unless --yes is given."""
     if options.yes:
-        print_message(back, options.output)
-    confirm(f"{back} Continue?", yes=options.yes, err=options.output is not TableJsonOrYaml.TABLE)
+        print_message(effect, options.output)
+    confirm(f"{effect} Continue?", yes=options.yes, err=options.output is not TableJsonOrYaml.TABLE)
 
 
 async def _read(options: RebuildOptions, objects: JobObjects, namespace: str) -> Json:
@@ -128,7 +128,7 @@ async def _describe_rollback(options: RebuildOptions, objects: JobObjects, names
 
 
 def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
-    name, until = title_of(document), rebuild.kept_until_ms
+    name, end_ms = title_of(document), rebuild.kept_until_ms
     if rebuild.is_under_way:
         raise AgentMemoryError(
             f"{name}: a {rebuild.status['kind']} is in progress: --cancel stops it before the switch"
@@ -139,9 +139,9 @@ def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
         )
     if rebuild.previous is None:
         raise AgentMemoryError(f"{name} has no previous collection: no rebuild has completed, or it is no longer kept")
-    if until is not None and until < SystemClock().now_ms():
+    if end_ms is not None and end_ms < SystemClock().now_ms():
         raise AgentMemoryError(
-            f"{name}: {rebuild.previous} was kept until {render_time(until)} (spec.keepPreviousHours). Restore a"
+            f"{name}: {rebuild.previous} was kept until {render_time(end_ms)} (spec.keepPreviousHours). Restore a"
             f" snapshot instead: {called_as()} restore {document['metadata']['name']} --from SNAPSHOT"
         )
 
@@ -220,26 +220,26 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
         AgentMemoryError: If the rebuild failed, was cancelled by another command or did not start, or the object was
             deleted.
     """
-    started_s, document, then = time.monotonic(), before, read_rebuild(before)
+    started_s, document, initial = time.monotonic(), before, read_rebuild(before)
     with JobProgress(title_of(before)) as progress:
-        while not _has_ended(now := read_rebuild(document), then):
-            late = time.monotonic() - started_s > START_TIMEOUT_S
-            if not now.is_under_way and (late if options.actions else now.planned_digest is None):
+        while not _has_ended(now := read_rebuild(document), initial):
+            is_overdue = time.monotonic() - started_s > START_TIMEOUT_S
+            if not now.is_under_way and (is_overdue if options.actions else now.planned_digest is None):
                 raise AgentMemoryError(f"{title_of(document)}: no rebuild has started: is an operator running?")
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
             document = await reread(objects, document, deleted_message=DELETED_MESSAGE)
-    ended = f"{title_of(document)}: {now.status['kind']} {headline(now.status)}: {now.status.get('message', '')}"
+    summary = f"{title_of(document)}: {now.status['kind']} {headline(now.status)}: {now.status.get('message', '')}"
     if now.status["state"] != (RebuildState.STOPPED if options.cancel else RebuildState.DONE):
-        raise AgentMemoryError(ended)
-    print_message(ended, options.output)
+        raise AgentMemoryError(summary)
+    print_message(summary, options.output)
     return document
 
 
-def _has_ended(now: ReportedRebuild, then: ReportedRebuild) -> bool:
-    """Return whether the followed rebuild has ended. A rebuild that had already ended in `then` does not count."""
-    is_new = now.status.get("startTime") != then.status.get("startTime")
-    return bool(now.status) and not now.is_under_way and (is_new or then.is_under_way)
+def _has_ended(now: ReportedRebuild, initial: ReportedRebuild) -> bool:
+    """Return whether the followed rebuild has ended. A rebuild that had already ended in `initial` does not count."""
+    is_new = now.status.get("startTime") != initial.status.get("startTime")
+    return bool(now.status) and not now.is_under_way and (is_new or initial.is_under_way)
 
 
 def _line(document: Json) -> str:

@@ -89,15 +89,15 @@ class ReportedRebuild:
 def read_rebuild(document: Json) -> ReportedRebuild:
     """Read the rebuild that an AgentMemory reports."""
     status, spec = document.get("status") or {}, document.get("spec") or {}
-    keep, plan = spec.get("keepPreviousHours"), status.get("plan") or {}
-    waits = [change for change in plan.get("changes") or [] if change.get("class") == ChangeClass.REBUILD]
+    keep_hours, plan = spec.get("keepPreviousHours"), status.get("plan") or {}
+    rebuild_changes = [change for change in plan.get("changes") or [] if change.get("class") == ChangeClass.REBUILD]
     return ReportedRebuild(
         status=status.get("rebuild") or {},
         annotations=document["metadata"].get("annotations") or {},
-        keep_hours=24 if keep is None else keep,
+        keep_hours=24 if keep_hours is None else keep_hours,
         calls_per_hour=(spec.get("rebuild") or {}).get("maxEmbeddingCallsPerHour"),
-        planned_digest=plan.get("digest") if waits else None,
-        is_held=any(change.get("held") for change in waits),
+        planned_digest=plan.get("digest") if rebuild_changes else None,
+        is_held=any(change.get("held") for change in rebuild_changes),
     )
 
 
@@ -106,8 +106,8 @@ def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
     rebuild, metadata = read_rebuild(document), document["metadata"]
     previous = None
     if rebuild.previous:
-        until = rebuild.kept_until_ms
-        previous = {"physical": rebuild.previous, "until": render_time(until) if until is not None else None}
+        end_ms = rebuild.kept_until_ms
+        previous = {"physical": rebuild.previous, "until": render_time(end_ms) if end_ms is not None else None}
     return {
         "agent": {"namespace": metadata["namespace"], "name": metadata["name"]},
         "rebuild": dict(rebuild.status),
@@ -142,8 +142,8 @@ def headline(status: Json) -> str:
     step = status.get("step")
     if step is None:
         return str(status["state"]).lower()
-    place = f"step {STEPS.index(RebuildStep(step)) + 1} of {len(STEPS)}, {step}" if step in STEPS else f"step {step}"
-    return place if status["state"] == RebuildState.RUNNING else f"{status['state'].lower()} in {place}"
+    text = f"step {STEPS.index(RebuildStep(step)) + 1} of {len(STEPS)}, {step}" if step in STEPS else f"step {step}"
+    return text if status["state"] == RebuildState.RUNNING else f"{status['state'].lower()} in {text}"
 
 
 def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
@@ -157,8 +157,8 @@ def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "begun", str(status.get("startTime") or "")
     yield "alias moved", str(status.get("moveTime") or "")
     yield "ended", str(status.get("endTime") or "")
-    if rebuild.previous and (until := rebuild.kept_until_ms) is not None:
-        yield "kept", f"{rebuild.previous} until {render_time(until)}, for a rollback"
+    if rebuild.previous and (end_ms := rebuild.kept_until_ms) is not None:
+        yield "kept", f"{rebuild.previous} until {render_time(end_ms)}, for a rollback"
     if rebuild.planned_digest and not rebuild.is_under_way:
         yield "held" if rebuild.is_held else "asked for", f"plan {rebuild.planned_digest} needs a Rebuild"
     for annotation in (PAUSE_REBUILD, CANCEL_REBUILD, ROLLBACK_REBUILD):
@@ -173,8 +173,8 @@ def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
     text = f"{copied:,} of {total:,} points ({rebuild.share:.0%})"
     if rebuild.is_under_way and rebuild.status.get("step") == RebuildStep.COPY:
         text += f", {rebuild.rate(now_ms):,.0f} a second"
-        left_s = _seconds_left(rebuild, now_ms)
-        text += f", about {render_duration(left_s)} left" if left_s is not None else ""
+        remaining_s = _seconds_left(rebuild, now_ms)
+        text += f", about {render_duration(remaining_s)} left" if remaining_s is not None else ""
     return text
 
 
@@ -198,8 +198,8 @@ def _recall(recall: Json) -> str:
     """Describe the results of probe searches in both collections, as far as they were measured."""
     pairs = (("found by their own text", "found"), ("by the index", "index"))
     parts = [
-        f"{words} {recall[f'{name}Before']:.1%} -> {recall[f'{name}After']:.1%}"
-        for words, name in pairs
+        f"{description} {recall[f'{name}Before']:.1%} -> {recall[f'{name}After']:.1%}"
+        for description, name in pairs
         if f"{name}Before" in recall and f"{name}After" in recall
     ]
     parts += [f"{recall['neighbours']:.1%} of the same nearest"] if "neighbours" in recall else []

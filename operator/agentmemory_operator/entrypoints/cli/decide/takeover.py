@@ -48,22 +48,22 @@ def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "takeover", TakeoverOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: TakeoverOptions, place: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: TakeoverOptions, location: JobsPlace) -> None:
     if options.every == bool(options.name):
         raise typer.BadParameter("give either NAME or --all")
     if options.every and not options.cluster_id:
         raise typer.BadParameter("--all needs --cluster-id: the cluster whose collections are taken over")
-    chosen = run_in_place(open_jobs, place, partial(_take_over, options, place.namespace))
-    show([_section(chosen, is_done=options.yes)], Console())
+    selected = run_in_place(open_jobs, location, partial(_take_over, options, location.namespace))
+    show([_section(selected, is_done=options.yes)], Console())
 
 
 async def _take_over(
-    options: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str
+    options: TakeoverOptions, option_namespace: str | None, objects: JobObjects, namespace: str
 ) -> list[RefusedAgent]:
     """Return the selected objects; allow their takeover if --yes is given.
 
     Args:
-        named: Namespace of the command line. With --all, None selects all namespaces.
+        option_namespace: Namespace of the command line. With --all, None selects all namespaces.
 
     Raises:
         NotFound: If the named object is not blocked by a collection of another owner.
@@ -71,17 +71,17 @@ async def _take_over(
     memories, _ = await objects.list_objects("AgentMemory")
     refused = list(find_refused(memories, await _connections(objects)))
     if options.name:
-        chosen = [memory for memory in refused if memory.name == options.name and memory.namespace == namespace]
-        chosen = [memory for memory in chosen if options.cluster_id in (None, memory.owner.get("clusterId"))]
-        if not chosen:
-            place = f"{namespace}/{options.name}"
-            raise NotFound(f"AgentMemory {place} is not blocked by such a collection: see its conditions")
+        selected = [memory for memory in refused if memory.name == options.name and memory.namespace == namespace]
+        selected = [memory for memory in selected if options.cluster_id in (None, memory.owner.get("clusterId"))]
+        if not selected:
+            full_name = f"{namespace}/{options.name}"
+            raise NotFound(f"AgentMemory {full_name} is not blocked by such a collection: see its conditions")
     else:
-        chosen = filter_rebuilt_cluster(refused, options.cluster_id or "")
-        chosen = [memory for memory in chosen if named in (None, memory.namespace)]
+        selected = filter_rebuilt_cluster(refused, options.cluster_id or "")
+        selected = [memory for memory in selected if option_namespace in (None, memory.namespace)]
     if options.yes:
-        await allow_takeover(chosen, objects, cluster_id=options.cluster_id)
-    return chosen
+        await allow_takeover(selected, objects, cluster_id=options.cluster_id)
+    return selected
 
 
 async def _connections(objects: JobObjects) -> list[Json]:
@@ -104,6 +104,6 @@ def _section(refused: Sequence[RefusedAgent], *, is_done: bool) -> Section:
 def _owner_columns(refused: RefusedAgent) -> tuple[str, str, str, str]:
     """Return the collection's owner, its cluster and uid, and the object that allows the takeover."""
     owner = refused.owner
-    named = "/".join(filter(None, (owner.get("namespace"), owner.get("name"))))
-    by = f"{refused.connection.namespace}/{refused.connection.name}" if refused.connection else "the object"
-    return named, owner.get("clusterId", ""), owner.get("uid", ""), by
+    owner_name = "/".join(filter(None, (owner.get("namespace"), owner.get("name"))))
+    grantor = f"{refused.connection.namespace}/{refused.connection.name}" if refused.connection else "the object"
+    return owner_name, owner.get("clusterId", ""), owner.get("uid", ""), grantor

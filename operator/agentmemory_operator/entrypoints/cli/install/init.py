@@ -55,11 +55,11 @@ def check_names(name: str, namespace: str | None) -> None:
         AgentMemoryError: If a name is invalid. The message has the rule, and for the agent a valid name close to it.
     """
     if len(name) > MAX_SLUG_CHARS or find_slug(alias_of(name)) != name:
-        near = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:MAX_SLUG_CHARS].strip("-")
+        valid_name = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:MAX_SLUG_CHARS].strip("-")
         rule = (
             f"{name[:60]!r} cannot be an agent's name: lower case letters, digits and single '-' between them, at most"
         )
-        raise AgentMemoryError(f"{rule} {MAX_SLUG_CHARS} characters" + (f", as {near}" if near else ""))
+        raise AgentMemoryError(f"{rule} {MAX_SLUG_CHARS} characters" + (f", as {valid_name}" if valid_name else ""))
     if namespace is not None and not NAMESPACE.fullmatch(namespace):
         raise AgentMemoryError(
             f"{namespace[:60]!r} cannot be a namespace: lower case letters, digits and '-' between them, at most 63"

@@ -97,9 +97,9 @@ def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
     counts = Counter(
         (document["kind"], describe_deletion(document, is_released=is_released)) for document in found.objects
     )
-    rows = tuple((kind, str(number), fate) for (kind, fate), number in counts.items())
-    works = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"
-    heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {works}"
+    rows = tuple((kind, str(number), effect) for (kind, effect), number in counts.items())
+    state = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"
+    heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {state}"
     notes = (
         [f"{len(found.waiting_objects)} objects wait for an operator before they are deleted"]
         if found.waiting_objects

@@ -62,9 +62,9 @@ def add_orphans(cli: typer.Typer, inspection: QdrantAccess) -> None:
     add_verb(cli, "orphans", Orphans, partial(_run, inspection))
 
 
-def _run(inspection: QdrantAccess, options: Orphans, place: JobsPlace) -> None:
-    look = _in_folder if place.manifests else _in_cluster
-    servers = run_in_place(inspection.open_objects, place, partial(look, inspection, options))
+def _run(inspection: QdrantAccess, options: Orphans, location: JobsPlace) -> None:
+    query = _in_folder if location.manifests else _in_cluster
+    servers = run_in_place(inspection.open_objects, location, partial(query, inspection, options))
     if options.output is TableOrJson.JSON:
         print_json(orphans_document(servers))
     else:
@@ -89,10 +89,10 @@ async def _in_cluster(
     return list(servers.values())
 
 
-async def _connections(objects: JobObjects, named: str | None, default: str) -> list[Json]:
-    if named is None:
+async def _connections(objects: JobObjects, full_name: str | None, default: str) -> list[Json]:
+    if full_name is None:
         return (await objects.list_objects(QDRANT_CONNECTION))[0]
-    namespace, _, name = named.rpartition("/")
+    namespace, _, name = full_name.rpartition("/")
     return [await objects.read_object(QDRANT_CONNECTION, namespace or default, name)]
 
 
@@ -131,8 +131,8 @@ def orphans_document(servers: Sequence[ServerReport]) -> dict[str, Any]:
 
 
 def _document(server: ServerReport) -> dict[str, Any]:
-    named = {"connection": "/".join(server.connection)} if server.connection else {}
-    document = {"qdrant": server.url} | named
+    connection = {"connection": "/".join(server.connection)} if server.connection else {}
+    document = {"qdrant": server.url} | connection
     if server.findings is None:
         return document | {"error": server.error}
     entries = [_entry(orphan, server) for orphan in server.findings.orphans]
@@ -140,16 +140,16 @@ def _document(server: ServerReport) -> dict[str, Any]:
 
 
 def _entry(orphan: Orphan, server: ServerReport) -> dict[str, Any]:
-    holding = orphan.holding
+    summary = orphan.holding
     return {
-        "collection": holding.physical,
-        "aliases": list(holding.aliases),
-        "points": holding.points,
-        "owner": (f"{holding.marker.namespace}/{holding.marker.name}" if holding.marker else None),
+        "collection": summary.physical,
+        "aliases": list(summary.aliases),
+        "points": summary.points,
+        "owner": (f"{summary.marker.namespace}/{summary.marker.name}" if summary.marker else None),
         "since": _since(orphan, server),
         "reason": str(orphan.kind),
         "adopt": adopt_command(orphan, server.connection),
-        "delete": delete_command(holding, server),
+        "delete": delete_command(summary, server),
     }
 
 
@@ -159,14 +159,14 @@ def orphans_sections(servers: Sequence[ServerReport]) -> list[Section]:
 
 
 def _sections(server: ServerReport) -> list[Section]:
-    named = f" (QdrantConnection {'/'.join(server.connection)})" if server.connection else ""
+    connection = f" (QdrantConnection {'/'.join(server.connection)})" if server.connection else ""
     if server.findings is None:
-        return [Section(f"Qdrant {server.url}{named} could not be queried", "bad", notes=(server.error,))]
+        return [Section(f"Qdrant {server.url}{connection} could not be queried", "bad", notes=(server.error,))]
     entries = [_entry(orphan, server) for orphan in server.findings.orphans]
     rows = tuple(map(_row, server.findings.orphans, entries))
     foreign = server.findings.foreign
     notes = (f"{foreign} more belong to another cluster: check there",) if foreign else ()
-    heading = f"Qdrant {server.url}{named}: {len(rows) or 'no'} orphan{'' if len(rows) == 1 else 's'}"
+    heading = f"Qdrant {server.url}{connection}: {len(rows) or 'no'} orphan{'' if len(rows) == 1 else 's'}"
     table = Section(heading, "busy" if rows else "good", COLUMNS if rows else (), rows, notes=notes)
     return [table, *map(_commands, entries)]
 
@@ -215,12 +215,12 @@ def adopting_manifest(holding: CollectionSummary, connection: tuple[str, str] | 
         namespace = connection[0]
     embedding = _embedding(marker.embedding) if marker else {"provider": "none", "dimensions": holding.size}
     connection_namespace, connected = connection or (namespace, ANY_CONNECTION)
-    elsewhere = {"namespace": connection_namespace} if connection_namespace != namespace else {}
-    spec: dict[str, Any] = {"connectionRef": {"name": connected} | elsewhere}
+    ref_namespace = {"namespace": connection_namespace} if connection_namespace != namespace else {}
+    spec: dict[str, Any] = {"connectionRef": {"name": connected} | ref_namespace}
     spec |= {"agent": slug} if slug != name else {}
     spec |= {"embedding": embedding}
-    usual = PRESETS[DEFAULT_PRESET][-1].distance
-    spec |= {"index": {"distance": holding.distance}} if holding.distance != usual else {}
+    default_distance = PRESETS[DEFAULT_PRESET][-1].distance
+    spec |= {"index": {"distance": holding.distance}} if holding.distance != default_distance else {}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": metadata, "spec": spec}
 

@@ -76,16 +76,16 @@ def add_plan(cli: typer.Typer, inspection: QdrantAccess) -> None:
         documents = _documents_in(paths, is_recursive=is_recursive)
         if context is None:
             url = (qdrant or inspection.qdrant_url or "").rstrip("/") or None
-            against = f"the Qdrant at {url}" if url else "an empty Qdrant"
+            target = f"the Qdrant at {url}" if url else "an empty Qdrant"
             previews = run_command(_on_one(inspection, documents, namespace or DEFAULT_NAMESPACE, url))
         else:
             url = qdrant
-            against = f"the connections of context {context}" + (f", at {url}" if url else "")
+            target = f"the connections of context {context}" + (f", at {url}" if url else "")
             previews = run_command(_through(inspection, documents, namespace, context=context, at=qdrant))
         if output is TableOrJson.JSON:
             print_json(plan_document(previews, url))
         else:
-            show(plan_sections(previews, against), Console())
+            show(plan_sections(previews, target), Console())
         raise typer.Exit(exit_status(previews))
 
 
@@ -103,10 +103,10 @@ async def _through(
 ) -> list[PassPreview]:
     """Preview the passes against the servers of the objects' connections."""
     async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
-        placed = [_placed(document, namespace or default) for document in documents]
-        memories, connections = _objects_of([await _applied(objects, document) for document in placed])
-        reach = _Connections(inspection, objects, stack, at, connections)
-        return [preview async for preview in preview_passes(memories, None, find_target=reach.of)]
+        manifests = [_placed(document, namespace or default) for document in documents]
+        memories, connections = _objects_of([await _applied(objects, document) for document in manifests])
+        targets = _Connections(inspection, objects, stack, at, connections)
+        return [preview async for preview in preview_passes(memories, None, find_target=targets.of)]
 
 
 async def _applied(objects: JobObjects, manifest: Json) -> Json:
@@ -149,21 +149,21 @@ class _Connections:
             SpecInvalid: If the connection does not exist, may not be used from the object's namespace, or its Secret is
                 unusable.
         """
-        named = connection_name(memory)
-        connection = self._known.get(named) or await self._read(named)
+        full_name = connection_name(memory)
+        connection = self._known.get(full_name) or await self._read(full_name)
         await Sharing(self.objects).check(connection, memory.metadata.namespace)
-        if named not in self._stores:
+        if full_name not in self._stores:
             endpoint = await connection_endpoint(self.inspection, self.objects, connection, at=self.at)
-            self._stores[named] = await self.stack.enter_async_context(self.inspection.open_store(endpoint))
-        return self._stores[named], connection
+            self._stores[full_name] = await self.stack.enter_async_context(self.inspection.open_store(endpoint))
+        return self._stores[full_name], connection
 
-    async def _read(self, named: str) -> QdrantConnection:
-        namespace, _, name = named.partition("/")
+    async def _read(self, full_name: str) -> QdrantConnection:
+        namespace, _, name = full_name.partition("/")
         try:
             document = await self.objects.read_object(QDRANT_CONNECTION, namespace, name)
         except NotFound as exc:
-            raise connection_missing(named) from exc
-        return self._known.setdefault(named, parse_connection(document))
+            raise connection_missing(full_name) from exc
+        return self._known.setdefault(full_name, parse_connection(document))
 
 
 def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, Any]]:
@@ -284,20 +284,20 @@ def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section
     Args:
         against: Description of the servers that were read.
     """
-    counted = Counter(preview.outcome for preview in previews)
-    named = ", ".join(f"{counted[outcome]} {text}" for outcome, text in COUNTED.items() if counted[outcome])
-    summary = f"Against {against}: {named or 'no AgentMemory'}. Nothing was changed."
+    counts = Counter(preview.outcome for preview in previews)
+    totals = ", ".join(f"{counts[outcome]} {text}" for outcome, text in COUNTED.items() if counts[outcome])
+    summary = f"Against {against}: {totals or 'no AgentMemory'}. Nothing was changed."
     return [*map(_section, previews), *_size_sections(previews), Section(summary, MOODS[worst_outcome(previews)])]
 
 
 def _section(preview: PassPreview) -> Section:
     document = _document(preview)
     physical = document.get("physical", document["alias"])
-    named = f"AgentMemory {document['namespace']}/{document['name']}, collection {physical}"
+    title = f"AgentMemory {document['namespace']}/{document['name']}, collection {physical}"
     digest = f", digest {document['digest']}" if "digest" in document else ""
     rows = change_rows(document["changes"])
     return Section(
-        f"{named}: {preview.outcome}{digest}",
+        f"{title}: {preview.outcome}{digest}",
         MOODS[preview.outcome],
         PLAN_COLUMNS if rows else (),
         rows,
@@ -307,10 +307,10 @@ def _section(preview: PassPreview) -> Section:
 
 def _sizes(preview: PassPreview) -> list[dict[str, Any]]:
     """Estimate the size of one copy of the collection, as configured and for each profile; empty without a draft."""
-    wish = preview.draft.goal if preview.draft else None
-    if wish is None:
+    goal = preview.draft.goal if preview.draft else None
+    if goal is None:
         return []
-    rows = estimates(wish, effective_tuning(preview.memory).expected_memories)
+    rows = estimates(goal, effective_tuning(preview.memory).expected_memories)
     return [{"profile": profile, "sizes": [_size(*item) for item in sizes.items()]} for profile, sizes in rows.items()]
 
 
@@ -320,11 +320,11 @@ def _size(memories: int, size: Estimate) -> dict[str, int]:
 
 def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
     """Yield a table for each distinct estimate, with the names of up to `MAX_LISTED_NAMES` agents that have it."""
-    named: dict[str, list[str]] = {}
+    names_by_estimate: dict[str, list[str]] = {}
     for preview in previews:
         memory = preview.memory.metadata
-        named.setdefault(json.dumps(_sizes(preview)), []).append(f"{memory.namespace}/{memory.name}")
-    for text, names in named.items():
+        names_by_estimate.setdefault(json.dumps(_sizes(preview)), []).append(f"{memory.namespace}/{memory.name}")
+    for text, names in names_by_estimate.items():
         rows = json.loads(text)
         if not rows:
             continue

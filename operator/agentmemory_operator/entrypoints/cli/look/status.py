@@ -32,10 +32,13 @@ def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "status", StatusOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: StatusOptions, place: JobsPlace) -> None:
-    document = run_in_place(open_jobs, place, partial(_read, options.name))
+def _run(open_jobs: OpenJobs, options: StatusOptions, location: JobsPlace) -> None:
+    document = run_in_place(open_jobs, location, partial(_read, options.name))
     if options.output is TableJsonOrYaml.TABLE:
-        show(status_sections(document, options=place.options, kubectl=_kubectl(place), is_full=options.full), Console())
+        show(
+            status_sections(document, options=location.options, kubectl=_kubectl(location), is_full=options.full),
+            Console(),
+        )
     else:
         print_document(status_document(document), options.output)
 
@@ -44,8 +47,8 @@ async def _read(name: str, objects: JobObjects, namespace: str) -> Json:
     return await objects.read_object(AGENT_MEMORY, namespace, name)
 
 
-def _kubectl(place: JobsPlace) -> str | None:
+def _kubectl(location: JobsPlace) -> str | None:
     """Return the kubectl command for the cluster; None for a manifest folder."""
-    if place.manifests:
+    if location.manifests:
         return None
-    return f"kubectl --context {shlex.quote(place.context)}" if place.context else "kubectl"
+    return f"kubectl --context {shlex.quote(location.context)}" if location.context else "kubectl"

@@ -32,11 +32,11 @@ PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 def status_document(document: Json) -> dict[str, Any]:
     """Render the object as JSON, without its spec and most of its metadata."""
     metadata = document["metadata"]
-    kept = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp")
+    fields = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp")
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],
-        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "metadata": {name: metadata[name] for name in fields if name in metadata},
         "status": document.get("status") or {},
     }
 
@@ -63,11 +63,11 @@ def status_sections(
 def _conditions(document: Json, status: Json) -> Section:
     """Render all conditions. A message that several have is printed once, and the others refer to it."""
     metadata, (state, mood) = document["metadata"], _state(document, status)
-    first: dict[str, str] = {}
+    first_types: dict[str, str] = {}
     rows = []
     for item in status.get("conditions") or []:
-        said_by = first.setdefault(item["message"], item["type"])
-        message = item["message"] if said_by == item["type"] else f"as {said_by}"
+        first_type = first_types.setdefault(item["message"], item["type"])
+        message = item["message"] if first_type == item["type"] else f"as {first_type}"
         rows.append((item["type"], item["status"], item["reason"], item["lastTransitionTime"], message))
     heading = f"AgentMemory {metadata['namespace']}/{metadata['name']}: {state}"
     return Section(heading, mood, columns=CONDITION_COLUMNS if rows else (), rows=tuple(rows))
@@ -87,8 +87,8 @@ def _collection(document: Json, status: Json) -> Section | None:
         "acted on": status.get("observedGeneration"),
         "deleted at": metadata.get("deletionTimestamp"),
     }
-    shown = tuple((name, str(value)) for name, value in rows.items() if value is not None)
-    return Section("Collection", rows=shown) if shown else None
+    present = tuple((name, str(value)) for name, value in rows.items() if value is not None)
+    return Section("Collection", rows=present) if present else None
 
 
 def _replicas(replicas: Json) -> str | None:
@@ -124,9 +124,9 @@ def _rebuild(document: Json, status: Json) -> Section | None:
         return None
     message = "" if _is_reported(status, rebuild.get("message")) else rebuild.get("message")
     rows = {"stands": headline(rebuild), "from": rebuild.get("source"), "into": rebuild.get("target"), "said": message}
-    shown = tuple((name, value) for name, value in rows.items() if value)
-    more = f"more: {called_as()} rebuild {metadata['name']} -n {metadata['namespace']}"
-    return Section(str(rebuild.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
+    present = tuple((name, value) for name, value in rows.items() if value)
+    command = f"more: {called_as()} rebuild {metadata['name']} -n {metadata['namespace']}"
+    return Section(str(rebuild.get("kind", "Rebuild")), "", rows=present, commands=(command,))
 
 
 def _snapshots(status: Json) -> Section | None:
@@ -138,8 +138,8 @@ def _snapshots(status: Json) -> Section | None:
         "fresh": _condition_summary(states.get("SnapshotFresh")),
         "verified": _condition_summary(states.get("SnapshotVerified")),
     }
-    shown = tuple((name, value) for name, value in rows.items() if value is not None)
-    return Section("Snapshots", rows=shown) if shown else None
+    present = tuple((name, value) for name, value in rows.items() if value is not None)
+    return Section("Snapshots", rows=present) if present else None
 
 
 def _last_snapshot(last: Json) -> str:
@@ -152,8 +152,8 @@ def _last_snapshot(last: Json) -> str:
 def _condition_summary(state: Json | None) -> str | None:
     if state is None:
         return None
-    word = {"True": "yes", "False": "no"}.get(state["status"], "not known")
-    return word if word == "yes" else f"{word} ({state['reason']})"
+    text = {"True": "yes", "False": "no"}.get(state["status"], "not known")
+    return text if text == "yes" else f"{text} ({state['reason']})"
 
 
 def _figures(status: Json) -> Section | None:
@@ -216,13 +216,13 @@ def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
 
 def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
     """Yield the commands that approve or undo held changes."""
-    held = [change for change in plan.get("changes") or [] if change.get("held")]
+    held_changes = [change for change in plan.get("changes") or [] if change.get("held")]
     reason, metadata = find_condition(document.get("status"), "InSync").get("reason", ""), document["metadata"]
-    if held and reason in APPROVABLE_REASONS:
-        named = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
-        annotate = " ".join((f"{kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *APPROVABLE_REASONS[reason]))
+    if held_changes and reason in APPROVABLE_REASONS:
+        arguments = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
+        annotate = " ".join((f"{kubectl} {arguments} {APPROVE_PLAN}={plan['digest']}", *APPROVABLE_REASONS[reason]))
         yield f"approve: {annotate}" if kubectl else f"approve: {called_as()} approve {metadata['name']}{options}"
-    fields = [change for change in held if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
+    fields = [change for change in held_changes if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
     if fields and kubectl:
         yield f"undo: {undo_command(document, fields, kubectl)}"
 
@@ -232,10 +232,10 @@ def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:
     spec: dict[str, Any] = {}
     for change in changes:
         *parents, leaf = change["field"].split(".")
-        place = spec
+        parent_object = spec
         for parent in parents:
-            place = place.setdefault(parent, {})
-        place[leaf] = _typed(change.get("from"))
+            parent_object = parent_object.setdefault(parent, {})
+        parent_object[leaf] = _typed(change.get("from"))
     metadata = document["metadata"]
     patch = shlex.quote(json.dumps({"spec": spec}))
     return f"{kubectl} -n {metadata['namespace']} patch amem {metadata['name']} --type=merge -p {patch}"

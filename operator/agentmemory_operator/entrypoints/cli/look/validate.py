@@ -49,8 +49,8 @@ class ManifestFinding:
     error: FieldError
 
     def __str__(self) -> str:
-        where = "stdin" if self.path == STDIN else printable(str(self.path))
-        return f"{where}:{self.line} {self.error}"
+        path = "stdin" if self.path == STDIN else printable(str(self.path))
+        return f"{path}:{self.line} {self.error}"
 
 
 @dataclass(slots=True)
@@ -118,13 +118,13 @@ def check_manifests(paths: Sequence[Path], *, is_recursive: bool) -> CheckedMani
 
 def _check(path: Path, found: CheckedManifests) -> None:
     try:
-        manifests, misread = read_manifests(path)
+        manifests, invalid = read_manifests(path)
     except UnreadableManifest as exc:
-        manifests, misread = [], [exc.misread]
+        manifests, invalid = [], [exc.misread]
     except OSError as exc:
-        manifests, misread = [], [InvalidDocument(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
-    findings = [ManifestFinding(path, item.line, item.error) for item in misread]
-    found.wrong += len(misread)
+        manifests, invalid = [], [InvalidDocument(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
+    findings = [ManifestFinding(path, item.line, item.error) for item in invalid]
+    found.wrong += len(invalid)
     for manifest in manifests:
         document = manifest.document
         if errors := find_errors(document) or find_figure_errors(document):
@@ -165,10 +165,10 @@ def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
         )
     cut_off = find_cut_off_days(ranking)
     if cut_off:
-        named = ", ".join(f"{name} from {days} days on" for name, days in sorted(cut_off.items(), key=lambda of: of[1]))
+        names = ", ".join(f"{name} from {days} days on" for name, days in sorted(cut_off.items(), key=lambda of: of[1]))
         yield FieldError(
             "spec.scoring.scoreThreshold",
-            f"{ranking.score_threshold:g} hides old memories that match well ({named}): set it to 0 to find them, or "
+            f"{ranking.score_threshold:g} hides old memories that match well ({names}): set it to 0 to find them, or "
             f"set decay: false for types that must not decay (docs/presets.md)",
         )
     if types := find_outranked_types(ranking):

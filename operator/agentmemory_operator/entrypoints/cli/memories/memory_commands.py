@@ -229,7 +229,7 @@ class _ApiCommand:
     section: Callable[[Any], Section]
 
 
-def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _ApiCommand) -> None:
+def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", api_command: _ApiCommand) -> None:
     """Add a command with the options of `choose`, which builds the request, and the options that select the API."""
 
     def command(  # noqa: PLR0913 # each is an option
@@ -241,16 +241,16 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _ApiCommand)
         url: Url = None,
         token: Token = None,
         output: Output = TableJsonOrYaml.TABLE,
-        **chosen: Any,
+        **arguments: Any,
     ) -> None:
-        call = choose(**chosen)
+        call = choose(**arguments)
         options = ServerOptions(stacks=read_stacks(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def ask() -> Any:
-            async with way.api.open_agent(name, options) as agent:
+            async with api_command.api.open_agent(name, options) as agent:
                 return await call(agent)
 
-        _print(run_command(ask()), way.section, output)
+        _print(run_command(ask()), api_command.section, output)
 
     # Order of the parameters: name, those of the request, those that select the API.
     take_options(command, choose, after=2)
@@ -281,34 +281,34 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value != []}
 
 
-def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYaml) -> None:
-    document = _plain(answer)
+def _print(response: Any, section: Callable[[Any], Section], output: TableJsonOrYaml) -> None:
+    document = _plain(response)
     if output is TableJsonOrYaml.TABLE:
-        show([section(answer)], Console())
+        show([section(response)], Console())
     else:
         print_document(document, output)
 
 
-def _stored_section(answer: "Stored") -> Section:
-    replaced = f", replacing {answer.supersedes}" if answer.supersedes else ""
-    return Section(f"{answer.event} {answer.id}{replaced}", notes=answer.warnings)
+def _stored_section(stored: "Stored") -> Section:
+    replaced = f", replacing {stored.supersedes}" if stored.supersedes else ""
+    return Section(f"{stored.event} {stored.id}{replaced}", notes=stored.warnings)
 
 
-def _receipt_section(answer: "Receipt") -> Section:
-    columns, rows = _types_of(answer.counts)
-    heading = f"erased {answer.counts['total']} memories, receipt {answer.id}"
-    notes = (f"keys of {', '.join(answer.keys_deleted)} destroyed",) if answer.keys_deleted else ()
+def _receipt_section(receipt: "Receipt") -> Section:
+    columns, rows = _types_of(receipt.counts)
+    heading = f"erased {receipt.counts['total']} memories, receipt {receipt.id}"
+    notes = (f"keys of {', '.join(receipt.keys_deleted)} destroyed",) if receipt.keys_deleted else ()
     return Section(heading, columns=columns, rows=rows, notes=notes)
 
 
-def _forgotten_section(answer: "Receipt | Preview") -> Section:
+def _forgotten_section(result: "Receipt | Preview") -> Section:
     from agentmemory_client import Receipt  # slow: see the imports of this module
 
-    if isinstance(answer, Receipt):
-        return _receipt_section(answer)
-    columns, rows = _types_of(answer.counts)
-    notes = (*answer.ids, *([f"and {answer.more} more"] if answer.more else []))
-    heading = f"would erase {answer.counts['total']} memories; nothing was changed"
+    if isinstance(result, Receipt):
+        return _receipt_section(result)
+    columns, rows = _types_of(result.counts)
+    notes = (*result.ids, *([f"and {result.more} more"] if result.more else []))
+    heading = f"would erase {result.counts['total']} memories; nothing was changed"
     return Section(heading, columns=columns, rows=rows, notes=notes)
 
 
@@ -317,10 +317,10 @@ def _types_of(counts: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[s
     return (("TYPE", "MEMORIES") if rows else ()), rows
 
 
-def _receipts_section(answer: "ReceiptsPage") -> Section:
+def _receipts_section(page: "ReceiptsPage") -> Section:
     rows = tuple(
         (receipt.id, _plain(receipt.at), receipt.scope or "", str(receipt.counts["total"]), receipt.sha256)
-        for receipt in answer.results
+        for receipt in page.results
     )
     columns = ("RECEIPT", "AT", "SCOPE", "MEMORIES", "SHA-256") if rows else ()
     return Section(f"{len(rows)} receipts", columns=columns, rows=rows, cut="SHA-256")

@@ -27,17 +27,17 @@ def found_section(answer: "SearchResult") -> Section:
 
 
 def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
-    because = (_because(found.explain or {}),) if is_explained else ()
+    terms = (_because(found.explain or {}),) if is_explained else ()
     content = (
         "(locked: its key is unavailable or deleted)" if found.content is None else " ".join(found.content.split())
     )
-    return (found.id, f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", *because, content)
+    return (found.id, f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", *terms, content)
 
 
 def _because(explain: Mapping[str, Any]) -> str:
     """Render the terms of a score in one line, without a boost of 1."""
-    known = {name: explain.get(name) for name in TERMS} | (explain.get("terms") or {}) | (explain.get("evidence") or {})
-    parts = [f"{name} {_figure(value)}" for name, value in known.items() if value is not None]
+    terms = {name: explain.get(name) for name in TERMS} | (explain.get("terms") or {}) | (explain.get("evidence") or {})
+    parts = [f"{name} {_figure(value)}" for name, value in terms.items() if value is not None]
     parts = [part for part in parts if part != "boost 1"]
     return ", ".join([*parts, f"{_figure(explain.get('age_days'))} days old"])
 
@@ -46,22 +46,22 @@ def _figure(value: object) -> str:
     return f"{value:.3g}" if isinstance(value, int | float) else str(value)
 
 
-def _gates(answer: "SearchResult") -> str:
+def _gates(result: "SearchResult") -> str:
     """Describe the thresholds in effect. Older APIs do not report them: then `a threshold`."""
-    score, similarity = answer.threshold, answer.min_similarity
+    score, similarity = result.threshold, result.min_similarity
     parts = [] if score is None else [f"the threshold {score:g}"]
     parts += [] if similarity is None else [f"the similarity {similarity:g}"]
     return " or ".join(parts) or "a threshold"
 
 
-def _ways_out(answer: "SearchResult") -> Iterator[str]:
-    if answer.results:
+def _ways_out(result: "SearchResult") -> Iterator[str]:
+    if result.results:
         return
-    if not answer.total_candidates:
+    if not result.total_candidates:
         yield NOTHING_THERE
-    if answer.removed_by_threshold and answer.threshold is not None:
+    if result.removed_by_threshold and result.threshold is not None:
         yield "--threshold -1 leaves nothing out by its score"
-    if answer.removed_by_threshold and answer.min_similarity is not None:
+    if result.removed_by_threshold and result.min_similarity is not None:
         yield "--min-similarity -1 leaves nothing out by its similarity"
 
 

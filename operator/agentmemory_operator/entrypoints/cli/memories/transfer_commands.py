@@ -108,41 +108,41 @@ async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent
 
 
 async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
-    count, told_s = 0, time.monotonic()
+    count, reported_s = 0, time.monotonic()
     with JobProgress(f"memories of {agent}", has_bar=not out.isatty()) as progress:
         async for line in lines:
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
-            if time.monotonic() - told_s > PROGRESS_PERIOD_S:
+            if time.monotonic() - reported_s > PROGRESS_PERIOD_S:
                 # Flush before the progress: on a terminal, both streams are visible.
                 out.flush()
                 progress.advance(f"{count} memories")
-                told_s = time.monotonic()
+                reported_s = time.monotonic()
     out.flush()
     return count
 
 
 def _read_chunks(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
     """Yield the content of a file and show the progress. The API reads more only after it has imported a batch."""
-    total, sent, told_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
+    total_bytes, sent_bytes, reported_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
     while chunk := content.read(CHUNK_BYTES):
         yield chunk
-        sent += len(chunk)
-        if time.monotonic() - told_s > PROGRESS_PERIOD_S:
-            progress.advance(f"{decimal(sent)} of {decimal(total)}", sent, total)
-            told_s = time.monotonic()
+        sent_bytes += len(chunk)
+        if time.monotonic() - reported_s > PROGRESS_PERIOD_S:
+            progress.advance(f"{decimal(sent_bytes)} of {decimal(total_bytes)}", sent_bytes, total_bytes)
+            reported_s = time.monotonic()
 
 
-def _print_result(answer: "Imported") -> None:
+def _print_result(result: "Imported") -> None:
     """Print the result of an import; exit with status 1 if a line failed."""
     typer.echo(
-        f"{answer.lines} lines: {answer.imported} imported, {answer.present} there already, {answer.failed} failed"
+        f"{result.lines} lines: {result.imported} imported, {result.present} there already, {result.failed} failed"
     )
-    for item in answer.errors:
+    for item in result.errors:
         typer.echo(f"line {item.line}: {_reason(item.error)}", err=True)
-    if answer.more_errors:
-        typer.echo(f"and {answer.more_errors} more", err=True)
-    if answer.failed:
+    if result.more_errors:
+        typer.echo(f"and {result.more_errors} more", err=True)
+    if result.failed:
         raise typer.Exit(1)
 
 

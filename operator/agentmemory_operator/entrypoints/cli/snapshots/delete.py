@@ -37,13 +37,13 @@ def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(snapshots, "delete", DeleteOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: DeleteOptions, place: JobsPlace) -> None:
-    found = run_in_place(open_jobs, place, partial(_find, options))
-    where = describe_locations(found.get("status") or {})
-    confirm(f"Delete {title_of(found)} and its bytes ({where})?", yes=options.yes)
-    going_on = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
-    run_in_place(open_jobs, place, partial(_delete, found), interrupt_message=going_on)
-    typer.echo(f"deleted {title_of(found)} and its bytes ({where})")
+def _run(open_jobs: OpenJobs, options: DeleteOptions, location: JobsPlace) -> None:
+    found = run_in_place(open_jobs, location, partial(_find, options))
+    locations = describe_locations(found.get("status") or {})
+    confirm(f"Delete {title_of(found)} and its bytes ({locations})?", yes=options.yes)
+    notice = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
+    run_in_place(open_jobs, location, partial(_delete, found), interrupt_message=notice)
+    typer.echo(f"deleted {title_of(found)} and its bytes ({locations})")
 
 
 async def _find(options: DeleteOptions, objects: JobObjects, namespace: str) -> Json:
@@ -73,17 +73,17 @@ async def _delete(found: Json, objects: JobObjects, _: str) -> None:
 
 
 async def _until(
-    holds: Callable[[Json | None], bool], objects: JobObjects, metadata: Metadata, *, within_s: float, otherwise: str
+    is_met: Callable[[Json | None], bool], objects: JobObjects, metadata: Metadata, *, within_s: float, otherwise: str
 ) -> None:
     """Wait until a condition holds for the object, which is None once it is deleted."""
-    deadline = time.monotonic() + within_s
+    deadline_s = time.monotonic() + within_s
     while True:
         try:
-            now = await objects.read_object(MEMORY_SNAPSHOT, metadata.namespace, metadata.name)
+            document = await objects.read_object(MEMORY_SNAPSHOT, metadata.namespace, metadata.name)
         except NotFound:
-            now = None
-        if holds(now):
+            document = None
+        if is_met(document):
             return
-        if time.monotonic() > deadline:
+        if time.monotonic() > deadline_s:
             raise AgentMemoryError(f"{MEMORY_SNAPSHOT} {metadata.namespace}/{metadata.name} {otherwise}")
         await asyncio.sleep(POLL_S)

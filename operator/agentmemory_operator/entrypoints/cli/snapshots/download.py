@@ -51,8 +51,8 @@ def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Snapsho
     add_verb(snapshots, "download", SnapshotDownload, partial(_download, open_jobs, downloads))
 
 
-def _download(open_jobs: OpenJobs, downloads: SnapshotAccess, options: SnapshotDownload, place: JobsPlace) -> None:
-    is_folder = place.manifests is not None
+def _download(open_jobs: OpenJobs, downloads: SnapshotAccess, options: SnapshotDownload, location: JobsPlace) -> None:
+    is_folder = location.manifests is not None
 
     async def work(objects: JobObjects, namespace: str) -> str:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
@@ -61,7 +61,7 @@ def _download(open_jobs: OpenJobs, downloads: SnapshotAccess, options: SnapshotD
         with JobProgress(f"{title_of(document)} to {options.file}") as progress:
             return await save(source, options.file, progress)
 
-    summary = run_in_place(open_jobs, place, work, interrupt_message=f"interrupted: {options.file} is unchanged")
+    summary = run_in_place(open_jobs, location, work, interrupt_message=f"interrupted: {options.file} is unchanged")
     typer.echo(f"{options.file}: {summary}")
 
 
@@ -91,9 +91,9 @@ class _Source:
         Raises:
             AgentMemoryError: If no location is recorded.
         """
-        places = {place["type"]: place for place in locations_of(self.status)}
+        by_type = {entry["type"]: entry for entry in locations_of(self.status)}
         order = ("Qdrant", S3) if self.url else (S3, "Qdrant")
-        found = next((places[kind] for kind in order if kind in places), None)
+        found = next((by_type[kind] for kind in order if kind in by_type), None)
         if found is None:
             raise AgentMemoryError(f"{title_of(self.document)} has no recorded bytes: see its conditions")
         return dict(found)
@@ -105,21 +105,21 @@ class _Source:
         Reading it raises ChecksumMismatch if it differs from its recorded checksum. If none is recorded, content from
         Qdrant is not checked here.
         """
-        place, namespace = self.place(), self.document["metadata"]["namespace"]
-        if place["type"] == S3:
+        entry, namespace = self.place(), self.document["metadata"]["namespace"]
+        if entry["type"] == S3:
             copies = Copies(Storages(self._secrets, self.downloads.open_objects))
-            copy = parse_location(place, sha256=self.status.get("sha256"))
+            copy = parse_location(entry, sha256=self.status.get("sha256"))
             async with copies.open(copy, namespace=namespace) as (content, _):
                 yield aiter(content)
             return
         endpoint = await self._endpoint()
         async with (
             self.downloads.open_snapshots(endpoint) as store,
-            self._download(store, place["physical"], place["name"]) as received,
+            self._download(store, entry["physical"], entry["name"]) as received,
         ):
             sha256 = self.status.get("sha256")
             size = self.status["sizeBytes"]
-            yield aiter(CheckedStream(received, named=place["name"], size=size, sha256=sha256)) if sha256 else received
+            yield aiter(CheckedStream(received, named=entry["name"], size=size, sha256=sha256)) if sha256 else received
 
     @asynccontextmanager
     async def _download(self, store: SnapshotStore, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -131,9 +131,9 @@ class _Source:
             AgentMemoryError: If the file belongs to another namespace, or is not a snapshot of an agent.
         """
         namespace = self.document["metadata"]["namespace"]
-        is_named_so = is_collection_name(physical) and is_snapshot_file_of(physical, name)
-        owner = read_tenant(await store.metadata(physical)) if is_named_so else None
-        if not is_named_so or (owner is not None and owner.namespace != namespace):
+        is_snapshot_file = is_collection_name(physical) and is_snapshot_file_of(physical, name)
+        owner = read_tenant(await store.metadata(physical)) if is_snapshot_file else None
+        if not is_snapshot_file or (owner is not None and owner.namespace != namespace):
             raise AgentMemoryError(
                 f"{title_of(self.document)} names a file that is not a snapshot of an agent in namespace {namespace}: "
                 f"its status was changed by another client. Delete it and create it under another name"

@@ -97,7 +97,7 @@ def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "restore", RestoreOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: RestoreOptions, place: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: RestoreOptions, location: JobsPlace) -> None:
     if options.all:
         excluded = (options.name, options.snapshot, options.into, options.mode, options.restore_name, options.rollback)
         if any(excluded) or options.connection is None or not options.latest_verified:
@@ -105,7 +105,7 @@ def _run(open_jobs: OpenJobs, options: RestoreOptions, place: JobsPlace) -> None
                 "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
             )
         run_in_place(
-            open_jobs, place, partial(_restore_all, options), interrupt_message="run the command again to continue"
+            open_jobs, location, partial(_restore_all, options), interrupt_message="run the command again to continue"
         )
         return
     if not options.name:
@@ -113,14 +113,14 @@ def _run(open_jobs: OpenJobs, options: RestoreOptions, place: JobsPlace) -> None
     if options.rollback:
         if any((options.snapshot, options.into, options.mode, options.restore_name)):
             raise typer.BadParameter("--rollback cannot be combined with --from and its options: remove them")
-        print_object(run_in_place(open_jobs, place, partial(_roll_back, options)), options.output)
+        print_object(run_in_place(open_jobs, location, partial(_roll_back, options)), options.output)
         return
     if options.snapshot is None:
         raise typer.BadParameter(
             f"give --from SNAPSHOT (`{called_as()} snapshot list {options.name}` shows them), or --rollback"
         )
-    going_on = "the restore continues; see `kubectl get mrest`. Use --rollback once it is done"
-    document = run_in_place(open_jobs, place, partial(_restore, options), interrupt_message=going_on)
+    notice = "the restore continues; see `kubectl get mrest`. Use --rollback once it is done"
+    document = run_in_place(open_jobs, location, partial(_restore, options), interrupt_message=notice)
     print_object(document, options.output)
 
 
@@ -130,17 +130,17 @@ async def _restore_all(options: RestoreOptions, objects: JobObjects, namespace: 
     def tell(result: RestoredAgent) -> None:
         done.append(result)
         outcome = "restored" if result.is_restored else "NOT restored"
-        typer.echo(f"{len(done)} of {len(lost)}: {result.agent} {outcome}: {result.message}")
+        typer.echo(f"{len(done)} of {len(agents)}: {result.agent} {outcome}: {result.message}")
 
     connection = Key(QDRANT_CONNECTION, namespace, options.connection or "")
-    everything = RestoreAll(
+    restore_all = RestoreAll(
         objects=objects, connection=connection, report=tell, concurrency=options.at_once, poll_s=POLL_S
     )
-    lost = await everything.find()
-    typer.echo(f"{len(lost)} agents of {connection} have lost their collections; others are not changed")
-    await everything.run(lost)
+    agents = await restore_all.find()
+    typer.echo(f"{len(agents)} agents of {connection} have lost their collections; others are not changed")
+    await restore_all.run(agents)
     if failed := [result.agent for result in done if not result.is_restored]:
-        raise AgentMemoryError(f"{len(failed)} of {len(lost)} agents were not restored: {', '.join(sorted(failed))}")
+        raise AgentMemoryError(f"{len(failed)} of {len(agents)} agents were not restored: {', '.join(sorted(failed))}")
 
 
 async def _restore(options: RestoreOptions, objects: JobObjects, namespace: str) -> Json:
@@ -172,16 +172,16 @@ async def _roll_back(options: RestoreOptions, objects: JobObjects, namespace: st
 async def _wait_rolled_back(options: RestoreOptions, objects: JobObjects, before: Json) -> Json:
     metadata, started_s = Metadata.model_validate(before["metadata"]), time.monotonic()
     while True:
-        now = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
-        ended = rollback_condition(now)
+        current = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
+        condition = rollback_condition(current)
         # An unchanged result may be that of an earlier request, so it is accepted only after a while.
-        if ended and (ended != rollback_condition(before) or time.monotonic() - started_s > UNCHANGED_RESULT_S):
+        if condition and (condition != rollback_condition(before) or time.monotonic() - started_s > UNCHANGED_RESULT_S):
             break
         await asyncio.sleep(POLL_S)
-    if ended["status"] != "True":
-        raise AgentMemoryError(f"it was not rolled back ({ended['reason']}): {ended['message']}")
-    print_message(ended["message"], options.output)
-    return now
+    if condition["status"] != "True":
+        raise AgentMemoryError(f"it was not rolled back ({condition['reason']}): {condition['message']}")
+    print_message(condition["message"], options.output)
+    return current
 
 
 def find_last_restore(documents: list[Json], target: str) -> Json | None:
@@ -196,8 +196,8 @@ def _can_roll_back(document: Json) -> bool:
     previous = status.get("previousCollection") or {}
     is_replaced = bool(previous.get("physical")) and "removedTime" not in previous
     # A restore in place has no previous collection; its former content is in a snapshot.
-    is_kept = is_replaced or bool((status.get("safetySnapshot") or {}).get("name"))
-    return conditions.get("Succeeded") == "True" and conditions.get("RolledBack") != "True" and is_kept
+    has_former_content = is_replaced or bool((status.get("safetySnapshot") or {}).get("name"))
+    return conditions.get("Succeeded") == "True" and conditions.get("RolledBack") != "True" and has_former_content
 
 
 def rollback_condition(document: Json) -> Json | None:

@@ -98,21 +98,21 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAcce
     cli.add_typer(snapshots, name="snapshot")
 
 
-def _create(open_jobs: OpenJobs, options: CreateOptions, place: JobsPlace) -> None:
+def _create(open_jobs: OpenJobs, options: CreateOptions, location: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         # The operator would wait for a missing agent; this reports a mistyped name at once.
         await objects.read_object(AGENT_MEMORY, namespace, options.name)
         return await create(objects, options.document(namespace), options.output, waits=options.wait)
 
-    see = f"`{called_as()} snapshot list {options.name}{place.options}` shows it"
-    document = run_in_place(open_jobs, place, work, interrupt_message=f"the snapshot continues; {see}")
+    list_hint = f"`{called_as()} snapshot list {options.name}{location.options}` shows it"
+    document = run_in_place(open_jobs, location, work, interrupt_message=f"the snapshot continues; {list_hint}")
     if not options.wait:
-        print_message(see, options.output)
+        print_message(list_hint, options.output)
     print_object(document, options.output)
 
 
-def _list(open_jobs: OpenJobs, options: ListOptions, place: JobsPlace) -> None:
-    listed = run_in_place(open_jobs, place, partial(_listed, options))
+def _list(open_jobs: OpenJobs, options: ListOptions, location: JobsPlace) -> None:
+    listed = run_in_place(open_jobs, location, partial(_listed, options))
     if options.output is TableJsonOrYaml.TABLE:
         show(snapshot_sections(listed), Console())
     else:
@@ -149,7 +149,7 @@ async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
     return version
 
 
-def _verify(open_jobs: OpenJobs, options: VerifyOptions, place: JobsPlace) -> None:
+def _verify(open_jobs: OpenJobs, options: VerifyOptions, location: JobsPlace) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.snapshot)
         _check_verifiable(document, options.name)
@@ -163,10 +163,10 @@ def _verify(open_jobs: OpenJobs, options: VerifyOptions, place: JobsPlace) -> No
             objects, document, options.output, until=lambda now: status_of(now).get("verifyRequest") == request
         )
 
-    see = f"`{called_as()} snapshot list {options.name}{place.options}` shows the result"
-    document = run_in_place(open_jobs, place, work, interrupt_message=f"the verification continues; {see}")
+    result_hint = f"`{called_as()} snapshot list {options.name}{location.options}` shows the result"
+    document = run_in_place(open_jobs, location, work, interrupt_message=f"the verification continues; {result_hint}")
     if not options.wait:
-        print_message(see, options.output)
+        print_message(result_hint, options.output)
     print_object(document, options.output)
 
 
