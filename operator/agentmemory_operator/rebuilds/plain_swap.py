@@ -130,7 +130,7 @@ async def replace_by_alias(task: RebuildRun) -> None:
 
     Raises:
         StoreUnavailable: If the target or the way back has fewer points than the collection. Nothing was changed.
-        StoreRejected: If Qdrant rejects the deletion, or the alias.
+        StoreRejected: If Qdrant rejects the deletion, or the alias. Then every pass tries to create the alias first.
         TransientError: If it is unknown whether the alias exists. Every pass over the object handles that first.
     """
     collections = task.server.collections

@@ -20,13 +20,12 @@ from agentmemory_operator.runtime.object_table import (
     QDRANT_CONNECTION,
     Key,
 )
+from agentmemory_operator.snapshots.rules.due import append_suffix
 from agentmemory_operator.snapshots.rules.facts import SnapshotFacts, check_version, parse_facts
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
 EVERYWHERE = ""
-# Object names have at most 253 characters. This leaves room for the suffix.
-_MAX_NAME_CHARS = 220
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +46,7 @@ class LostAgent:
         """Build the MemoryRestore of a MemorySnapshot, given by its name, into the agent."""
         stamp = "".join(char for char in self.since.lower() if char.isalnum())
         hash_ = hashlib.sha256(snapshot.encode()).hexdigest()[:6]
-        name = f"{self.name[:_MAX_NAME_CHARS]}-{stamp}-{hash_}"
+        name = append_suffix(self.name, f"-{stamp}-{hash_}")
         return {
             "apiVersion": API_VERSION,
             "kind": MEMORY_RESTORE,

@@ -11,6 +11,7 @@ from agentmemory_operator.restores.rules.in_place_steps import safety_name
 from agentmemory_operator.restores.rules.status import with_fields
 from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot
+from agentmemory_operator.snapshots.rules.due import label_of
 from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL, PIN
 from agentmemory_operator.snapshots.rules.steps import QDRANT, is_ended, is_verified, location_of
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
@@ -51,7 +52,7 @@ class SafetySnapshots:
         key = Key(MEMORY_SNAPSHOT, job.key.namespace, name)
         document = self.table.get(key)
         if document is None:
-            await self.cluster.create_object(_document(key, task.memory.metadata.name))
+            await self.cluster.create_object(build_safety_manifest(key, task.memory.metadata.name))
             return None
         status = document.get("status") or {}
         if not is_ended(status):
@@ -107,14 +108,15 @@ def read_safety_name(job: RestoreJob) -> str:
     return str((job.status.get("safetySnapshot") or {}).get("name") or "")
 
 
-def _document(key: Key, memory: str) -> Json:
+def build_safety_manifest(key: Key, memory: str) -> Json:
+    """Build the manifest of a safety MemorySnapshot of an AgentMemory, given by its name."""
     return {
         "apiVersion": API_VERSION,
         "kind": MEMORY_SNAPSHOT,
         "metadata": {
             "name": key.name,
             "namespace": key.namespace,
-            "labels": {AGENT_MEMORY_LABEL: memory},
+            "labels": {AGENT_MEMORY_LABEL: label_of(memory)},
             "annotations": {PIN: "taken before a restore"},
         },
         "spec": {"agentMemoryRef": {"name": memory}, "verify": "Full", "deletionPolicy": "Retain"},

@@ -339,8 +339,8 @@ class SnapshotPasses:
 
         try:
             proof = await self.servers.use(connection, prove, namespace=job.metadata.namespace)
-        except (SpecInvalid, NotOwned) as exc:
-            proof = ConditionState(VERIFIED, None, exc.reason, str(exc))
+        except (SpecInvalid, NotOwned, StoreRejected) as exc:
+            proof = ConditionState(VERIFIED, None, reason_of(exc)[0], str(exc))
         generation = job.metadata.generation
         await job.write(reverified_status(job.status, proof, request=request, generation=generation, now=job.now))
         kind = "Warning" if proof.status is False else "Normal"

@@ -173,11 +173,6 @@ class Copies:
             await objects.delete(key)
 
 
-def object_of_copy(location: Mapping[str, Any], sha256: str | None) -> S3Object:
-    """Parse a copy's location from a status, and add the recorded SHA-256; None adds none."""
-    return parse_location(location, sha256=sha256)
-
-
 async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha256: str, progress: Progress) -> None:
     """Upload a file unless the object exists with the right size and SHA-256."""
     stored = await objects.head(key)

@@ -12,7 +12,13 @@ from agentmemory_operator.collections.rules.collection import marker_from_json
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.streams import hash_stream
-from agentmemory_operator.errors import NotFound, RecoveryOutcomeUnknown, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import (
+    ChecksumMismatch,
+    NotFound,
+    RecoveryOutcomeUnknown,
+    StoreRejected,
+    StoreUnavailable,
+)
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding, VerificationVerdict
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
@@ -104,7 +110,7 @@ class Verification:
         """Restore into the scratch collection; return the error message, or "" on success."""
         try:
             await restore_into(name, subject, server)
-        except (NotFound, StoreRejected) as exc:
+        except (NotFound, StoreRejected, ChecksumMismatch) as exc:
             message = f"the server cannot restore it: {exc}"
         except StoreUnavailable as exc:
             # Raises if the server is unavailable: then the failure shows nothing about the snapshot.
@@ -128,6 +134,7 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
     Raises:
         NotFound: If the bytes do not exist.
         StoreRejected: If the server rejects the uploaded bytes, because they or the collection are invalid.
+        ChecksumMismatch: If the bytes differ from the checksum of `open_copy`.
         StoreUnavailable: If the server is unavailable or did not complete the restore.
     """
     if subject.open_copy is None:
@@ -169,7 +176,7 @@ async def _verify_checksum(subject: ComparedSnapshot, server: Server) -> Verific
     try:
         async with open_bytes(subject, server) as content:
             sha256, size = await hash_stream(content)
-    except (NotFound, StoreRejected) as exc:
+    except (NotFound, StoreRejected, ChecksumMismatch) as exc:
         return VerificationVerdict((CheckFinding(Check.CHECKSUM, False, f"it cannot be read: {exc}"),))
     return VerificationVerdict((compare_checksum(sha256, recorded=subject.sha256, listed=listed_sha256, size=size),))
 

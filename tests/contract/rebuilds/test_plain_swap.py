@@ -8,6 +8,7 @@ import pytest
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.reconcile import PassPermit, reconcile
+from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.desired import build_pass_terms, desired_collection
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildStep
 from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
@@ -47,6 +48,7 @@ class PlainWorld(RebuildWorld):
         }
         super().__init__(url, steps)
         self.deletion_error: Exception | None = None
+        self.alias_error: Exception | None = None
         self.is_killed_after_deletion = False
 
     def with_crash_points(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -56,6 +58,8 @@ class PlainWorld(RebuildWorld):
         async def call_or_fail(*args: Any, **more: Any) -> Any:
             if self.deletion_error and (name, args[0]) == ("delete", self.alias):
                 raise self.deletion_error
+            if self.alias_error and name == "apply" and isinstance(args[1], SetAlias):
+                raise self.alias_error
             answer = await crashing(*args, **more)
             if self.is_killed_after_deletion and (name, args[0]) == ("delete", self.alias):
                 raise ProcessKilled
@@ -232,3 +236,16 @@ async def test_continues_without_annotation_after_deletion(world: PlainWorld) ->
 
     assert world.aliases() == {world.alias: world.first}
     assert len(world.contents(world.alias)) == len(FOREIGN)
+
+
+async def test_refused_alias_is_created_by_the_next_pass(world: PlainWorld) -> None:
+    world.alias_error = StoreRejected(403, "not allowed")
+
+    await world.rebuild()
+
+    assert (world.aliases(), world.alias in world.collections()) == ({}, False)
+    world.alias_error = None
+    await world.reconcile_collection()
+    assert world.aliases() == {world.alias: world.first}
+    await world.rebuild()
+    assert world.rebuild_status["state"] == "Done"

@@ -13,9 +13,10 @@ from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.connections.rules.object_keys import parse_location
 from agentmemory_operator.runtime.object_table import Key
 from agentmemory_operator.snapshots.controller import SnapshotPasses
-from agentmemory_operator.snapshots.copies import Copies, object_of_copy
+from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.verify import Verification
 from tests.support.job.restore_world import RestoreWorld
 from tests.support.web.qdrant_nodes import CLUSTERS, open_nodes
@@ -118,7 +119,7 @@ async def test_storage_copy_restores_a_lost_agent(
     async def recover_copy(server: Server) -> None:
         await server.snapshots.delete_file(world.physical, on_server["name"])
         await server.collections.delete(world.physical)
-        location = object_of_copy(in_storage, status["sha256"])
+        location = parse_location(in_storage, sha256=status["sha256"])
         await copies_of(world).recover(location, server.snapshots, f"{world.alias}__2", namespace="agents")
 
     await world.with_server(recover_copy)

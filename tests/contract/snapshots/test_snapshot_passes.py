@@ -16,7 +16,7 @@ from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.errors import AgentMemoryError, StoreUnavailable
+from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.runtime.object_table import Key
@@ -657,10 +657,18 @@ async def request_verification(world: JobWorld, key: Key, request: str) -> None:
     world.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
 
 
-@pytest.mark.parametrize(("verify", "mode"), [("Full", "Full"), ("Checksum", "Checksum"), ("None", "Full")])
-async def test_each_verify_request_is_served_once(world: JobWorld, verify: str, mode: str) -> None:
+@pytest.mark.parametrize(
+    ("verify", "mode", "last", "verified"),
+    [
+        ("Full", "Full", BAD, "False/CopyDiffers"),
+        ("Checksum", "Checksum", BAD, "False/CopyDiffers"),
+        ("None", "Full", BAD, "False/CopyDiffers"),
+        ("Full", "Full", StoreRejected(401, "invalid key"), "Unknown/QdrantRejected"),
+    ],
+)
+async def test_each_verify_request_is_served_once(world: JobWorld, verify: str, mode: str, last, verified) -> None:
     await world.create_agent()
-    verifier = FixedVerdicts([GOOD, GOOD, BAD])
+    verifier = FixedVerdicts([GOOD, GOOD, last])
     passes = passes_of(world, verifier)
     key = await take_snapshot(world, passes, verify=verify)
 
@@ -671,7 +679,7 @@ async def test_each_verify_request_is_served_once(world: JobWorld, verify: str, 
     assert verifier.modes == [verify, mode, mode]
     assert (world.condition(key, "Succeeded"), world.condition(key, "Verified")) == (
         "True/SnapshotTaken",
-        "False/CopyDiffers",
+        verified,
     )
     assert world.status(key)["verifyRequest"] == "2"
     assert len(world.files()) == 1

@@ -22,6 +22,7 @@ from agentmemory_operator.collections.rules.rebuild_record import (
 )
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.connections.streams import CheckedStream
 from agentmemory_operator.errors import StoreRejected, TransientError
 from agentmemory_operator.memories import point_comparer as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
@@ -112,14 +113,15 @@ def faults(verdict: VerificationVerdict) -> list[Check]:
     return [finding.check for finding in verdict.findings if finding.is_good is False]
 
 
-def open_bytes(content: bytes) -> Callable[[], Any]:
+def open_bytes(content: bytes, *, sha256: str | None = None) -> Callable[[], Any]:
     @contextlib.asynccontextmanager
     async def opened() -> AsyncIterator[AsyncIterator[bytes]]:
         async def chunks() -> AsyncIterator[bytes]:
             for start in range(0, len(content), 1 << 16):
                 yield content[start : start + (1 << 16)]
 
-        yield chunks()
+        # A copy in object storage is checked while it is read.
+        yield aiter(CheckedStream(chunks(), named="copy", size=None, sha256=sha256)) if sha256 else chunks()
 
     return opened
 
@@ -382,15 +384,17 @@ async def test_server_without_url_recovery_gets_an_upload(place: Place) -> None:
         (lambda content: content, "0" * 64),
     ],
 )
-async def test_damaged_bytes_are_never_verified(place: Place, damage, sha256) -> None:
+@pytest.mark.parametrize(("mode", "is_checked"), [("Full", False), ("Full", True), ("Checksum", True)])
+async def test_damaged_bytes_are_never_verified(place: Place, damage, sha256, mode, is_checked) -> None:
     subject = await place.snapshot()
     copied = damage(await place.bytes_of(subject))
-    subject = replace(subject, open_copy=open_bytes(copied), sha256=subject.sha256 if sha256 is ... else sha256)
+    open_copy = open_bytes(copied, sha256=subject.sha256 if is_checked else None)
+    subject = replace(subject, open_copy=open_copy, sha256=subject.sha256 if sha256 is ... else sha256)
 
     verdict = None
     for _ in range(3):
         with contextlib.suppress(TransientError):
-            verdict = await place.verify(subject)
+            verdict = await place.verify(subject, mode)
 
     assert verdict is not None
     assert (verdict.is_good, verdict.reason) == (False, "ChecksumDiffers")

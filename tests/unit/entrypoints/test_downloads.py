@@ -126,6 +126,17 @@ def test_qdrant_of_the_development_stack_must_be_named(folder: JobFolder) -> Non
     assert "give --qdrant URL: the one that `agentmemory dev` prints" in result.output
 
 
+@pytest.mark.parametrize("recorded", [{"sha256": SHA256}, {}])
+def test_missing_size_is_not_compared(folder: JobFolder, recorded: dict[str, str]) -> None:
+    places = {key: COMPLETED[key] for key in ("conditions", "locations", "connection")}
+    folder.report("MemorySnapshot", "before", **places, **recorded)
+
+    result = download(folder, Files(CONTENT), "--qdrant", "http://127.0.0.1:6333")
+
+    checked = "as recorded" if recorded else f"{SHA256}; no checksum was recorded, no size was recorded"
+    assert (result.exit_code, f"SHA-256 {checked}" in result.output) == (0, True), result.output
+
+
 @pytest.mark.parametrize(("content", "exit_code"), [(CONTENT, 0), (CONTENT[:1], 1)], ids=["all", "too few"])
 def test_size_decides_without_a_recorded_checksum(folder: JobFolder, content: list[Any], exit_code: int) -> None:
     """The computed checksum is printed."""

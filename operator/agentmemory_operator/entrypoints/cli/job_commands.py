@@ -25,6 +25,7 @@ from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.snapshots.rules.due import append_suffix
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ def new_object(kind: str, namespace: str, name: str, *, spec: Json) -> Json:
 
 def timestamped_name(name: str) -> str:
     """Append the current UTC time to a name, to the second."""
-    return f"{name}-{datetime.now(UTC).strftime('%Y%m%dt%H%M%Sz')}"
+    return append_suffix(name, f"-{datetime.now(UTC):%Y%m%dt%H%M%Sz}")
 
 
 def print_message(text: str, output: TableJsonOrYaml) -> None:

@@ -17,47 +17,9 @@ The record contains `gone_ms` from right before the deletion on. From then on th
 serve clients, so it is never removed.
 """
 
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import replace
 
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
-
-
-class PlainSwapStep(StrEnum):
-    """Next step to put a plain collection behind an alias; see the module's table."""
-
-    KEEP = "Keep"
-    REPLACE = "Replace"
-    LINK = "Link"
-    DONE = "Done"
-    LOST = "Lost"
-    TAKEN = "Taken"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlainSwapState:
-    """State that determines the next step.
-
-    Attributes:
-        has_plain: True if a collection has the alias's own name.
-        alias_target: Collection behind the alias; None if there is no alias.
-        record: Record in the target's metadata.
-        has_way_back: True if the copy of the plain collection exists.
-    """
-
-    has_plain: bool
-    alias_target: str | None
-    record: RebuildRecord
-    has_way_back: bool
-
-
-def next_step(scene: PlainSwapState) -> PlainSwapStep:
-    """Return the next step by the module's table."""
-    if scene.alias_target is not None:
-        return PlainSwapStep.DONE if scene.alias_target == scene.record.target else PlainSwapStep.TAKEN
-    if scene.has_plain:
-        return PlainSwapStep.REPLACE if scene.has_way_back else PlainSwapStep.KEEP
-    return PlainSwapStep.LINK if scene.record.step is RebuildStep.MOVE else PlainSwapStep.LOST
 
 
 def replaces_plain_collection(record: RebuildRecord, alias: str) -> bool:

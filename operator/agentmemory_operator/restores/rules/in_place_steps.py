@@ -17,6 +17,7 @@ from enum import StrEnum
 
 from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.snapshots.rules.due import append_suffix
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 
@@ -79,9 +80,9 @@ def check_equal_layout(live: Collection, copy: Collection) -> None:
 
 def safety_name(restore: str, attempt: int) -> str:
     """Return the name of the safety MemorySnapshot of a restore; `attempt` counts from 1."""
-    return f"{restore}-before" if attempt == 1 else f"{restore}-before-{attempt}"
+    return append_suffix(restore, "-before" if attempt == 1 else f"-before-{attempt}")
 
 
 def rollback_name(restore: str) -> str:
     """Return the name of the MemoryRestore that rolls a restore in place back."""
-    return f"{restore}-rollback"
+    return append_suffix(restore, "-rollback")

@@ -226,7 +226,7 @@ def due_after_upgrade(outlook: SnapshotOverview, *, since_ms: int) -> DueSnapsho
     """
     if outlook.server_version is None or not outlook.figures.has_schedule or not outlook.verified or outlook.readable:
         return None
-    name = _truncate(outlook.memory.metadata.name, f"-qdrant-{_name_part(outlook.server_version)}", MAX_NAME_CHARS)
+    name = append_suffix(outlook.memory.metadata.name, f"-qdrant-{_name_part(outlook.server_version)}")
     if any(snapshot.name == name for snapshot in outlook.snapshots):
         return None
     offset_ms = zlib.crc32(outlook.memory.slug.encode()) % (MAX_SPREAD_MS + 1)
@@ -241,7 +241,7 @@ def due_after_rebuild(outlook: SnapshotOverview) -> DueSnapshot | None:
     if not (outlook.rebuilt_ms and is_ended and outlook.figures.has_schedule and outlook.verified):
         return None
     rebuilt_time = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
-    name = _truncate(memory.metadata.name, f"-rebuilt-{rebuilt_time:%Y%m%dt%H%M%Sz}", MAX_NAME_CHARS)
+    name = append_suffix(memory.metadata.name, f"-rebuilt-{rebuilt_time:%Y%m%dt%H%M%Sz}")
     if outlook.usable or any(
         item.name == name or (not item.is_ended and outlook.fits(item)) for item in outlook.snapshots
     ):
@@ -253,7 +253,7 @@ def due_after_rebuild(outlook: SnapshotOverview) -> DueSnapshot | None:
 def slot_name(memory_name: str, slot_ms: int) -> str:
     """Return the object name of a time of the schedule. Every process derives the same name."""
     slot_time = datetime.fromtimestamp(slot_ms / 1000, UTC)
-    return _truncate(memory_name, f"-{slot_time:%Y%m%dt%H%Mz}", MAX_NAME_CHARS)
+    return append_suffix(memory_name, f"-{slot_time:%Y%m%dt%H%Mz}")
 
 
 def _name_part(version: str) -> str:
@@ -261,8 +261,11 @@ def _name_part(version: str) -> str:
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in version.lower()).strip("-")
 
 
-def _truncate(name: str, suffix: str, max_chars: int) -> str:
-    """Append a suffix to a name, with at most `max_chars` characters. A digest keeps a truncated name unique."""
+def append_suffix(name: str, suffix: str, max_chars: int = MAX_NAME_CHARS) -> str:
+    """Append a suffix to the name of an object, with at most `max_chars` characters.
+
+    A digest keeps a truncated name unique.
+    """
     if len(name) + len(suffix) <= max_chars:
         return name + suffix
     digest = hashlib.sha256(name.encode()).hexdigest()[:8]
@@ -271,7 +274,7 @@ def _truncate(name: str, suffix: str, max_chars: int) -> str:
 
 def label_of(memory_name: str) -> str:
     """Return the label value by which the snapshots of an agent are found."""
-    return _truncate(memory_name, "", MAX_LABEL_CHARS)
+    return append_suffix(memory_name, "", MAX_LABEL_CHARS)
 
 
 def build_manifest(claim: DueSnapshot, outlook: SnapshotOverview) -> Json:

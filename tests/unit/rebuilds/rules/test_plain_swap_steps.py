@@ -1,4 +1,4 @@
-"""Next step for a plain collection that is moved behind an alias: each row of the table."""
+"""State of a plain collection that is moved behind an alias, by the record of its target."""
 
 from dataclasses import replace
 
@@ -11,44 +11,17 @@ from agentmemory_operator.collections.rules.rebuild_record import (
     record_to_json,
 )
 from agentmemory_operator.rebuilds.rules.plain_swap_steps import (
-    PlainSwapState,
-    PlainSwapStep,
     awaits_alias,
     is_plain_deleted,
-    next_step,
     with_way_back_as_source,
 )
 
 ALIAS = "agent_memory_bot"
 TARGET, WAY_BACK = f"{ALIAS}__1", f"{ALIAS}__2"
-OTHERS = [step for step in RebuildStep if step is not RebuildStep.MOVE]
 
 
 def record_of(step: RebuildStep, source: str = ALIAS) -> RebuildRecord:
     return RebuildRecord(source=source, target=TARGET, digest="0", begun_ms=1, since_ms=1, step=step, way_back=WAY_BACK)
-
-
-@pytest.mark.parametrize(
-    ("has_plain", "leads_to", "step", "has_way_back", "then"),
-    [
-        (True, None, RebuildStep.MOVE, False, PlainSwapStep.KEEP),
-        (True, None, RebuildStep.MOVE, True, PlainSwapStep.REPLACE),
-        (False, None, RebuildStep.MOVE, True, PlainSwapStep.LINK),
-        (False, None, RebuildStep.MOVE, False, PlainSwapStep.LINK),
-        *((False, None, step, True, PlainSwapStep.LOST) for step in OTHERS),
-        (False, TARGET, RebuildStep.MOVE, True, PlainSwapStep.DONE),
-        (False, TARGET, RebuildStep.MOVE, False, PlainSwapStep.DONE),
-        (False, f"{ALIAS}__7", RebuildStep.MOVE, True, PlainSwapStep.TAKEN),
-    ],
-)
-def test_state_determines_the_next_step(
-    has_plain: bool, leads_to: str | None, step: RebuildStep, has_way_back: bool, then: PlainSwapStep
-) -> None:
-    scene = PlainSwapState(
-        has_plain=has_plain, alias_target=leads_to, record=record_of(step), has_way_back=has_way_back
-    )
-
-    assert next_step(scene) is then
 
 
 @pytest.mark.parametrize("step", list(RebuildStep))

@@ -1,6 +1,8 @@
 """Requirements for restoring a snapshot into the live collection."""
 
+import re
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -11,6 +13,9 @@ from agentmemory_operator.restores.rules.in_place_steps import (
     rollback_name,
     safety_name,
 )
+from agentmemory_operator.restores.safety_snapshot import build_safety_manifest
+from agentmemory_operator.runtime.object_table import Key
+from agentmemory_operator.spec.kinds.model_base import OBJECT_NAME_PATTERN
 from agentmemory_operator.spec.presets.table import Hnsw
 from tests.support.spec.plans import desired_of
 
@@ -51,3 +56,13 @@ def test_missing_collection_is_rejected() -> None:
 def test_names_tell_what_they_are_of() -> None:
     assert (safety_name("undo", 1), safety_name("undo", 2)) == ("undo-before", "undo-before-2")
     assert rollback_name("undo") == "undo-rollback"
+
+
+def test_long_names_yield_valid_names() -> None:
+    long_names = [f"{'a' * 234}.{letter * 18}" for letter in "bc"]
+    derived = [build(name) for name in long_names for build in (partial(safety_name, attempt=2), rollback_name)]
+    label = build_safety_manifest(Key("MemorySnapshot", "agents", "s"), long_names[0])["metadata"]["labels"]
+
+    assert len(set(derived)) == 4
+    assert all(len(name) <= 253 and re.fullmatch(OBJECT_NAME_PATTERN, name) for name in derived)
+    assert [len(value) for value in label.values()] == [63]

@@ -36,13 +36,13 @@ PROGRESS_PERIOD_S = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotDownload:
-    """Download a snapshot to a file, from S3 if there is a copy, else from Qdrant; the checksum is verified."""
+    """Download a snapshot to a file, from S3 if copied there, else from Qdrant; verify recorded size and checksum."""
 
     name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Name of the MemorySnapshot.")]
     file: Annotated[Path, typer.Option("-o", "--output", dir_okay=False, help="Output file, replaced when complete.")]
     qdrant: Annotated[
         str | None,
-        typer.Option(help="URL of Qdrant, if the connection's is not reachable. Disables the download from S3."),
+        typer.Option(help="URL of Qdrant, if the connection's is not reachable. S3 is then the second choice."),
     ] = None
 
 
@@ -118,7 +118,7 @@ class _Source:
             self._download(store, entry["physical"], entry["name"]) as received,
         ):
             sha256 = self.status.get("sha256")
-            size = self.status["sizeBytes"]
+            size = self.status.get("sizeBytes")
             yield aiter(CheckedStream(received, named=entry["name"], size=size, sha256=sha256)) if sha256 else received
 
     @asynccontextmanager
@@ -162,12 +162,13 @@ async def save(source: _Source, path: Path, progress: JobProgress) -> str:
         ChecksumMismatch: If size or checksum of the content differs from the recorded one. The file is unchanged.
         AgentMemoryError: If the content cannot be read. The file is unchanged.
     """
-    total = source.status.get("sizeBytes") or 0
+    total = source.status.get("sizeBytes")
     with open_replacement(path) as draft:
         size, sha256 = await _receive(source, draft, progress)
-        if size != total:
+        if total is not None and size != total:
             raise ChecksumMismatch(f"{path}: received {size} bytes, expected {total}")
-    checked = "as recorded" if source.status.get("sha256") else f"{sha256}; no checksum was recorded, the size matches"
+    size_note = "no size was recorded" if total is None else "the size matches"
+    checked = "as recorded" if source.status.get("sha256") else f"{sha256}; no checksum was recorded, {size_note}"
     return f"{decimal(size)}, SHA-256 {checked}"
 
 
