@@ -17,7 +17,7 @@ from agentmemory_operator.ports.base import Json
 RECONCILE_WARNING_S = 15.0
 NOT_RECONCILED = "not reconciled yet: is an operator running, and does it watch this namespace?"
 
-_SHARE = re.compile(r"(\d+) of (\d+)")
+_SHARE = re.compile(r"(\d{1,18}) of (\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
