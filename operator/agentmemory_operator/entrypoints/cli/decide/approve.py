@@ -64,8 +64,8 @@ class Approve:
     all: Annotated[bool, typer.Option("--all", help="All objects that a new revision of --preset holds.")] = False
     preset: Annotated[str | None, typer.Option(help="Preset to approve; only with --all.")] = None
     at_once: Annotated[
-        int, typer.Option(min=1, max=64, help="Maximum objects in progress at once; only with --all.")
-    ] = 1
+        int | None, typer.Option(min=1, max=64, help="Maximum objects at once; only with --all. Default: 1.")
+    ] = None
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue if an object fails; only with --all.")] = (
         False
     )
@@ -87,8 +87,8 @@ def _run(open_jobs: OpenJobs, options: Approve, place: JobsPlace) -> None:
             open_jobs, place, partial(_approve_all, options, place.namespace or EVERYWHERE), interrupt_message=going_on
         )
         return
-    if not options.name or options.preset or options.keep_going:
-        raise typer.BadParameter("name an AgentMemory, or give --all --preset NAME")
+    if not options.name or options.preset or options.keep_going or options.at_once is not None:
+        raise typer.BadParameter("give an AgentMemory, or --all --preset NAME [--at-once N] [--keep-going]")
     document, waiting = run_in_place(open_jobs, place, partial(_approve, options))
     if options.output is TableJsonOrYaml.TABLE:
         show([_section(document, waiting, place)], Console())
@@ -160,14 +160,14 @@ async def _approve_all(options: Approve, where: str, objects: JobObjects, _: str
         outcome = "done" if result.is_done else "FAILED"
         typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {outcome}: {result.message}")
 
-    preset = options.preset or ""
+    preset, at_once = options.preset or "", options.at_once or 1
     everything = BulkApproval(
         objects=objects,
         preset=preset,
         namespace=where,
         report_started=begin,
         report=tell,
-        concurrency=options.at_once,
+        concurrency=at_once,
         continues_on_failure=options.keep_going,
         poll_s=POLL_S,
     )
@@ -175,7 +175,7 @@ async def _approve_all(options: Approve, where: str, objects: JobObjects, _: str
     under_way = sum(one.pending is None for one in chosen)
     typer.echo(
         f"{len(chosen) - under_way} AgentMemories wait for approval of a newer revision of preset {preset}, "
-        f"{under_way} are in progress; {options.at_once} at a time"
+        f"{under_way} are in progress; {at_once} at a time"
     )
     remaining = await everything.run(chosen)
     if failed := [result.agent for result in done if not result.is_done]:

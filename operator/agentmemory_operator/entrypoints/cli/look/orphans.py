@@ -63,6 +63,8 @@ def add_orphans(cli: typer.Typer, inspection: QdrantAccess) -> None:
 
 
 def _run(inspection: QdrantAccess, options: Orphans, place: JobsPlace) -> None:
+    if options.connection and place.manifests:
+        raise typer.BadParameter("--connection names one of a cluster: in a folder, give --qdrant URL")
     look = _in_folder if place.manifests else _in_cluster
     servers = run_in_place(inspection.open_objects, place, partial(look, inspection, options))
     if options.output is TableOrJson.JSON:
