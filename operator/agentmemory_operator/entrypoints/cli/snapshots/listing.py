@@ -111,7 +111,7 @@ def describe_state(document: Json) -> str:
 def describe_locations(status: Json) -> str:
     """Describe where a snapshot's files are. `SAME_DISK` stands for the disk of the agent's own server alone."""
     places = status.get("locations") or []
-    buckets = [f"s3://{place['bucket']}" for place in places if place.get("type") == "S3"]
+    buckets = [f"s3://{place.get('bucket', '?')}" for place in places if place.get("type") == "S3"]
     on_server = ["Qdrant's S3" if "keptIn" in place else "Qdrant" for place in places if place.get("type") == "Qdrant"]
     if on_server == ["Qdrant"] and not buckets:
         return SAME_DISK
