@@ -102,7 +102,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         # An empty value, as of an unset variable of a shell, would otherwise select the default.
         for option in ctx.command.params:
             if ctx.params.get(option.name or "") == "" != option.default:
-                raise typer.BadParameter("is empty: give a value, or leave it out", ctx, option)
+                raise typer.BadParameter(f"{option.opts[-1]} is empty: give a value, or leave it out")
         place = find_place(read_stacks(ctx), namespace, context, manifests)
         # A command with an option --qdrant uses the URL of the running stack unless the option is given.
         found = {"qdrant": place.qdrant} if place.qdrant and chosen.get("qdrant", "") is None else {}
