@@ -165,6 +165,8 @@ def test_foreign_manifest_is_approved_apart(tmp_path: Path) -> None:
         ("--all", "--preset", "cortex", "--digest", DIGEST),
         ("bot", "--preset", "cortex"),
         ("bot", "--keep-going"),
+        ("bot", "--at-once", "2"),
+        ("--all", "--preset", "cortex", "-n", ""),
     ],
 )
 def test_conflicting_options_are_rejected(folder: JobFolder, options: tuple[str, ...]) -> None:

@@ -173,6 +173,18 @@ def test_typo_is_rejected_with_a_suggestion(typed: list[str], suggestion: str) -
     assert suggestion in " ".join(output.split())
 
 
+def test_option_without_effect_is_rejected(tmp_path: pathlib.Path) -> None:
+    for typed in (
+        "api --source kubernetes",
+        "api --source files --lease-namespace home",
+        "consolidate bot --proposals --wait",
+        "consolidate bot --yes --undo=",
+        "orphans --connection main",
+    ):
+        status, output = run(*typed.split(), "--manifests", str(tmp_path))
+        assert (status, output.count("Invalid value")) == (2, 1), output
+
+
 def test_colours_need_a_terminal_without_no_color() -> None:
     def run_in_terminal(**environment: str) -> str:
         typed, terminal = pty.openpty()

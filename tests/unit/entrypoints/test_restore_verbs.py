@@ -75,6 +75,10 @@ def test_missing_object_is_named_before_creation(folder: JobFolder, arguments: t
     [
         (("bot",), "give --from SNAPSHOT"),
         (("bot", "--rollback", "--from", "before"), "combined with --from and its options"),
+        (("bot", "--from", "before", "--connection", "main"), "give an AgentMemory, or --all"),
+        (("bot", "--from", "before", "--latest-verified"), "give an AgentMemory, or --all"),
+        (("bot", "--rollback", "--at-once", "2"), "give an AgentMemory, or --all"),
+        (("bot", "--from", "before", "--into", ""), "--into is empty"),
     ],
 )
 def test_conflicting_options_are_rejected(folder: JobFolder, arguments: tuple[str, ...], message: str) -> None:

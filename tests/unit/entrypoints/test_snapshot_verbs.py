@@ -247,7 +247,13 @@ def test_outcome_is_known_once_succeeded_or_failed(
 
 
 @pytest.mark.parametrize(
-    ("progress", "share"), [("", (0, 0)), ("step 3 of 8: Verify", (3, 8)), ("copied 10 of 40 bytes", (10, 40))]
+    ("progress", "share"),
+    [
+        ("", (0, 0)),
+        ("step 3 of 8: Verify", (3, 8)),
+        ("copied 10 of 40 bytes", (10, 40)),
+        (f"{'1' * 5_000} of 2", (10**18 // 9, 2)),
+    ],
 )
 def test_progress_is_parsed(progress: str, share: tuple[int, int]) -> None:
     stage = read_stage({"status": {"progress": progress}})

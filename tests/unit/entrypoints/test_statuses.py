@@ -10,7 +10,9 @@ from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
 from agentmemory_operator.collections.rules.refusals import find_refusal
 from agentmemory_operator.controllers.rules.status import converged_status, failed_status
+from agentmemory_operator.entrypoints.cli.decide.rebuild_view import rebuild_sections
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
+from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations
 from agentmemory_operator.entrypoints.cli.tables import plain
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -105,6 +107,16 @@ def test_approvable_plan_is_shown_with_the_command(reason: str, more: str) -> No
     command = f"kubectl -n agents annotate amem probe --overwrite agentmemory.dev/approve-plan=0123456789ab{more}"
     assert f"  approve: {command}\n" in text
     assert "undo:" not in text
+
+
+def test_status_written_by_others_is_shown() -> None:
+    """A tenant can write any status: fields may be missing, and the command may be pasted into a shell."""
+    document = held("AwaitingApproval")
+    document["status"]["plan"] = {"digest": "$(id)", "changes": [{"held": True, "field": "index.m", "from": "\u00b2"}]}
+
+    assert " --overwrite 'agentmemory.dev/approve-plan=$(id)'\n" in render(document)
+    assert rebuild_sections(document | {"status": {"rebuild": {"kind": "Rebuild"}}}, now_ms=0)
+    assert describe_locations({"locations": [{"type": "S3"}]}) == "s3://?"
 
 
 def test_folder_is_approved_with_agentmemory() -> None:

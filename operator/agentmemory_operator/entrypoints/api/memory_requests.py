@@ -147,7 +147,7 @@ class WeightsIn(Body):
     utility: Share = Field(description="Weight of utility, 0..1.")
 
     @model_validator(mode="after")
-    def _add_up(self) -> "WeightsIn":
+    def _check_sum(self) -> "WeightsIn":
         total = self.similarity + self.recency + self.utility
         if abs(total - 1) > WEIGHTS_TOLERANCE:
             message = f"must add up to 1 (to within {WEIGHTS_TOLERANCE:f}), not {total:.6f}"
@@ -218,7 +218,7 @@ class SearchIn(Body, MemoryView):
     )
 
     @model_validator(mode="after")
-    def _has_one_question(self) -> "SearchIn":
+    def _require_query(self) -> "SearchIn":
         if self.query is None and self.vector is None:
             raise PydanticCustomError("one_of", "send one of query and vector", {"field": "query"})
         return self
@@ -294,7 +294,7 @@ class ChangeIn(Body):
 
     @model_validator(mode="before")
     @classmethod
-    def _says_something_else(cls, body: Any) -> Any:
+    def _check_changes(cls, body: Any) -> Any:
         fixed = next((name for name in _FIXED if name in body), None) if isinstance(body, dict) else None
         if fixed:
             raise PydanticCustomError("fixed", "{message}", {"message": _FIXED[fixed], "field": fixed})

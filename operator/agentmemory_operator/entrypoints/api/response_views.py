@@ -265,11 +265,6 @@ def render_agent_detail(agent: Agent, *, memories: int) -> Json:
     }
 
 
-def render_agents(lines: Sequence[Json]) -> Json:
-    """Render the JSON of `AgentsOut`."""
-    return {"results": lines}
-
-
 def _node(node: Node, agent: Agent) -> Json:
     return render_memory(node.record, agent) | {"children": [_node(child, agent) for child in node.children]}
 

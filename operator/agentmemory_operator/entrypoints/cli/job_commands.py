@@ -100,6 +100,10 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         manifests: Manifests = None,
         **arguments: Any,
     ) -> None:
+        # An empty value, as of an unset variable of a shell, would otherwise select the default.
+        for option in ctx.command.params:
+            if ctx.params.get(option.name or "") == "" != option.default:
+                raise typer.BadParameter(f"{option.opts[-1]} is empty: give a value, or leave it out")
         location = find_place(read_stacks(ctx), namespace, context, manifests)
         # A command with an option --qdrant uses the URL of the running stack unless the option is given.
         found = {"qdrant": location.qdrant} if location.qdrant and arguments.get("qdrant", "") is None else {}

@@ -17,7 +17,7 @@ from agentmemory_operator.ports.base import Json
 RECONCILE_WARNING_S = 15.0
 NOT_RECONCILED = "not reconciled yet: is an operator running, and does it watch this namespace?"
 
-_SHARE = re.compile(r"(\d+) of (\d+)")
+_SHARE = re.compile(r"(\d{1,18}) of (\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Stage:
 def read_outcome(document: Json) -> JobOutcome | None:
     """Return the result of a job, or None if it has not ended."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
-    succeeded = conditions.get("Succeeded")
-    if succeeded is None or succeeded["status"] == "Unknown" or _holds(conditions, "Progressing"):
+    succeeded, is_running = conditions.get("Succeeded"), conditions.get("Progressing", {}).get("status") == "True"
+    if succeeded is None or succeeded["status"] == "Unknown" or is_running:
         return None
     if succeeded["status"] == "False":
         return JobOutcome(False, f"failed ({succeeded['reason']}): {succeeded['message']}")
@@ -59,10 +59,6 @@ def read_outcome(document: Json) -> JobOutcome | None:
     if verified is not None and verified["status"] == "False":
         return JobOutcome(False, f"was taken but not verified ({verified['reason']}): {verified['message']}")
     return JobOutcome(True, f"has succeeded ({succeeded['reason']}): {succeeded['message']}")
-
-
-def _holds(conditions: Json, kind: str) -> bool:
-    return bool(conditions.get(kind, {}).get("status") == "True")
 
 
 def read_stage(document: Json) -> Stage:

@@ -96,11 +96,11 @@ def _serve_api(
     servers: ServerCommands, options: ApiOptions, source: AgentSource, manifests: Path | None, data: Path | None
 ) -> Awaitable[None]:
     if source is AgentSource.KUBERNETES:
-        if data is not None:
-            raise typer.BadParameter("--data is only valid with --source files: a Kubernetes cluster has its own ID")
+        if data is not None or manifests is not None:
+            raise typer.BadParameter("--manifests and --data are only valid with --source files")
         return servers.api_kubernetes(options)
-    if options.namespaces:
-        raise typer.BadParameter("--namespace is only valid with --source kubernetes")
+    if options.namespaces or options.lease_namespace or options.api_namespace:
+        raise typer.BadParameter("--namespace, --lease-namespace and --api-namespace need --source kubernetes")
     if manifests is None:
         raise typer.BadParameter("--source files needs --manifests DIR")
     return servers.api_files(options, manifests, data or DATA)

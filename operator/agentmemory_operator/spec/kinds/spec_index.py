@@ -82,7 +82,10 @@ class HnswSpec(Model):
 
 
 class QuantizationSpec(Model):
-    """Compressed vectors for search in the graph. A given block replaces the default one completely."""
+    """Compressed vectors for search in the graph. A given block replaces that of the profile or preset.
+
+    Only an unset quantile or bits comes from that block, if it has the same type.
+    """
 
     model_config = ConfigDict(json_schema_extra=validation_rules(*rules.QUANTIZATION))
 
@@ -97,7 +100,7 @@ class QuantizationSpec(Model):
         le=1,
         allow_inf_nan=False,
         description="Share of the values within the byte range, 0.5..1; the rest is cut off. Only with Scalar."
-        " Default: the profile's or preset's.",
+        " Default: the profile's or preset's if it has type Scalar, else 0.99.",
     )
     always_ram: bool | None = Field(
         default=None,
@@ -113,7 +116,8 @@ class QuantizationSpec(Model):
         default=None, description="Encoding of the query; Default is that of the vectors. Only with Binary."
     )
     bits: Literal["Bits1", "Bits1_5", "Bits2", "Bits4"] | None = Field(
-        default=None, description="Bits per number. Only with Turbo. Default: Bits4."
+        default=None,
+        description="Bits per number. Only with Turbo. Default: the profile's if it has type Turbo, else Bits4.",
     )
     rescore: bool | None = Field(
         default=None,
@@ -125,8 +129,9 @@ class QuantizationSpec(Model):
         ge=1,
         le=16,
         allow_inf_nan=False,
-        description="Candidates to rescore per wanted result, 1..16. Not with None or rescore: false. Default: by"
-        " type, 1 for Scalar and Turbo Bits4, 2 to 4 for fewer bits. Applies to the next search.",
+        description="Candidates to rescore per wanted result, 1..16. Not with None or rescore: false. Default: 2"
+        " with profile HighRecall, else by type: 1 for Scalar and Turbo Bits4, 2 for Product, 2 to 4 for fewer bits."
+        " Applies to the next search.",
     )
 
 

@@ -164,12 +164,8 @@ async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int,
     body = json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     scope = {name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS}
-    scope |= {
-        "method": api_request.method,
-        "path": api_request.path,
-        "raw_path": api_request.path.encode(),
-        "headers": headers,
-    }
+    path = api_request.path
+    scope |= {"method": api_request.method, "path": path, "raw_path": path.encode(), "headers": headers}
     response = _Answer()
     await ExceptionMiddleware(AsyncExitStackMiddleware(request.app.router), handlers=request.app.exception_handlers)(
         scope | {"query_string": api_request.query.encode()}, _replaying(body), response

@@ -49,7 +49,7 @@ class EntityChangeIn(Body):
     merge_into: EntityName | None = Field(default=None, description="Name to merge it into.")
 
     @model_validator(mode="after")
-    def _says_one(self) -> "EntityChangeIn":
+    def _require_one_change(self) -> "EntityChangeIn":
         if (self.name is None) == (self.merge_into is None):
             raise PydanticCustomError("one", "send one of name and merge_into", {"field": "name"})
         return self

@@ -45,7 +45,7 @@ class ForgetIn(Body):
     dry_run: StrictBool = Field(default=False, description="Return what would be erased without erasing it.")
 
     @model_validator(mode="after")
-    def _names_what_keys_cover(self) -> "ForgetIn":
+    def _check_crypto_scope(self) -> "ForgetIn":
         if self.crypto and not self.model_fields_set.isdisjoint({"filters", "older_than"}):
             raise _wrong("crypto", "a zone's key covers all its memories: remove filters and older_than")
         if self.zone is not None and not self.crypto:
@@ -60,7 +60,7 @@ class ForgetIn(Body):
         return self
 
     @model_validator(mode="after")
-    def _selects_something(self) -> "ForgetIn":
+    def _require_selection(self) -> "ForgetIn":
         conditions = [name for name in CONDITIONS if name in self.model_fields_set]
         for name in conditions:
             if getattr(self, name) in (None, {}):

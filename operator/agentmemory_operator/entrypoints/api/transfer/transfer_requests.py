@@ -147,7 +147,7 @@ class LineIn(MemoryIn):
     embedding: str | None = Field(default=None, max_length=1024, description="Embedding that created `vector`.")
 
     @model_validator(mode="after")
-    def _says_something(self) -> "LineIn":
+    def _require_content(self) -> "LineIn":
         if self.content is None and self.sealed is None:
             raise PydanticCustomError("content", "required unless the line has a sealed text", {"field": "content"})
         if self.sealed is not None and (self.zone is None or self.id is None):
@@ -155,7 +155,7 @@ class LineIn(MemoryIn):
         return self
 
     @model_validator(mode="after")
-    def _is_found_by_its_key(self) -> "LineIn":
+    def _require_item_key(self) -> "LineIn":
         has_key = self.sealed is not None or self.key is not None
         if self.item and (not has_key or len(self.namespace) < 2):
             message = "an item needs a key and a namespace of at least two parts"

@@ -64,8 +64,8 @@ class Approve:
     all: Annotated[bool, typer.Option("--all", help="All objects that a new revision of --preset holds.")] = False
     preset: Annotated[str | None, typer.Option(help="Preset to approve; only with --all.")] = None
     at_once: Annotated[
-        int, typer.Option(min=1, max=64, help="Maximum objects in progress at once; only with --all.")
-    ] = 1
+        int | None, typer.Option(min=1, max=64, help="Maximum objects at once; only with --all. Default: 1.")
+    ] = None
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue if an object fails; only with --all.")] = (
         False
     )
@@ -90,8 +90,8 @@ def _run(open_jobs: OpenJobs, options: Approve, location: JobsPlace) -> None:
             interrupt_message=notice,
         )
         return
-    if not options.name or options.preset or options.keep_going:
-        raise typer.BadParameter("name an AgentMemory, or give --all --preset NAME")
+    if not options.name or options.preset or options.keep_going or options.at_once is not None:
+        raise typer.BadParameter("give an AgentMemory, or --all --preset NAME [--at-once N] [--keep-going]")
     document, pending = run_in_place(open_jobs, location, partial(_approve, options))
     if options.output is TableJsonOrYaml.TABLE:
         show([_section(document, pending, location)], Console())
@@ -163,14 +163,14 @@ async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _:
         outcome = "done" if result.is_done else "FAILED"
         typer.echo(f"{len(done)} of {len(targets)}: {result.agent} {outcome}: {result.message}")
 
-    preset = options.preset or ""
+    preset, concurrency = options.preset or "", options.at_once or 1
     approval = BulkApproval(
         objects=objects,
         preset=preset,
         namespace=namespace,
         report_started=begin,
         report=tell,
-        concurrency=options.at_once,
+        concurrency=concurrency,
         continues_on_failure=options.keep_going,
         poll_s=POLL_S,
     )
@@ -178,7 +178,7 @@ async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _:
     in_progress = sum(target.pending is None for target in targets)
     typer.echo(
         f"{len(targets) - in_progress} AgentMemories wait for approval of a newer revision of preset {preset}, "
-        f"{in_progress} are in progress; {options.at_once} at a time"
+        f"{in_progress} are in progress; {concurrency} at a time"
     )
     remaining = await approval.run(targets)
     if failed := [result.agent for result in done if not result.is_done]:

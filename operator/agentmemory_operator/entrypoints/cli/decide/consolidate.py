@@ -82,8 +82,8 @@ class ConsolidationOptions:
             )
             if run is not None
         ]
-        if len(selected) + self.proposals > 1:
-            raise typer.BadParameter("give one of --dry-run, --undo, --proposals, --approve and --reject")
+        if len(selected) + self.proposals > 1 or (self.proposals and self.wait):
+            raise typer.BadParameter("give one of --dry-run, --undo, --approve and --reject, or --proposals alone")
         action, run = selected[0] if selected else (Action.RUN, None)
         if run and not is_run_id(run):
             raise typer.BadParameter(f"{run!r} is not a run ID: see status.lastConsolidation or the events")

@@ -16,7 +16,7 @@ Json = Mapping[str, Any]
 
 # Only a rebuild of a collection that has the name of its alias has the step Keep.
 STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
-_MOODS = {
+_MOODS: dict[str, str] = {
     RebuildState.DONE: "good",
     RebuildState.FAILED: "bad",
     RebuildState.STOPPED: "bad",
@@ -132,7 +132,7 @@ def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[
     if not status:
         return [Section(f"{name} has never been rebuilt", "quiet", rows=rows, commands=commands)]
     heading = f"{status.get('kind', RebuildKind.REBUILD)} of {name}: {headline(status)}"
-    return [Section(heading, _MOODS.get(RebuildState(status["state"]), "busy"), rows=rows, commands=commands)]
+    return [Section(heading, _MOODS.get(status.get("state", ""), "busy"), rows=rows, commands=commands)]
 
 
 def headline(status: Json) -> str:

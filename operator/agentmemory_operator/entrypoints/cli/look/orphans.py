@@ -63,6 +63,8 @@ def add_orphans(cli: typer.Typer, inspection: QdrantAccess) -> None:
 
 
 def _run(inspection: QdrantAccess, options: Orphans, location: JobsPlace) -> None:
+    if options.connection and location.manifests:
+        raise typer.BadParameter("--connection names one of a cluster: in a folder, give --qdrant URL")
     query = _in_folder if location.manifests else _in_cluster
     servers = run_in_place(inspection.open_objects, location, partial(query, inspection, options))
     if options.output is TableOrJson.JSON:

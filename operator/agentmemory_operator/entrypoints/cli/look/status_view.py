@@ -209,8 +209,9 @@ def _is_reported(status: Json, text: str | None) -> bool:
 
 def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
     """Return the rows of a plan's changes, with the columns of `PLAN_COLUMNS`."""
+    names = ("class", "change", "cost")
     return tuple(
-        (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
+        (*(change.get(name, "-") for name in names), "yes" if change.get("held") else "no") for change in changes
     )
 
 
@@ -220,7 +221,8 @@ def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> I
     reason, metadata = find_condition(document.get("status"), "InSync").get("reason", ""), document["metadata"]
     if held_changes and reason in APPROVABLE_REASONS:
         arguments = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
-        annotate = " ".join((f"{kubectl} {arguments} {APPROVE_PLAN}={plan['digest']}", *APPROVABLE_REASONS[reason]))
+        approval = shlex.quote(f"{APPROVE_PLAN}={plan.get('digest')}")
+        annotate = " ".join((f"{kubectl} {arguments} {approval}", *APPROVABLE_REASONS[reason]))
         yield f"approve: {annotate}" if kubectl else f"approve: {called_as()} approve {metadata['name']}{options}"
     fields = [change for change in held_changes if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
     if fields and kubectl:
@@ -245,4 +247,4 @@ def _typed(text: str | None) -> Any:
     """Convert the text of a value in a status to the value in a manifest."""
     if text is None or text == "None":
         return None
-    return int(text) if text.isdigit() else text
+    return int(text) if re.fullmatch("[0-9]{1,18}", text) else text

@@ -111,7 +111,7 @@ def describe_state(document: Json) -> str:
 def describe_locations(status: Json) -> str:
     """Describe where a snapshot's files are. `SAME_DISK` stands for the disk of the agent's own server alone."""
     locations = status.get("locations") or []
-    buckets = [f"s3://{entry['bucket']}" for entry in locations if entry.get("type") == "S3"]
+    buckets = [f"s3://{entry.get('bucket', '?')}" for entry in locations if entry.get("type") == "S3"]
     on_server = [
         "Qdrant's S3" if "keptIn" in entry else "Qdrant" for entry in locations if entry.get("type") == "Qdrant"
     ]

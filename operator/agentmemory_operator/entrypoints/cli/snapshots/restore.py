@@ -72,8 +72,8 @@ class RestoreOptions:
         ),
     ] = False
     at_once: Annotated[
-        int, typer.Option(min=1, max=64, help="Maximum restores in progress at once; only with --all.")
-    ] = 4
+        int | None, typer.Option(min=1, max=64, help="Maximum restores at once; only with --all. Default: 4.")
+    ] = None
     rollback: Annotated[bool, typer.Option("--rollback", help="Roll back the last restore into the AgentMemory.")] = (
         False
     )
@@ -108,8 +108,8 @@ def _run(open_jobs: OpenJobs, options: RestoreOptions, location: JobsPlace) -> N
             open_jobs, location, partial(_restore_all, options), interrupt_message="run the command again to continue"
         )
         return
-    if not options.name:
-        raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
+    if not options.name or options.connection or options.latest_verified or options.at_once is not None:
+        raise typer.BadParameter("give an AgentMemory, or --all --connection NAME --latest-verified [--at-once N]")
     if options.rollback:
         if any((options.snapshot, options.into, options.mode, options.restore_name)):
             raise typer.BadParameter("--rollback cannot be combined with --from and its options: remove them")
@@ -134,7 +134,7 @@ async def _restore_all(options: RestoreOptions, objects: JobObjects, namespace: 
 
     connection = Key(QDRANT_CONNECTION, namespace, options.connection or "")
     restore_all = RestoreAll(
-        objects=objects, connection=connection, report=tell, concurrency=options.at_once, poll_s=POLL_S
+        objects=objects, connection=connection, report=tell, concurrency=options.at_once or 4, poll_s=POLL_S
     )
     agents = await restore_all.find()
     typer.echo(f"{len(agents)} agents of {connection} have lost their collections; others are not changed")
