@@ -63,27 +63,26 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
     return History(tuple(map(record_of, visible_rows)), is_truncated=chain.has_more)
 
 
-async def read_version_ids(agent: Agent, row: Payload, *, max_versions: int = MAX_VERSIONS) -> list[str]:
+async def read_version_ids(agent: Agent, row: _Row, *, max_versions: int = MAX_VERSIONS) -> list[str]:
     """Return the ids of a memory's versions, oldest first, expired ones included.
 
     If concurrent changes break 5 readings in a row, return the versions read last.
     """
-
-    async def read() -> Payload:
-        return await chains.read_completed(agent, row["id"]) or row
-
-    return [version["id"] for version in (await _read_chain(agent, row, read, max_versions)).rows]
+    chain = await _read_chain(agent, row, partial(chains.read_completed, agent, row["id"]), max_versions)
+    return [version["id"] for version in chain.rows]
 
 
-async def _read_chain(agent: Agent, row: Payload, read: Callable[[], Awaitable[Payload]], max_versions: int) -> _Walk:
+async def _read_chain(
+    agent: Agent, row: _Row, read: Callable[[], Awaitable[Payload | None]], max_versions: int
+) -> _Walk:
     """Read the versions of a row, oldest first. If a link is broken, read the row and its versions again."""
     for _ in range(MAX_READINGS):
         before = await _walk(agent, row, predecessors, successors, room=max_versions - 1)
         after = await _walk(agent, row, successors, predecessors, room=max_versions - 1 - len(before.rows))
-        chain = _Walk([*reversed(before.rows), row, *after.rows], before.has_more or after.has_more)
+        chain = _Walk([*reversed(before.rows), {**row}, *after.rows], before.has_more or after.has_more)
         if not (before.is_broken or after.is_broken):
             break
-        row = await read()
+        row = await read() or row
     return chain
 
 

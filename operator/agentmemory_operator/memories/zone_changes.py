@@ -80,7 +80,7 @@ async def change_zone(
     if ITEM_NAMESPACE_KEY in row:
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
     ids: set[str] = set()
-    # Read the versions again after the move: another writer may have added one, or changed links during the reading.
+    # Read again after the move: another writer may have added a version.
     while remaining_ids := set(await read_version_ids(agent, row, max_versions=sys.maxsize)) - ids:
         for version_id in remaining_ids:
             await _move(agent, version_id, zone, is_admin=is_admin)
