@@ -1,5 +1,6 @@
 """Rights on privacy zones: raise, lower, export in plain text, delete keys."""
 
+import asyncio
 import pathlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +11,11 @@ import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import CallerCache
+from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
+from agentmemory_operator.memories import zone_changes
+from agentmemory_operator.memories.history import read_version_ids
+from agentmemory_operator.memories.rules.record import Payload
 from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
 from tests.support.zone_agents import Keys, zoned_document
@@ -45,8 +50,9 @@ class Site:
         headers = {"Authorization": f"Bearer {name}"}
         return self.http.request(method, f"/v1/agents/guarded{path}", headers=headers, **arguments)
 
-    def store(self, zone: str, user: str = "ada") -> str:
-        answer = self.ask("writer", "POST", "/memories", json={"user_id": user, "content": SECRET, "zone": zone})
+    def store(self, zone: str, user: str = "ada", **more: str) -> str:
+        body = {"user_id": user, "content": SECRET, "zone": zone, **more}
+        answer = self.ask("writer", "POST", "/memories", json=body)
         assert answer.status_code == 201, answer.text
         return str(answer.json()["id"])
 
@@ -74,6 +80,34 @@ def test_writers_raise_zones_and_admins_lower_them(site: Site) -> None:
     assert [site.move("writer", memory_id, zone) for zone in ("PERSONAL", "SENSITIVE", "SENSITIVE")] == [200] * 3
     assert [site.move("writer", memory_id, zone) for zone in ("PERSONAL", "PROFESSIONAL", None)] == [403] * 3
     assert site.move("chief", memory_id, None) == 200
+
+
+def test_writers_lower_no_later_version(site: Site) -> None:
+    old = site.store("PROFESSIONAL")
+    new = site.store("SENSITIVE", supersedes=old)
+
+    assert site.move("writer", old, "PERSONAL") == 200
+
+    zones = [
+        site.ask("chief", "GET", f"/memories/{each}", params={"user_id": "ada"}).json()["zone"] for each in (old, new)
+    ]
+    assert zones == ["PERSONAL", "SENSITIVE"]
+
+
+def test_version_added_during_the_move_is_moved(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, added = site.store("PROFESSIONAL"), list[str]()
+
+    async def read_and_add(agent: Agent, row: Payload, **how: int) -> list[str]:
+        ids = await read_version_ids(agent, row, **how)
+        if not added:
+            added.append(await asyncio.to_thread(site.store, "PROFESSIONAL", supersedes=old))
+        return ids
+
+    monkeypatch.setattr(zone_changes, "read_version_ids", read_and_add)
+
+    assert site.move("writer", old, "SENSITIVE") == 200
+    shown = site.ask("chief", "GET", f"/memories/{added[0]}", params={"user_id": "ada"}).json()
+    assert shown["zone"] == "SENSITIVE"
 
 
 def test_only_admins_export_in_plain_text(site: Site) -> None:

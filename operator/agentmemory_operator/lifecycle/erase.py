@@ -188,8 +188,10 @@ class Eraser:
 
     async def write_tombstones(
         self, agent: Agent, rows: Sequence[Row], *, erasure_id: str, at_ms: Callable[[Row], int | None]
-    ) -> None:
-        """Replace rows by tombstones of an erasure, in order. A row that changed since it was read stays.
+    ) -> Set[str]:
+        """Replace rows by tombstones of an erasure, in order; return the ids of those that are tombstones now.
+
+        A row that changed since it was read stays.
 
         Args:
             erasure_id: Id of the erasure.
@@ -198,12 +200,13 @@ class Eraser:
         Raises:
             StoreUnavailable: If Qdrant is unavailable, or still has vectors of a tombstone after 5 attempts.
         """
-        await tombstone_rows(
+        tombstones = await tombstone_rows(
             agent, rows, lambda row: erasure_tombstone(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row))
         )
         if rows:
             # Delete proposals made from these rows: they repeat the content.
             await agent.store.delete(agent.alias, proposals_filter(row["id"] for row in rows))
+        return tombstones.keys()
 
     async def complete_chains(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
         """Complete the chains over tombstones of erasures, and remove their words from other keyword texts.

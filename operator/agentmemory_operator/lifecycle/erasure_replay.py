@@ -16,7 +16,7 @@ from functools import partial
 
 from agentmemory_operator.agents.direct_agents import open_by_name
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.errors import FieldError, RequestInvalid, StoreUnavailable
 from agentmemory_operator.lifecycle.erase import ERASURE_ROW_KEYS, Eraser, Erasure, FindSpared, read_earlier_versions
 from agentmemory_operator.lifecycle.rules.erasure import (
     TOMBSTONES,
@@ -79,7 +79,7 @@ class ErasureReplay:
 
         Raises:
             NotFound: If one of the collections does not exist.
-            TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
+            TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
         since_ms -= CLOCK_MARGIN_MS
@@ -99,7 +99,7 @@ class ErasureReplay:
 
         Raises:
             NotFound: If one of the collections does not exist.
-            TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
+            TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
         since_ms -= CLOCK_MARGIN_MS
@@ -134,7 +134,7 @@ class ErasureReplay:
         Raises:
             RequestInvalid: If a line contains no trace. The lines before it may have been applied.
             NotFound: If the collection does not exist.
-            TransientError: If Qdrant is unavailable. Repeating the call erases the rest.
+            TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         agent = await self._open(store, physical, memory)
         return await self._take_in(agent, _traces_of_lines(content), 0)
@@ -188,9 +188,11 @@ class ErasureReplay:
         earlier = await read_earlier_versions(agent, memories)
         rows = [row for id_, row in earlier.items() if id_ not in times_ms]
         rows += sorted((row for row, _ in entries), key=lambda row: not row.get("supersededById"))
-        await self._erasing.write_tombstones(
+        erased_ids = await self._erasing.write_tombstones(
             agent, rows, erasure_id=erasure_id, at_ms=lambda row: times_ms.get(row["id"], latest_ms)
         )
+        if {row["id"] for row in rows} - erased_ids:
+            raise StoreUnavailable("memories to erase again are being changed concurrently: retry")
         return sum(TOMBSTONE_KEY not in row for row in rows)
 
     async def _erase_users(self, agent: Agent, since_ms: int, spares: FindSpared | None) -> int:

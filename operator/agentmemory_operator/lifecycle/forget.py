@@ -14,7 +14,7 @@ rebuild.
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import uuid4
@@ -41,7 +41,7 @@ from agentmemory_operator.lifecycle.rules.erasure import (
 )
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.point_pages import read_pages, read_row
-from agentmemory_operator.memories.rules.filters import point_filter
+from agentmemory_operator.memories.rules.filters import Condition, point_filter
 from agentmemory_operator.memories.rules.record import RECEIPT_KEY
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.zones.rules.sealing import USER_ZONES
@@ -121,7 +121,8 @@ class ForgetUseCase:
         """List receipts, newest first.
 
         Args:
-            limit: Maximum number of receipts. If Qdrant limits the points of a query, at most one less than that.
+            limit: Maximum number of receipts. If Qdrant limits the points of a query, at most one less than that. A
+                page of one time has all receipts of that time, even beyond the limit, because `before` is a time.
             before: Unix milliseconds; only earlier receipts. None for the newest.
             user_id: Only receipts of this user. None for all users.
         """
@@ -136,7 +137,16 @@ class ForgetUseCase:
         }
         points, _ = await agent.store.scroll(agent.alias, body)
         found = [receipt_from_payload(point["payload"]) for point in points]
-        return _page(found, limit)
+        if len(found) <= limit:
+            return ReceiptPage(tuple(found), None)
+        last = found[limit].at
+        page = [receipt for receipt in found if receipt.at > last]
+        if not page:
+            same: Condition = {"key": "deletedAt", "range": {"gte": last, "lte": last}}
+            body = {"filter": receipts_since_filter(0, *of_user, same), "limit": limit, "with_payload": True}
+            async for points in read_pages(agent, body):
+                page += [receipt_from_payload(point["payload"]) for point in points]
+        return ReceiptPage(tuple(page), page[-1].at)
 
     async def _carry_out(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
@@ -253,11 +263,3 @@ def _within(agent: Agent, limit: int) -> int:
     """Return the page size: at most one less than Qdrant's query limit, because one more receipt is read."""
     max_points = agent.settings.ranking.max_query_limit
     return limit if max_points is None else max(1, min(limit, max_points - 1))
-
-
-def _page(receipts: Sequence[ErasureReceipt], limit: int) -> ReceiptPage:
-    """Cut a page so that it does not split receipts of the same time, unless the whole page is of one time."""
-    if len(receipts) <= limit:
-        return ReceiptPage(tuple(receipts), None)
-    complete = [receipt for receipt in receipts[:limit] if receipt.at > receipts[limit].at] or receipts[:limit]
-    return ReceiptPage(tuple(complete), complete[-1].at)

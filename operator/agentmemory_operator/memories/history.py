@@ -3,11 +3,13 @@
 Before a merged version come the chains of all its predecessors.
 
 A chain is read link by link while writers change it. A cleanup may remove a version in between and link its neighbours,
-or a new head may be added. If a link points to a version that does not link back, the whole chain is read again.
+or a new head may be added. If a link points to a removed version or one that does not link back, the whole chain is
+read again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
@@ -39,7 +41,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Rows, nearest first. is_broken: True if the last link points to a version that does not link back."""
+    """Rows, nearest first. is_broken: True if the last link points to no version that links back."""
 
     rows: list[Payload]
     has_more: bool = False
@@ -54,26 +56,34 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
+    read = partial(read_own_row, agent, memory_id, user_id=user_id)
+    chain = await _read_chain(agent, await read(), read, MAX_VERSIONS)
+    types, now_ms = agent.settings.ranking.endings, agent.clock.now_ms()
+    visible_rows = [version for version in chain.rows if not is_expired(version, types, now_ms)]
+    return History(tuple(map(record_of, visible_rows)), is_truncated=chain.has_more)
+
+
+async def read_version_ids(agent: Agent, row: _Row, *, max_versions: int = MAX_VERSIONS) -> list[str]:
+    """Return the ids of a memory's versions, oldest first, expired ones included.
+
+    If concurrent changes break 5 readings in a row, return the versions read last.
+    """
+    chain = await _read_chain(agent, row, partial(chains.read_completed, agent, row["id"]), max_versions)
+    return [version["id"] for version in chain.rows]
+
+
+async def _read_chain(
+    agent: Agent, row: _Row, read: Callable[[], Awaitable[Payload | None]], max_versions: int
+) -> _Walk:
+    """Read the versions of a row, oldest first. If a link is broken, read the row and its versions again."""
     for _ in range(MAX_READINGS):
-        row = await read_own_row(agent, memory_id, user_id=user_id)
-        before = await _walk(agent, row, predecessors, successors, room=MAX_VERSIONS - 1)
-        after = await _walk(agent, row, successors, predecessors, room=MAX_VERSIONS - 1 - len(before.rows))
+        before = await _walk(agent, row, predecessors, successors, room=max_versions - 1)
+        after = await _walk(agent, row, successors, predecessors, room=max_versions - 1 - len(before.rows))
+        chain = _Walk([*reversed(before.rows), {**row}, *after.rows], before.has_more or after.has_more)
         if not (before.is_broken or after.is_broken):
             break
-    rows = [*reversed(before.rows), row, *after.rows]
-    types, now_ms = agent.settings.ranking.endings, agent.clock.now_ms()
-    visible_rows = [version for version in rows if not is_expired(version, types, now_ms)]
-    return History(tuple(map(record_of, visible_rows)), is_truncated=before.has_more or after.has_more)
-
-
-async def read_version_ids(agent: Agent, row: _Row) -> list[str]:
-    """Return the ids of a memory's versions, oldest first, expired ones included; at most 2,000.
-
-    Unlike in `read_history`, a concurrent change of the chain is not detected: versions behind it are missing.
-    """
-    before = await _walk(agent, row, predecessors, successors, room=MAX_VERSIONS - 1)
-    after = await _walk(agent, row, successors, predecessors, room=MAX_VERSIONS - 1 - len(before.rows))
-    return [version["id"] for version in (*reversed(before.rows), row, *after.rows)]
+        row = await read() or row
+    return chain
 
 
 async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: int) -> _Walk:
@@ -92,8 +102,10 @@ async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: i
         next_row = await chains.read_completed(agent, next_id)
         if next_row is None or from_id not in back(next_row):
             return _Walk(found, is_broken=True)
-        # Omit tombstones: the chain of an identity may start at the tombstone of its root.
         if TOMBSTONE_KEY not in next_row:
             found.append(next_row)
             pending += [(next_id, link) for link in links(next_row)]
+        elif next_row.get("identityId") != next_id:
+            # Removed since its neighbour was read. The chain of an identity may start at the tombstone of its root.
+            return _Walk(found, is_broken=True)
     return _Walk(found)

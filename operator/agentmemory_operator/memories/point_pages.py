@@ -6,7 +6,14 @@ from typing import Any, TypeVar
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, point_filter
-from agentmemory_operator.memories.rules.record import ERASURE_KEY, STORED_KEY, TOMBSTONE_KEY, Payload, erasure_trace
+from agentmemory_operator.memories.rules.record import (
+    EDIT_MARK_KEY,
+    ERASURE_KEY,
+    STORED_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+    erasure_trace,
+)
 from agentmemory_operator.memories.zone_access import with_encrypted_fields
 from agentmemory_operator.ports.base import Json
 
@@ -50,8 +57,10 @@ def replacement_operations(
 ) -> list[Json]:
     """Return the operations that replace a stored point by a live one, if it matches `unchanged`.
 
-    Vectors that the new point omits are deleted by name first: Qdrant 1.18 keeps them while a snapshot is created. If
-    only the deletion takes effect, searches by these vectors no longer find the stored point.
+    Vectors that the new point omits are also deleted by name: Qdrant 1.18 keeps them while a snapshot is created. If
+    Qdrant applies only the first operation of the batch, the stored point must not lose vectors. Therefore a point with
+    an edit mark is written first, and `zone_vectors.sweep` deletes what its zone does not allow. A point without a mark
+    replaces a tombstone, or an item whose vector the agent does not use: the deletion is first, so it inherits none.
 
     Args:
         replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point records the
@@ -70,7 +79,10 @@ def replacement_operations(
         return [trace_upsert, *replacement_operations(agent, later, unchanged)]
     vector = point["vector"]
     omitted = [name for name in agent.vectors if name not in (vector if isinstance(vector, dict) else ("",))]
-    upsert = conditional_upsert(point, unchanged)
+    upsert, mark = conditional_upsert(point, unchanged), point["payload"].get(EDIT_MARK_KEY)
+    if omitted and mark:
+        written = point_filter(point["id"], equals(EDIT_MARK_KEY, mark))
+        return [upsert, {"delete_vectors": {"filter": written, "vector": omitted}}]
     return [{"delete_vectors": {"filter": unchanged, "vector": omitted}}, upsert] if omitted else [upsert]
 
 

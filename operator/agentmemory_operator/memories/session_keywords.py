@@ -127,12 +127,6 @@ async def sweep(agent: Agent) -> int:
     return len(due_ids) + await _fill(agent, agent.keyword)
 
 
-async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
-    """Recompute the keyword texts of memories, each by compare-and-set."""
-    if agent.keyword is not None:
-        await _rewrite(agent, agent.keyword, ids)
-
-
 async def _settle(agent: Agent, source: KeywordSource, changed: set[str]) -> None:
     for _ in range(MAX_ROUNDS):
         rows = [row for row in await _rows(agent, changed) if row.get(WINDOW_DUE_KEY)]
@@ -140,12 +134,14 @@ async def _settle(agent: Agent, source: KeywordSource, changed: set[str]) -> Non
         if not stale:
             await _unmark(agent, rows)
             return
-        await _rewrite(agent, source, stale)
+        await rewrite_texts(agent, stale)
         changed = changed | stale
 
 
-async def _rewrite(agent: Agent, source: KeywordSource, ids: set[str]) -> None:
+async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
     """Recompute the keyword texts of memories, each by compare-and-set."""
+    if (source := agent.keyword) is None:
+        return
     existing = {"must": [{"has_id": sorted(ids)}, NOT_DELETED]}
     points, _ = await agent.store.scroll(
         agent.alias, {"filter": existing, "limit": len(ids), "with_payload": True, "with_vector": True}
@@ -199,7 +195,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
         if not rows:
             break
         ids = {row["id"] for row in rows}
-        await _rewrite(agent, source, ids)
+        await rewrite_texts(agent, ids)
         await _settle(agent, source, ids)
         filled += len(rows)
     return filled

@@ -5,7 +5,8 @@ guessed content or key can still be tested against it; see docs/zones.md.
 """
 
 import secrets
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
@@ -59,7 +60,7 @@ async def change_zone(
     """Move all versions of a memory to a zone; None removes them from their zone.
 
     Args:
-        is_admin: True if the zone may be lowered.
+        is_admin: True if the zone may be lowered. If False, versions in a higher zone stay in it.
 
     Raises:
         RequestInvalid: If the agent does not have the zone, or not for this user.
@@ -78,9 +79,13 @@ async def change_zone(
         raise Forbidden(f"zone: {memory_id} is {row[ZONE_KEY]}: lowering its zone needs the verb admin")
     if ITEM_NAMESPACE_KEY in row:
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
-    ids = await read_version_ids(agent, row)
-    for version_id in ids:
-        await _move(agent, version_id, zone)
+    ids: set[str] = set()
+    # Read again after the move: another writer may have added a version.
+    while remaining_ids := set(await read_version_ids(agent, row, max_versions=sys.maxsize)) - ids:
+        for version_id in remaining_ids:
+            await _move(agent, version_id, zone, is_admin=is_admin)
+        ids |= remaining_ids
+        row = await read_own_row(agent, memory_id, user_id=user_id)
     with outcome_unknown_on_failure():
         await session_keywords.update_stale_texts(agent, ids)
         if zone is not None:
@@ -88,12 +93,13 @@ async def change_zone(
         return record_of(await read_own_row(agent, memory_id, user_id=user_id))
 
 
-async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
-    """Move one version, unless it is in the zone already or was deleted in the meantime."""
+async def _move(agent: Agent, memory_id: str, zone: str | None, *, is_admin: bool) -> None:
+    """Move one version, unless it was deleted, is in the zone already, or may not be lowered to it."""
 
     async def write(points: Sequence[Json]) -> Payload | None:
         row: Payload = points[0]["payload"] if points else {}
-        if not row or TOMBSTONE_KEY in row or row.get(ZONE_KEY) == zone:
+        before = row.get(ZONE_KEY)
+        if not row or TOMBSTONE_KEY in row or before == zone or (is_lower_zone(before, zone) and not is_admin):
             return row
         check_unlocked(row)
         mark = secrets.token_hex(8)
@@ -105,7 +111,7 @@ async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
     await update(read, write, busy=contention_error(memory_id))
 
 
-async def _disconnect(agent: Agent, ids: Sequence[str]) -> None:
+async def _disconnect(agent: Agent, ids: Collection[str]) -> None:
     """Remove the notes about these memories from other memories: a consolidation's note discloses their content.
 
     The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the rest.

@@ -340,7 +340,6 @@ async def _explained(
         ends=read_ends(setup.plan, end_lists, distance=agent.distance),
         by_words=read_words_end(setup.plan, end_lists, setup.clues),
         fusion=setup.fusion,
-        clues=setup.clues,
         types=request.selection.types,
     )
     if not agent.allows_exact:

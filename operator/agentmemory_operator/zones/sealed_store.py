@@ -235,7 +235,7 @@ class _Sealing:
                 return {"set_payload": change | {"payload": await self.sealed(change["payload"])}}
             case {"delete_vectors": _, **other_keys} | {"delete": _, **other_keys} if not other_keys:
                 return operation
-        raise NotImplementedError(f"SealedStore does not cover the batch operation {', '.join(sorted(operation))}")
+        raise NotImplementedError(f"EncryptingPointStore does not cover {', '.join(sorted(operation))} in a batch")
 
     async def sealed_point(self, point: Json) -> Json:
         """Return a point with its payload encrypted, if it has a zone."""

@@ -226,6 +226,29 @@ async def test_writes_without_keyword_remove_old_words(world: World) -> None:
     assert await count_keyword_vectors(world) == 0
 
 
+class InterruptsBatches(KeepsVectors):
+    """Applies only the first operation of a batch."""
+
+    async def batch(self, collection: str, operations: list[Json], **how: Any) -> None:
+        await self._store.batch(collection, operations[:1], **how)
+        raise StoreUnavailable("the server died")
+
+
+async def test_interrupted_replacement_keeps_the_old_vectors(world: World) -> None:
+    """Without a repetition nobody would add them again."""
+    settings, store = replace(world.agent.settings, working_memory_slots=1), InterruptsBatches(world.agent.store)
+    wordless: Any = replace(world.agent, keyword=None, settings=settings, store=store)
+    old, new = (IncomingMemory(user_id="u", session_id="s", content=c, vector=vector_of(c)) for c in ("old", "new"))
+    await world.working.store(world.agent, old)
+
+    with pytest.raises(StoreUnavailable):
+        await world.working.store(wordless, new)
+
+    is_old: Json = {"key": "content", "match": {"value": "old"}}
+    wordless_filter: Json = {"must": [is_old], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
+    assert await world.agent.store.count(world.agent.alias, wordless_filter) == 0
+
+
 async def import_over_tombstone(world: World, wordless: World, line: ImportLine) -> Any:
     """Import a line over the tombstone of its id that an earlier version left with vectors."""
     assert line.id is not None

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.errors import RequestInvalid, TransientError
+from agentmemory_operator.errors import RequestInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_replay import CLOCK_MARGIN_MS, ErasureReplay
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
@@ -414,6 +414,23 @@ async def test_edit_during_erasure_is_filtered_again(site: CopiedAgent) -> None:
     assert store.is_over
     assert receipt.counts.total == 1
     assert await site.contents(site.live) == {"edited"}
+
+
+async def test_change_during_the_replay_fails_it(site: CopiedAgent) -> None:
+    """No receipt with filters finds the memory again, so only a repetition erases it."""
+    memory_id = await site.world.add("secret", tags=("x",))
+    await site.snapshot()
+    await forget(site, {"tags": "x"})
+
+    async def count_access() -> None:
+        await site.world.agent.store.set_payload(site.copy, {"rev": 9}, {"must": [{"has_id": [memory_id]}]})
+
+    store: Any = InterleavedStore(site.world.agent.store, Event(lambda name, _: name == "batch", count_access))
+    with pytest.raises(StoreUnavailable, match="changed concurrently: retry"):
+        await ErasureReplay(site.world.clock).reapply(store, site.live, site.copy, site.memory)
+
+    assert await site.reapply() == 1
+    assert await site.contents(site.copy) == set()
 
 
 async def test_killed_replay_can_be_repeated(site: CopiedAgent) -> None:

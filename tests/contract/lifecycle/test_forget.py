@@ -271,6 +271,16 @@ async def test_receipts_are_paged_newest_first(world: World) -> None:
     assert of_user.receipts == (created[2], created[0])
 
 
+async def test_receipts_of_one_time_share_a_page(world: World) -> None:
+    created = [await world.forgetting.forget(world.agent, whole_user(user)) for user in "abc"]
+
+    page = await world.forgetting.list_receipts(world.agent, limit=2)
+
+    assert {receipt.id for receipt in page.receipts} == {receipt.id for receipt in created}
+    assert len(page.receipts) == 3
+    assert (await world.forgetting.list_receipts(world.agent, limit=2, before=page.next_before)).receipts == ()
+
+
 async def test_receipt_is_invisible_to_readers(world: World) -> None:
     receipt = await world.forgetting.forget(world.agent, whole_user())
 

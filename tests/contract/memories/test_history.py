@@ -8,9 +8,13 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import NotFound
+from agentmemory_operator.memories import chains
 from agentmemory_operator.memories import history as histories
-from agentmemory_operator.memories.history import History, read_history
+from agentmemory_operator.memories.history import History, read_history, read_version_ids
+from agentmemory_operator.memories.point_pages import read_row
+from agentmemory_operator.memories.rules.record import tombstone_of
 from agentmemory_operator.memories.stored_memories import delete_head
+from agentmemory_operator.memories.tombstone_writes import tombstone_rows
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World
 
@@ -137,3 +141,19 @@ async def test_key_has_one_chain_after_deletion(world: World) -> None:
     histories = [contents_of(await read(world, memory_id)) for memory_id in ids]
 
     assert histories == [["first", "second"]] * 2
+
+
+@pytest.mark.parametrize(("start", "removed"), [(0, 1), (2, 1), (1, 2)], ids=["after", "before", "head"])
+async def test_version_ids_survive_a_removal_during_the_reading(world: World, start: int, removed: int) -> None:
+    ids = await chain(world, "first", "second", "third")
+    stale = await read_row(world.agent, ids[start])
+    assert stale is not None
+
+    await tombstone_rows(
+        world.agent, [await read_row(world.agent, ids[removed]) or {}], lambda row: tombstone_of({**row}, 1)
+    )
+    await chains.read_completed(world.agent, ids[removed])
+    if removed == 2:
+        ids.append(await world.add("fourth", supersedes=ids[1]))
+
+    assert await read_version_ids(world.agent, stale) == [each for each in ids if each != ids[removed]]

@@ -50,7 +50,6 @@ class UnlistedMemories:
         by_words: Keyword score of the first memory beyond the keyword list; None if that list is complete or there is
             none.
         fusion: None if the search uses no keywords.
-        clues: Features of the query.
         types: Types that the search is restricted to; empty is any.
     """
 
@@ -59,7 +58,6 @@ class UnlistedMemories:
     ends: Sequence[ListEnd]
     by_words: float | None = None
     fusion: Fusion | None = None
-    clues: QueryFeatures | None = None
     types: Sequence[str] = field(default_factory=tuple)
 
     def may_reach(self, floor: float) -> bool:
