@@ -19,7 +19,7 @@ from agentmemory_operator.consolidation.rules.schema_fit import Fitted, Schema, 
 
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-# Maximum number of opening braces that are tried: one that starts no JSON object may cost reading the rest of the text.
+# Maximum number of opening braces that start no JSON object: each of them may cost reading the rest of the text.
 MAX_ATTEMPTS = 100
 
 _DECODER = JSONDecoder()
@@ -54,16 +54,13 @@ def _without_thoughts(text: str) -> str:
 
 
 def _objects_in(text: str) -> Iterator[Any]:
-    place = 0
-    for _ in range(MAX_ATTEMPTS):
-        place = text.find("{", place)
-        if place < 0:
-            return
+    place = attempts = 0
+    while attempts < MAX_ATTEMPTS and (place := text.find("{", place)) >= 0:
         try:
             _, end = _DECODER.raw_decode(text, place)
             # Python's decoder finds the end, but accepts NaN and lone surrogates, which orjson rejects.
             yield orjson.loads(text[place:end])
         except (JSONDecodeError, RecursionError):
-            place += 1
+            place, attempts = place + 1, attempts + 1
         else:
             place = end
