@@ -181,10 +181,9 @@ class QdrantPoints:
             try:
                 await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
             except (StoreRejected, StoreUnavailable) as error:
-                if number == 0:
-                    raise
                 if isinstance(error, StoreRejected):
-                    error.is_partial = True
+                    error.is_partial = number > 0
+                if number == 0 or isinstance(error, StoreRejected):
                     raise
                 message = f"{number} of {len(requests)} parts were written before the error: {error}"
                 raise OutcomeUnknown(message, is_disk_full=error.is_disk_full) from error
