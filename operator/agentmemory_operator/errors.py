@@ -200,7 +200,12 @@ class StoreRejected(AgentMemoryError):
     Args:
         status: HTTP status: 501 or below 500, for example of a redirect that is not followed.
         message: Error message of Qdrant.
+
+    Attributes:
+        is_partial: True if an earlier part of a large upsert was written.
     """
+
+    is_partial = False
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)

@@ -274,9 +274,10 @@ def _exports_traces(environ: Mapping[str, str]) -> bool:
         return False
     if exporter != "otlp":
         raise SettingInvalid(f"OTEL_TRACES_EXPORTER={exporter!r} is not supported: use otlp or none")
-    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
-        if (environ.get(name) or "http/protobuf") != "http/protobuf":
-            raise SettingInvalid(f"{name}={environ[name]!r} is not supported: use http/protobuf, usually on port 4318")
+    protocols = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    name = next((name for name in protocols if environ.get(name)), None)
+    if name and environ[name] != "http/protobuf":
+        raise SettingInvalid(f"{name}={environ[name]!r} is not supported: use http/protobuf, usually on port 4318")
     return True
 
 

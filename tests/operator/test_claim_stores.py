@@ -189,6 +189,10 @@ class TestFile:
 
         assert await FileClaims(file).load() == NO_CLAIMS
 
+    async def test_failed_read_is_transient(self, tmp_path: pathlib.Path) -> None:
+        with pytest.raises(TransientError, match="cannot be read: Is a directory"):
+            await FileClaims(tmp_path).load()
+
     async def test_failed_write_keeps_previous_claims(self, tmp_path: pathlib.Path) -> None:
         store = FileClaims(tmp_path / "claims.json")
         await store.save(SET)

@@ -6,6 +6,7 @@ import pytest
 from agentmemory_operator.settings import VARIABLES, SettingInvalid, Settings
 
 COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
+PROTOCOLS = {"": "grpc", "_TRACES": "http/protobuf"}
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "settings.md"
 
 
@@ -151,6 +152,7 @@ def test_invalid_value_is_refused_with_remedy(environ: dict[str, str], message: 
         ({}, False),
         (COLLECTOR, True),
         ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
+        (COLLECTOR | {f"OTEL_EXPORTER_OTLP{of}_PROTOCOL": name for of, name in PROTOCOLS.items()}, True),
         (COLLECTOR | {"OTEL_TRACES_EXPORTER": "none"}, False),
         (COLLECTOR | {"OTEL_SDK_DISABLED": "TRUE"}, False),
         ({"OTEL_TRACES_EXPORTER": "otlp"}, False),

@@ -115,7 +115,7 @@ class FencedStore(ForwardingPoints):
         try:
             await _timed(call, self._clock.now_ms()).make(self._store)
         except StoreRejected as error:
-            self._has_written = self._has_written or not _is_all_or_nothing(call)
+            self._has_written = self._has_written or error.is_partial or not _is_all_or_nothing(call)
             await self._check_for_move(error)
             raise
         except OutcomeUnknown:

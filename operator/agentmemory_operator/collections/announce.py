@@ -56,10 +56,7 @@ class AliasLocks:
 
     def lock_for(self, slug: str) -> asyncio.Lock:
         """Return the lock of an agent's alias. Hold it only for short calls, never while points are copied."""
-        lock = self._locks.get(slug)
-        if lock is None:
-            lock = self._locks[slug] = asyncio.Lock()
-        return lock
+        return self._locks.setdefault(slug, asyncio.Lock())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,22 +158,24 @@ class AliasSwitch:
         Raises:
             StoreUnavailable: If the alias was not moved. The call can be repeated.
             OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait until the
-                call is repeated.
+                call is repeated. A cancellation during the move keeps it too.
             AgentMemoryError: As `check` raises. The alias was not moved.
         """
         live = await find_live(self.server, self.alias, expected_target)
         if live is not None and live.physical == self.target:
             return
         announcement = None if live is None else await announcing.announce(self.server, live.physical, self.target)
+        unknown: tuple[type[BaseException], ...] = (OutcomeUnknown, LeadershipLost)
         try:
             if announcement is not None:
                 await announcing.wait_until_known(announcement)
             async with locks.lock_for(self.slug):
                 await self._prepare(announcement)
+                unknown += (asyncio.CancelledError,)
                 await self._move()
         except (AgentMemoryError, asyncio.CancelledError) as exc:
             # A move with an unknown outcome may still take effect: writers wait until it is announced again.
-            if announcement is not None and not isinstance(exc, OutcomeUnknown | LeadershipLost):
+            if announcement is not None and not isinstance(exc, unknown):
                 await release_writers(self.server, announcement.source)
             raise
 

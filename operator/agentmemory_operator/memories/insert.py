@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreRejected
+from agentmemory_operator.errors import AgentMemoryError, Conflict, OutcomeUnknown, StoreRejected
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.draft import MemoryDraft
@@ -82,7 +82,7 @@ async def write_drafts(
 
     Raises:
         StoreRejected: If the engine rejects the request for another reason than its points.
-        OutcomeUnknown: If Qdrant became unavailable after a part may have been written.
+        OutcomeUnknown: If Qdrant became unavailable, or rejected the rest, after a part may have been written.
     """
     if not drafts:
         return {}
@@ -91,6 +91,8 @@ async def write_drafts(
         await agent.store.upsert(agent.alias, points, insert_only=insert_only, strong=insert_only)
     except StoreRejected as error:
         if error.status not in _ABOUT_POINTS:
+            if error.is_partial:
+                raise OutcomeUnknown(f"a part was written before the rejection: {error}") from error
             raise
         if len(drafts) == 1:
             return {drafts[0].record.id: error}

@@ -6,6 +6,7 @@ The signing key is in a Secret and is cached for 10 s per hook.
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
 
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.connections.rules.host_lists import NOWHERE
@@ -34,7 +35,10 @@ class HookVerifier:
     clock: Clock
     # By slug, uid and hook: read time in Unix milliseconds, and the key or None if no usable one could be read.
     _keys: dict[tuple[str, str, Hook], tuple[int, bytes | None]] = field(default_factory=dict, init=False)
-    _reading: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    # By the same. A read of one hook's Secret may be slow, and must not delay the other hooks.
+    _locks: WeakValueDictionary[tuple[str, str, Hook], asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
 
     def find(self, slug: str, name: str) -> tuple[AgentSettings, Hook]:
         """Return the settings of the agent and its hook.
@@ -64,7 +68,7 @@ class HookVerifier:
 
     async def _key(self, settings: AgentSettings, hook: Hook) -> bytes | None:
         cache_key = settings.slug, settings.uid, hook
-        async with self._reading:
+        async with self._locks.setdefault(cache_key, asyncio.Lock()):
             read_at, key = self._keys.get(cache_key, (0, None))
             if not 0 <= self.clock.now_ms() - read_at < KEY_CACHE_MS:
                 key = await self._read(settings, hook)

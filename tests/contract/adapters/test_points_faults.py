@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.qdrant import points
 from agentmemory_operator.adapters.qdrant.call_hooks import READS_PER_RETRY
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.connections.link import Endpoint
@@ -141,6 +142,22 @@ async def test_lost_write_response_is_unknown(talk: ConnectionHandler) -> None:
             await store.set_payload("c", {}, {})
 
     assert requests == 1
+
+
+async def test_rejected_later_part_is_partial(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(points, "MAX_UPSERT_BYTES", 1)
+    statuses = iter((200, 400, 400))
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(answer_of(next(statuses), b'{"result": {}}'))
+
+    async with engine(talk) as store:
+        for is_partial in (True, False):
+            with pytest.raises(StoreRejected) as rejected:
+                await store.upsert("c", [{"id": 1, "payload": {}}, {"id": 2, "payload": {}}])
+            assert rejected.value.is_partial is is_partial
 
 
 async def test_write_timeout_of_server_is_unknown() -> None:

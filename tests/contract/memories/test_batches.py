@@ -158,16 +158,20 @@ async def test_refused_batch_is_split(world: World) -> None:
     assert picky.upserts == [8, 4, 2, 2, 4, 2, 2]
 
 
-async def test_forbidden_write_is_not_split(world: World) -> None:
+@pytest.mark.parametrize("is_partial", [False, True])
+async def test_forbidden_write_is_not_split(world: World, is_partial: bool) -> None:
+    error = StoreRejected(403, "forbidden")
+    error.is_partial = is_partial
+
     class Refusing(PickyStore):
         async def upsert(self, collection: str, points: Sequence[Json], **how: Any) -> None:
             self.upserts.append(len(points))
-            raise StoreRejected(403, "forbidden")
+            raise error
 
     refusing = Refusing(world.agent.store)
     world.agent = replace(world.agent, store=refusing)
 
-    with pytest.raises(StoreRejected):
+    with pytest.raises(OutcomeUnknown if is_partial else StoreRejected):
         await world.remember.store(world.agent, batch("a", "b"))
     assert refusing.upserts == [2]
 

@@ -1,8 +1,10 @@
 """A restore by alias switch on a real engine: refusals, queueing, rollback, retention, object storage."""
 
+import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -126,18 +128,20 @@ class TestSwap:
 
     @pytest.mark.parametrize(
         ("error", "remaining_phase"),
-        [(StoreRejected(400, "no"), ""), (StoreUnavailable("the answer was lost"), "Final")],
+        [
+            (StoreRejected(400, "no"), ""),
+            (StoreUnavailable("the answer was lost"), "Final"),
+            (asyncio.CancelledError(), "Final"),
+        ],
     )
-    async def test_failed_move_releases_writers(
-        self, world: RestoreWorld, error: Exception, remaining_phase: str
-    ) -> None:
-        """Not if the response was lost: the move may still take effect."""
+    async def test_failed_move_releases_writers(self, world: RestoreWorld, error: Any, remaining_phase: str) -> None:
+        """Not if the response was lost, or the task cancelled: the move may still take effect."""
         world.after["write_metadata"] = lambda: world.fails.update(
             {"apply": error} if _announced(world.metadata(world.physical))[0] == "Final" else {}
         )
         key = world.restore()
 
-        with contextlib.suppress(StoreUnavailable, OutcomeUnknown):
+        with contextlib.suppress(StoreUnavailable, OutcomeUnknown, asyncio.CancelledError):
             await world.run(key)
 
         assert world.aliases() == {world.alias: world.physical}

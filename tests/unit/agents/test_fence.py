@@ -475,14 +475,16 @@ async def test_rejection_is_kept_if_metadata_is_unreadable() -> None:
         await store.query(SETTINGS.alias, {})
 
 
-async def test_rejected_batch_has_unknown_outcome() -> None:
-    """Part of a rejected batch may have been written."""
-
-    engine, _, store = await open_agent(refuses=StoreRejected(400, "expected dim: 16, got 8"))
+@pytest.mark.parametrize("is_batch", [True, False])
+async def test_rejected_part_has_unknown_outcome(is_batch: bool) -> None:
+    """Part of a rejected batch, or of an upsert in several requests, may have been written."""
+    error = StoreRejected(400, "expected dim: 16, got 8")
+    error.is_partial = not is_batch
+    engine, process, store = await open_agent(refuses=error)
     engine.live = TARGET
 
     with pytest.raises(OutcomeUnknown, match="during the write"):
-        await store.batch(SETTINGS.alias, [{}, {}])
+        await (store.batch(SETTINGS.alias, [{}, {}]) if is_batch else process.write(store))
 
 
 async def test_scroll_with_vectors_stays_in_one_space() -> None:

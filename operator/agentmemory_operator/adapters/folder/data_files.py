@@ -63,13 +63,19 @@ class FileClaims:
         self._file = file
 
     async def load(self) -> ClaimSet:
-        """Return the stored claims. A missing or damaged file yields an empty, incomplete set, to be rebuilt."""
+        """Return the stored claims. A missing or damaged file yields an empty, incomplete set, to be rebuilt.
+
+        Raises:
+            TransientError: If the file cannot be read.
+        """
         try:
             document = json.loads(self._file.read_text(encoding="utf-8"))
             stored = {slug: claim_from_json(stored_claim) for slug, stored_claim in document["claims"].items()}
             unread = frozenset(map(str, document["unread"]))
         except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
             return NO_CLAIMS
+        except OSError as exc:
+            raise TransientError(f"{self._file} cannot be read: {exc.strerror}") from exc
         claims = {slug: claim for slug, claim in stored.items() if claim is not None}
         return ClaimSet(claims=claims, is_complete=True, unread=unread)
 

@@ -170,7 +170,7 @@ class QdrantPoints:
 
         Raises:
             OutcomeUnknown: If a response was lost, or some requests of a large upsert were written before another
-                failed with StoreUnavailable.
+                failed with StoreUnavailable. If that other one is rejected, `StoreRejected.is_partial` is True.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
@@ -180,8 +180,10 @@ class QdrantPoints:
         for number, part in enumerate(requests):
             try:
                 await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
-            except StoreUnavailable as error:
-                if number == 0:
+            except (StoreRejected, StoreUnavailable) as error:
+                if isinstance(error, StoreRejected):
+                    error.is_partial = number > 0
+                if number == 0 or isinstance(error, StoreRejected):
                     raise
                 message = f"{number} of {len(requests)} parts were written before the error: {error}"
                 raise OutcomeUnknown(message, is_disk_full=error.is_disk_full) from error

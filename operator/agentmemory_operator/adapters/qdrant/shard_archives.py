@@ -58,8 +58,11 @@ class ArchiveReader:
         self._content = content
         self._buffer = b""
 
-    async def manifest(self) -> Json:
+    async def manifest(self) -> tuple[Json, Json, list[tuple[int, int, str | None]]]:
         """Read the manifest; must be the first call.
+
+        Returns:
+            Configuration, payload indexes, and the number, size and SHA-256 of each shard.
 
         Raises:
             StoreRejected: If the content is no archive of shard snapshots.
@@ -69,10 +72,11 @@ class ArchiveReader:
             raise _invalid_archive("the list of shards is missing")
         content = b"".join([chunk async for chunk in self.file(size)])
         try:
-            manifest: Json = orjson.loads(content)
-        except orjson.JSONDecodeError as exc:
-            raise _invalid_archive("the list of shards cannot be read") from exc
-        return manifest
+            manifest = orjson.loads(content)
+            shards = [(int(each["shard"]), int(each["size"]), each["sha256"]) for each in manifest["shards"]]
+            return dict(manifest["configuration"]), dict(manifest["indexes"]), shards
+        except (ValueError, LookupError, TypeError) as exc:
+            raise _invalid_archive(f"{MANIFEST}, the list of shards, cannot be read") from exc
 
     async def open(self, name: str, size: int) -> AsyncIterator[bytes]:
         """Open the next file, which must have this name and size. Read it to its end before the next call.

@@ -174,16 +174,13 @@ class QdrantShardSnapshots:
         """
         digest = hashlib.sha256()
         reader = ArchiveReader(_hashed(content, digest.update))
-        manifest = await reader.manifest()
-        with map_parse_errors():
-            configuration, indexes, shards = manifest["configuration"], manifest["indexes"], manifest["shards"]
+        configuration, indexes, shards = await reader.manifest()
         async with self._prepare(physical, configuration, indexes):
             holders = await self._replicas.find_holders(physical)
-            for entry in shards:
-                shard, size = int(entry["shard"]), int(entry["size"])
+            for shard, size, shard_sha256 in shards:
                 part = await reader.open(entry_name(shard), size)
                 node = require_holder(holders, shard)
-                await node.upload(physical, shard, part, sha256=entry["sha256"])
+                await node.upload(physical, shard, part, sha256=shard_sha256)
             await reader.end()
             if sha256 not in (None, digest.hexdigest()):
                 raise StoreRejected(400, f"checksum mismatch: expected {sha256}, got {digest.hexdigest()}")

@@ -19,7 +19,7 @@ from agentmemory_operator.consolidation.rules.schema_fit import Fitted, Schema, 
 
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-# Maximum number of opening braces that are tried: one that starts no JSON object may cost reading the rest of the text.
+# Maximum number of opening braces that start no JSON object: each of them may cost reading the rest of the text.
 MAX_ATTEMPTS = 100
 
 _DECODER = JSONDecoder()
@@ -54,16 +54,13 @@ def _without_thoughts(text: str) -> str:
 
 
 def _objects_in(text: str) -> Iterator[Any]:
-    start = 0
-    for _ in range(MAX_ATTEMPTS):
-        start = text.find("{", start)
-        if start < 0:
-            return
+    start = attempts = 0
+    while attempts < MAX_ATTEMPTS and (start := text.find("{", start)) >= 0:
         try:
             _, end = _DECODER.raw_decode(text, start)
             # Python's decoder finds the end, but accepts NaN and lone surrogates, which orjson rejects.
             yield orjson.loads(text[start:end])
         except (JSONDecodeError, RecursionError):
-            start += 1
+            start, attempts = start + 1, attempts + 1
         else:
             start = end

@@ -76,8 +76,11 @@ def test_hostile_output_terminates(text: str) -> None:
 
 
 def test_parse_attempts_are_limited() -> None:
-    values: list[Any] = [parse_answer("{" * (MAX_ATTEMPTS - 1) + ANSWER, SCHEMA).value]
+    """Objects do not count."""
+    values: list[Any] = [
+        parse_answer(text + ANSWER, SCHEMA).value for text in ("{" * (MAX_ATTEMPTS - 1), DRAFT * MAX_ATTEMPTS)
+    ]
 
-    assert values == [{"ids": ["m1"]}]
+    assert values == [{"ids": ["m1"]}] * 2
     with pytest.raises(SchemaMismatch):
         parse_answer("{" * MAX_ATTEMPTS + ANSWER, SCHEMA)
