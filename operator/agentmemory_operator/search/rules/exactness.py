@@ -50,7 +50,7 @@ class UnlistedMemories:
         by_words: Keyword score of the first memory beyond the keyword list; None if that list is complete or there is
             none.
         fusion: None if the search uses no keywords.
-        clues: Features of the query.
+        clues: Features of the query; None without a keyword index or a query text.
         types: Types that the search is restricted to; empty is any.
     """
 
