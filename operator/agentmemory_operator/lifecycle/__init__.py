@@ -1,8 +1,8 @@
 """End of memories: scheduled cleanups, `forget`, tombstones, and repeating erasures in copies of a collection.
 
 A cleanup: `cleanup_schedule.py: CleanupSchedule` starts it, `removals.py: find_removals` reads the memories that are
-due, `rules/cleanup_rules.py` decides, and `cleanup.py: Cleanup` removes them. It withholds a run that would remove more
-than the object allows.
+due, `rules/cleanup_rules.py` decides, and `cleanup.py: Cleanup` removes them. A run that would remove more than the
+object allows is withheld until it is approved.
 
 A `forget`: `forget.py: ForgetUseCase` erases in one collection by `erase.py: Eraser`, then writes the receipt. Each
 place with data of a memory needs a row here, its removal, and a memory in `fill` of

@@ -178,6 +178,7 @@ class ErasureMirror:
             ChecksumMismatch: If an object does not have the content that was written.
             SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
             RequestInvalid: If a line contains no trace. The lines before it may have been applied.
+            StoreRejected: If Qdrant or the storage rejects a call.
             TransientError: If Qdrant or the storage is unavailable. Repeating the call erases the rest.
         """
         storage, namespace = snapshot_storage(memory), memory.metadata.namespace

@@ -1,4 +1,4 @@
-"""Search: one engine request that finds candidates, scores them by the object's ranking and returns the best."""
+"""Search: read counts, vector and entities; then one engine request finds, scores and returns the best memories."""
 
 import asyncio
 import time

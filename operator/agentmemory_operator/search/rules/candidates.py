@@ -31,8 +31,8 @@ from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE
 from agentmemory_operator.spec.presets import NO_GATE
 
-# Default number of memories that the engine scores, unless the ranking sets `candidates`; at least `top_k`. If no more
-# memories are eligible, all are scored. Otherwise this number is divided among the lists, each at least `top_k` long.
+# Number of memories that the engine scores if the ranking does not set `candidates`. If no more memories are eligible,
+# all are scored. Otherwise the lists divide this number; none is shorter than `top_k`, unless the query limit is.
 MAX_SCORED = 3_000
 # With fewer eligible memories the further classes contain too few to fill their lists: all lists are longer instead.
 SPARSE_BELOW = 20_000
