@@ -1,8 +1,8 @@
 """Store conversations turn by turn, durably, before a model reads them.
 
-The ids of the turns are derived from the idempotency key, so they are known before the write. The last turn, written in
-the same request, contains the ids of all turns that a model has to read. A crash after the write therefore loses
-nothing: the next sweep of any process finds the last turn.
+The ids of the turns are derived from the idempotency key, or a random key, so they are known before the write. The last
+turn contains the ids of all turns that a model has to read. A crash after the write therefore loses nothing: the next
+sweep of any process finds the last turn.
 """
 
 from collections.abc import Sequence
@@ -99,7 +99,9 @@ async def store_conversation(agent: Agent, remember: Remember, conversation: Con
     Raises:
         RequestInvalid: If a turn is invalid. Nothing was stored.
         Conflict: If the key was used with other turns. Nothing was stored.
-        EmbedderUnavailable, StoreUnavailable: If the service is unavailable. Nothing was stored.
+        EmbedderUnavailable, StoreUnavailable, KeysUnavailable: If the embedder, Qdrant or the zone's keys are
+            unavailable. Nothing was stored.
+        StoreRejected: If Qdrant rejects the write. Nothing was stored.
         OutcomeUnknown: If the turns may have been stored. Repeating the request with its key is safe.
     """
     _check(agent, conversation)

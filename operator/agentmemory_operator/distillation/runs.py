@@ -7,8 +7,8 @@
 5. Clear the request and the lease.
 
 The lease lasts one minute longer than one model call may take. After a crash, any process starts the run again once the
-lease has expired. Ids of stored memories are derived from the run and their place in it, so repeating a step stores
-nothing twice.
+lease has expired. Ids of stored memories are derived from the run and their place in its answers, so a repeated step
+stores at most one memory at each place.
 
 Facts from a conversation become additional memories. The summary of a chain becomes its newest version
 (`consolidation/collapse.py`). That restarts the version count, so the chain is read again only after as many further
@@ -172,7 +172,7 @@ class DistillationRun:
             first += len(answer.facts)
 
     async def _collapse(self, row: Payload) -> None:
-        """Replace the head of a chain by a version that the model made from the newest versions."""
+        """Replace a head by a summary of the newest versions; propose it only if it adds a number, date or name."""
         agent, user_id = self.agent, row["userId"]
         if await was_written(agent, user_id, row["id"]):
             await complete_collapse(agent, user_id, row["id"])
@@ -294,7 +294,7 @@ class DistillationRun:
             begins: True to take the lease, False to renew it.
 
         Raises:
-            _LeaseLost: If another process has the lease, or the run is completed.
+            _LeaseLost: If another process has the lease, the run is completed or its row is deleted.
         """
         settings = self.agent.settings.language_model
         model_s = settings.timeout_s if settings else 0

@@ -44,8 +44,8 @@ async def end_session(agent: Agent, working: WorkingMemory, session: Session) ->
     """End a session, and request a distillation if the agent has a model.
 
     Raises:
-        StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some working memories may be dropped; repeating the
-            call drops the rest.
+        StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable, or other writers change a row in every attempt. Some
+            working memories may be dropped; repeating the call drops the rest.
     """
     if not _has_reader(agent):
         return SessionEnd(await working.end_session(agent, session))
@@ -64,7 +64,10 @@ def _has_reader(agent: Agent) -> bool:
 
 
 async def _turns(agent: Agent, session: Session) -> list[Payload]:
-    """Read the turns of a session since its last end, oldest first, except those of conversations."""
+    """Read the turns of a session since its last end, oldest first, without turns of conversations.
+
+    They are selected from at most the newest 256 memories of the turns' type.
+    """
     types = turn_type(agent.settings.ranking.types)
     selection = Selection(user_id=session.user_id, types=(types,) if types else (), session_id=session.session_id)
     filter_ = narrow(visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings), UNSEALED)
@@ -90,7 +93,7 @@ def _last_of(rows: Sequence[Payload]) -> Payload:
 
 
 async def _mark(agent: Agent, rows: Sequence[Payload]) -> str | None:
-    """Store the request for a run on one of the rows. Returns its id, or None if that row is deleted.
+    """Store the request for a run on one of the rows; return the id of the run, or None if that row is deleted.
 
     Raises:
         StoreUnavailable: If other writers change the row in every attempt. The session does not end.

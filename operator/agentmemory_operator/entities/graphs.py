@@ -1,4 +1,4 @@
-"""Cache of entity graphs. A search with a cached graph needs no further call to Qdrant; any other search needs one."""
+"""Cache of entity graphs. A search waits for one call to Qdrant per eight scopes without a current cached graph."""
 
 import asyncio
 import contextlib

@@ -1,9 +1,10 @@
 """End of memories: scheduled cleanups, `forget`, tombstones, and repeating erasures in copies of a collection.
 
-A cleanup: `cleanup_schedule.py: CleanupSchedule` requests it, `removals.py: find_removals` reads what is due,
-`rules/cleanup_rules.py` decides, and a brake stops a run that would remove more than the object allows.
+A cleanup: `cleanup_schedule.py: CleanupSchedule` starts it, `removals.py: find_removals` reads the memories that are
+due, `rules/cleanup_rules.py` decides, and `cleanup.py: Cleanup` removes them. A run that would remove more than the
+object allows is withheld until it is approved.
 
-A `forget`: `forget.py: ForgetUseCase` writes the receipt, then `erase.py: Eraser` erases in one collection. Each
+A `forget`: `forget.py: ForgetUseCase` erases in one collection by `erase.py: Eraser`, then writes the receipt. Each
 place with data of a memory needs a row here, its removal, and a memory in `fill` of
 `tests/contract/lifecycle/test_forget.py`, which searches everything afterwards.
 
@@ -17,11 +18,11 @@ place with data of a memory needs a row here, its removal, and a memory in `fill
 | the name of the user | one point of the user (`memories/rules/profile.py`), erased with the whole user |
 | counts and caches of this API process | `note_erased`, `agents/count_cache.py` |
 | keys of its zones | `zones/key_lifecycle.py` |
-| kept, restored and rebuilt collections | `erasure_replay.py`, by the receipt |
+| kept, restored and rebuilt collections | `erasure_replay.py`, by tombstones and receipt |
 
-Invariants: an erasure that is killed is completed by its repetition. The receipt is written first, so a copy that is
-restored later loses the memory too. Nothing is removed by a condition that is empty or that only the engine
-understands.
+Invariants: an erasure that is killed is completed by its repetition. It leaves tombstones and a receipt in the
+collection, so a copy that is restored later loses the memory too. No memory is removed by an empty condition, or by one
+that only the engine evaluates.
 
 Tests: `tests/unit/lifecycle`, `tests/contract/lifecycle`, `tests/faults`.
 """

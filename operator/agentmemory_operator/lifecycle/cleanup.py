@@ -1,6 +1,7 @@
 """Run a cleanup: count the removals first, and withhold a run that would remove too large a share until it is approved.
 
-1. Find and count all removals. If they exceed the limit, return a digest for the approval and change nothing.
+1. Find and count all removals. If those that the limit applies to exceed it, return a digest for the approval and
+   change nothing.
 2. For each phase (`lifecycle/removals.py`), replace the rows by tombstones, in batches of about 100. Earlier versions
    precede their head, so that none becomes visible.
 3. Complete the chains over the tombstones and update the keyword texts of the sessions.
@@ -45,7 +46,7 @@ log = logging.getLogger(__name__)
 # Rounds of one phase. A round after the first means that memories changed in the meantime.
 MAX_ROUNDS = 10
 # Searches wait while Qdrant writes. So a cleanup pauses after each batch of about 100 for as long as the batch took, at
-# least this long. It removes at most 1,000 memories a second.
+# least this long. It removes at most about 1,000 memories a second.
 MIN_REST_S = 0.1
 
 # Tombstones deleted in one request.
@@ -59,7 +60,7 @@ class CleanupApproval:
     Attributes:
         as_of_ms: Time for which the run was planned, Unix milliseconds. The approved run uses it instead of the
             present.
-        max_removals: Number of removals in the plan; the approved run may remove as many.
+        max_removals: Number of removals in the plan. It replaces the limit of the approved run, if larger.
     """
 
     as_of_ms: int
@@ -91,7 +92,7 @@ class CleanupResult:
 
 
 class Cleanup:
-    """Removes the memories that the lifecycle rules of an agent's object end.
+    """Removes the memories that the lifecycle rules of an agent's object select.
 
     Concurrent runs on one agent are safe but waste work.
     """
@@ -107,13 +108,15 @@ class Cleanup:
                 yield entry
 
     async def run(self, agent: Agent, rules: CleanupRules, approval: CleanupApproval | None = None) -> CleanupResult:
-        """Remove the memories that the rules end. If they exceed the limit of one run, remove none and return a digest.
+        """Remove the memories that the rules select. If they exceed the limit of a run, remove none; return a digest.
 
         Args:
             rules: Rules at the time `approval.as_of_ms` if there is an approval, else at the present.
             approval: Approval of an earlier run, which raises the limit to its number. None without one.
 
         Raises:
+            NotFound: If the collection does not exist.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If Qdrant became unavailable. The next run removes the rest.
         """
         planned = RemovalTally()
@@ -133,7 +136,7 @@ class Cleanup:
         return CleanupResult(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long_chains)
 
     async def _carry_out(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[RemovalReason]:
-        """Run a phase until a round removes all that it found: completing a chain changes its neighbours."""
+        """Run a phase until a round removes all it found, at most 10 rounds: completing a chain changes neighbours."""
         removed: Counter[RemovalReason] = Counter()
         for _ in range(MAX_ROUNDS):
             is_complete = True
@@ -201,7 +204,7 @@ async def _batches(batches: AsyncIterator[RemovalBatch]) -> AsyncIterator[list[R
 
 
 async def count_long_chains(agent: Agent) -> int:
-    """Count the memories with 20 or more versions; 0 if Qdrant refuses the count because the key has no index."""
+    """Count the memories with 20 or more versions; 0 if Qdrant rejects the count, as without an index on the key."""
     many_updates = {"key": UPDATES_KEY, "range": {"gte": LONG_CHAIN - 1}}
     try:
         return await agent.store.count(

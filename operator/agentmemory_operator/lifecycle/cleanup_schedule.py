@@ -116,7 +116,10 @@ class CleanupSchedule:
         self.schedule = RunSchedule(*parts, "lastCleanup", due_ms=_due_ms, run=self._run, share=MAX_CONCURRENT_CLEANUPS)
 
     def plan_next(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
-        """Plan the next cleanup of an object; return `lastCleanup` and `nextCleanupTime` of its status, if known."""
+        """Plan the next cleanup of an object; return the status fields `lastCleanup` and `nextCleanupTime`.
+
+        `lastCleanup` is absent before the first run, `nextCleanupTime` if a run is due at once or none is planned.
+        """
         last = self.schedule.last_result(key, memory)
         next_ms = due_ms(memory, settings.lifecycle, last)
         status: Json = {"lastCleanup": last} if last else {}

@@ -1,9 +1,10 @@
 """Erase memories of a user from one collection, leaving no content.
 
-1. Replace the memories by tombstones that contain the id of the erasure, earlier versions before their head.
+1. Replace the memories by tombstones that contain the id of the erasure, earlier versions before their head. Delete the
+   proposals that a consolidation made from them.
 2. Complete the chains over these tombstones.
 3. Rewrite the keyword texts of the sessions that contained their words.
-4. Check that the tombstones have no vectors.
+4. Delete vectors that the tombstones still have.
 
 All state is in Qdrant: an erasure that is killed at any step and repeated has the same result. Each step finds its work
 by a filter, page by page, so RAM use is bounded.
@@ -189,7 +190,9 @@ class Eraser:
     async def write_tombstones(
         self, agent: Agent, rows: Sequence[Row], *, erasure_id: str, at_ms: Callable[[Row], int | None]
     ) -> Set[str]:
-        """Replace rows by tombstones of an erasure, in order; return the ids of those that are tombstones now.
+        """Replace rows by tombstones of an erasure, in order, and delete the proposals made from them.
+
+        Return the ids of the rows that are tombstones now.
 
         A row that changed since it was read stays.
 
@@ -199,6 +202,7 @@ class Eraser:
 
         Raises:
             StoreUnavailable: If Qdrant is unavailable, or still has vectors of a tombstone after 5 attempts.
+            OutcomeUnknown: If a write may have been applied.
         """
         tombstones = await tombstone_rows(
             agent, rows, lambda row: erasure_tombstone(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row))
@@ -209,14 +213,16 @@ class Eraser:
         return tombstones.keys()
 
     async def complete_chains(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
-        """Complete the chains over tombstones of erasures, and remove their words from other keyword texts.
+        """Complete the chains over tombstones of erasures, and rewrite keyword texts with words of the erased memories.
 
         Args:
             tombstones: Filter for the tombstones.
             is_whole: Returns whether an erasure, given its id, erased a whole user.
 
         Raises:
-            StoreUnavailable: If other writers change the same chains or sessions in every round.
+            StoreUnavailable: If Qdrant is unavailable, or other writers change the same chains or sessions in every
+                round.
+            OutcomeUnknown: If a write may have been applied.
         """
         await self._close(agent, narrow(tombstones, *PENDING_ERASURES["must"]), is_whole)
         if agent.keyword is not None:

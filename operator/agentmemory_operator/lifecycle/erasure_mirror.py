@@ -104,7 +104,7 @@ class ErasureMirror:
         )
 
     async def mirror_object(self, key: Key) -> None:
-        """Write the new traces of an agent. A failure is logged, and the next pass tries again.
+        """Write the new traces of an agent. Other errors of this package are logged, and the next pass tries again.
 
         Raises:
             LeadershipLost: If this process may no longer write.
@@ -127,10 +127,13 @@ class ErasureMirror:
         return memory if memory.reported_physical else None
 
     async def write_new_traces(self, memory: AgentMemory) -> int:
-        """Write the traces since the last complete run; return the number of new lines.
+        """Write to an agent's storage the traces of its erasures that are new; return the number of lines written.
+
+        Return 0 if the agent has no storage for snapshots.
 
         Raises:
-            AgentMemoryError: If some lines may not be written. Repeating the call writes the rest.
+            AgentMemoryError: If Qdrant or the storage is unavailable or refuses the call, or the collection is missing
+                or has another owner. Some lines may have been written; repeating the call writes the rest.
         """
         storage, namespace = snapshot_storage(memory), memory.metadata.namespace
         if storage is None:
@@ -161,9 +164,9 @@ class ErasureMirror:
         return self._known[key]
 
     async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
-        """Repeat in a collection the erasures that the storage lists; return the number of memories erased.
+        """Repeat in a collection the erasures that the storage lists; return the number of points erased.
 
-        Without a storage the number is 0.
+        Return 0 if the agent has no storage for snapshots, or it has no traces of that time.
 
         Args:
             physical: Physical name of the collection.
@@ -171,9 +174,11 @@ class ErasureMirror:
             since_ms: When the collection was copied, Unix milliseconds. Runs up to two hours earlier are included.
 
         Raises:
+            NotFound: If the collection does not exist, or an object was deleted while its folder was read.
             ChecksumMismatch: If an object does not have the content that was written.
             SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
             RequestInvalid: If a line contains no trace. The lines before it may have been applied.
+            StoreRejected: If Qdrant or the storage rejects a call.
             TransientError: If Qdrant or the storage is unavailable. Repeating the call erases the rest.
         """
         storage, namespace = snapshot_storage(memory), memory.metadata.namespace

@@ -69,9 +69,9 @@ class ErasureReplay:
     async def reapply(
         self, store: PointStore, source: str, target: str, memory: AgentMemory, *, since_ms: int = 0
     ) -> int:
-        """Repeat the erasures of one collection in another; return the number of memories erased.
+        """Repeat the erasures of one collection in another; return the number of points erased.
 
-        Memories that are present in `source` stay: they were stored after every erasure there.
+        Memories that are present in `source` stay: no erasure there covered them, or they were stored after it.
 
         Args:
             source, target: Physical collection names.
@@ -90,8 +90,8 @@ class ErasureReplay:
     ) -> int:
         """Repeat a rebuild target's erasures on points that were copied late from its source; return the number.
 
-        Memories that the source does not contain in the same state stay: they were written to the target itself, after
-        the erasure.
+        Memories that the source does not contain with the same `storedAt` stay: they were written to the target itself,
+        after the erasure.
 
         Args:
             source, target: Physical collection names.
@@ -125,7 +125,7 @@ class ErasureReplay:
     async def import_receipts(
         self, store: PointStore, physical: str, memory: AgentMemory, content: AsyncIterator[bytes]
     ) -> int:
-        """Repeat exported erasures in a collection; return the number of memories erased.
+        """Repeat exported erasures in a collection; return the number of points erased.
 
         Args:
             physical: Physical name of the collection.
@@ -212,7 +212,7 @@ class ErasureReplay:
 
 
 def _beside(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> Iterator[TombstoneTrace]:
-    """Yield the tombstones to insert into a copy: the copy has no point under their id, or a later memory's."""
+    """Yield the traces to insert into a copy, in points of their own if a later memory has the id, there or here."""
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         if tombstone.is_replaced or row is None:
@@ -235,9 +235,8 @@ def _named(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> dic
 async def _living(agent: Agent, rows: Sequence[Row]) -> set[str]:
     """Return the ids of those rows that exist as memories in a collection, with the same `storedAt`.
 
-    Such a memory was stored after every erasure that was carried out there. Comparing its time with that of a receipt
-    would prove less: clocks of two processes may differ. A different `storedAt` means a different memory under the same
-    id.
+    No erasure there covered such a memory, or it was stored afterwards. Comparing its time with that of a receipt would
+    prove less: clocks of two processes may differ. A different `storedAt` means a different memory under the same id.
     """
     stored = {row["id"]: row[STORED_KEY] for row in rows if row.get(STORED_KEY)}
     points = await agent.store.retrieve(agent.alias, list(stored), keys=[TOMBSTONE_KEY, STORED_KEY]) if stored else []

@@ -1,7 +1,7 @@
-"""Prepare restored contents before they are served.
+"""Prepare restored contents before they are served, and repair links afterwards.
 
-Memories erased since the snapshot are erased in it too, so that no erased user reappears. Writes that were in progress
-when the snapshot was made are abandoned or completed.
+Memories erased since the snapshot are erased in the restored collection too, so that no erased user reappears. Writes
+that were in progress when the snapshot was made are abandoned or completed.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class RestoredErasureReplay:
     async def replay_collection(
         self, server: Server, source: str, target: str, memory: AgentMemory, *, since_ms: int
     ) -> int:
-        """Repeat the erasures of one collection in another one of the same server; return the number of memories.
+        """Repeat the erasures of one collection in another one of the same server; return the number of points.
 
         Args:
             source, target: Physical collection names.
@@ -49,9 +49,10 @@ class RestoredErasureReplay:
     async def replay_all(
         self, server: Server, live: str | None, target: str, memory: AgentMemory, *, origin: str | None, since_ms: int
     ) -> int:
-        """Repeat every known erasure in a restored collection; return the number of memories erased.
+        """Repeat every known erasure in a restored collection; return the number of points erased.
 
-        Sources are the live collection, the collection of the agent that the snapshot was made of, and object storage.
+        Sources are the live collection, the collection of the agent that the snapshot was made of, if that agent is in
+        the same namespace, and object storage.
 
         Args:
             live: Collection that `target` replaces. None if it is lost.
@@ -103,7 +104,9 @@ async def resolve_pending_chains(server: Server, physical: str, memory: AgentMem
 
 
 async def repair_late_links(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """Repair one-sided links in the served collection. Late writes to the collection it replaced may have left them.
+    """Repair links of which only one end is stored in the collection that the alias points to now.
+
+    Writes sent before the alias moved may have reached this collection afterwards.
 
     Args:
         physical: Physical name of the collection.

@@ -5,7 +5,7 @@
 3. Erase all memories in the scope (`lifecycle/erase.py`).
 4. Delete the keys, including keys created by concurrent writes.
 5. Write the receipt, then erase again. If that finds memories, the alias has moved to a copy that contained some:
-   repeat this step.
+   repeat this step, at most 9 times.
 
 Copies of the collection repeat the erasure from its traces (`erasure_replay`). `restores/previous_sweeper.py` does so
 in a collection kept for rollback, `erasure_restore` in a restored one, and `rebuilds/drain.py` in the target of a
@@ -57,8 +57,8 @@ class ForgetRequest:
 
     Attributes:
         filters: Filters of the request body, unparsed, for the digest.
-        idempotency_key: A repeated key with the same body returns the same receipt; with another body it is a Conflict.
-            None for a new receipt each time.
+        idempotency_key: Once there is a receipt, a repeated key with the same scope returns it, and one with another
+            scope is a Conflict. None for a new receipt each time.
         deletes_keys_first: True to delete keys before erasing anything. Keys are deleted after erasing in any case.
     """
 
@@ -98,9 +98,9 @@ class ForgetUseCase:
         """Erase the memories in the scope that were stored before the call, and return the receipt.
 
         Raises:
-            Conflict: If the idempotency key was used with another body. Nothing was erased.
+            Conflict: If the idempotency key has a receipt of another scope. Nothing was erased.
             RequestInvalid: If `deletes_keys_first` is set and this API has no zone keys. Nothing was erased.
-            KeysUnavailable: If keys to delete cannot be read or deleted.
+            KeysUnavailable: If keys to delete cannot be read or deleted. Some memories and keys may be erased.
             StoreUnavailable: If Qdrant is unavailable at the start, or the collection was replaced. Nothing was erased.
             OutcomeUnknown: If Qdrant becomes unavailable later. Some memories may be erased; repeating the request
                 erases the rest.

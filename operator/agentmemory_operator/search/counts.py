@@ -53,7 +53,8 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     """Count the memories of a user or scope; None counts those of the whole agent.
 
     Raises:
-        RequestInvalid: If there is no index on type and more than 100,000 memories have one state.
+        RequestInvalid: If there is no index on type yet, and more than 100,000 memories have one state.
+        StoreUnavailable: If Qdrant is unavailable.
     """
     now_ms = agent.clock.now_ms()
     filters = state_filters(user_id, agent.settings.ranking.endings, now_ms)
@@ -67,7 +68,7 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
 async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int | None:
     """Count memories with faded confidence by reading them, because a filter cannot compute it.
 
-    None if the scoring model has no confidence, or there are too many memories.
+    None if the scoring model is not Confidence, or there are too many memories.
     """
     if not isinstance(agent.settings.ranking.model, Confidence) or size > MAX_DECAY_READS:
         return None

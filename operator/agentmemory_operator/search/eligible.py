@@ -1,7 +1,7 @@
 """Determine the memories that a search may return.
 
 If the engine may evaluate a criterion differently from `criteria_match`, the engine only finds candidates and
-`criteria_match` decides. The search is then restricted to the matching ids.
+`criteria_match` decides. The search is then restricted to the matching ids and the memories that certainly match.
 """
 
 from dataclasses import replace
@@ -30,7 +30,8 @@ NARROW = "narrow the search by types, tags, session_id, namespace or another fil
 async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tuple[Filter, int]:
     """Return the filter for the memories that a search may return, and their number.
 
-    The number includes all writes of this process, and may lag 10 s behind those of other processes.
+    The number includes all writes of this process, and may lag 10 s behind those of other processes. It may be an
+    estimate; see `count_matching`.
 
     Raises:
         RequestInvalid: If a criterion requires reading too many memories, or matches too many.

@@ -1,4 +1,4 @@
-"""Search: one engine request that finds candidates, scores them by the object's ranking and returns the best."""
+"""Search: read counts, vector and entities; then one engine request finds, scores and returns the best memories."""
 
 import asyncio
 import time
@@ -86,9 +86,9 @@ class CandidateCounts:
     """Candidates of a search; only with `explain`.
 
     Attributes:
-        scored: Number of candidates scored by the engine, which have at least the object's `minSimilarity` or were
-            found otherwise.
-        below_threshold: Number of candidates, found without an index, whose score is below the threshold.
+        scored: Number of candidates that the engine scored. They have the minimum similarity, or were found by words or
+            names.
+        below_threshold: Number of candidates, found by full scans if allowed, whose score is below the threshold.
         eligible: Number of memories that the filters select.
         is_exact: True if it is proven that the best candidates are the best of all eligible memories.
     """
@@ -113,7 +113,7 @@ class SearchAnswer:
         threshold: Minimum score; minus infinity if there is none.
         took_ms: Duration of embedding, engine and reranking together.
         neighbours: Neighbours of results; None unless requested.
-        warnings: Reasons why this search is expensive or was not reranked, with the remedy.
+        warnings: Reasons why this search is expensive, with the remedy, or was not reranked.
     """
 
     results: tuple[SearchHit, ...]
@@ -130,7 +130,7 @@ class SearchAnswer:
 
 
 class SearchService:
-    """Executes searches, and notes the returned memories in the access counts."""
+    """Executes searches, and adds the returned memories to the access counts."""
 
     def __init__(
         self, clock: Clock, access_counts: AccessCounts, reranker: Reranker, graphs: EntityGraphs | None = None
@@ -144,8 +144,8 @@ class SearchService:
         """Return the memories that rank best.
 
         Raises:
-            RequestInvalid: If the request does not fit the agent (`find_request_errors`), or its filter cannot be
-                evaluated within the limits (`find_eligible`).
+            RequestInvalid: If `find_request_errors`, `find_eligible` or the embedding provider rejects the request.
+            SpecInvalid: If the embedding provider rejects key or model, or its host is forbidden.
             StoreUnavailable, EmbedderUnavailable: If the search cannot be done now. Retry.
         """
         started_s = time.perf_counter()
@@ -321,8 +321,7 @@ async def _explained(
     question: CandidateQueries,
 ) -> _Response:
     """Search in one request with the matches of all candidates, and check whether a better memory was missed."""
-    # All candidates instead of the best, to count those below the threshold.
-    limits = {"limit": max(setup.fetched, setup.plan.total)}
+    limits = {"limit": max(setup.fetched, setup.plan.total)}  # All candidates, to count those below the threshold.
     proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (
         build_end_queries(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []

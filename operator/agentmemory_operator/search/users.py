@@ -58,7 +58,7 @@ class UserPage:
 
     Attributes:
         next_cursor: None on the last page.
-        is_truncated: True if there are more than about 50,000 users; those with the most memories are listed.
+        is_truncated: True if there may be more than about 50,000 users; those with the most memories are listed.
     """
 
     users: tuple[UserCount, ...]
@@ -112,7 +112,7 @@ async def name_user(agent: Agent, user_id: str, name: str) -> None:
     """Set the name of a user or scope; create it if it does not exist.
 
     Raises:
-        StoreUnavailable: If other writers changed the name in every attempt.
+        StoreUnavailable: If Qdrant is unavailable, or other writers changed the name in every attempt.
         OutcomeUnknown: If the name may have been changed.
     """
 

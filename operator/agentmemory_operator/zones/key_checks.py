@@ -2,8 +2,9 @@
 
 1. Read the wrapping keys from the Secret of the object.
 2. Wait until the retrieval API has the same keys: it could not decrypt a data key under any other.
-3. If the wrapping key changed, encrypt all data keys with it (`zones/rewrap.py`). Otherwise count them once an hour.
-4. Request a reconcile pass over the object, which writes the result into its status.
+3. If the wrapping key changed, encrypt all data keys with it (`zones/rewrap.py`). Otherwise count them, usually once an
+   hour.
+4. If the result is not in the object's status yet, request a reconcile pass, which writes it there.
 
 The results are kept in memory only: a restart checks again.
 """

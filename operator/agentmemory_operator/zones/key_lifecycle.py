@@ -116,7 +116,7 @@ async def _in_scope(scope: str, visit: Visit) -> set[str]:
 
 
 async def _in_all(visit: Visit) -> set[str]:
-    """Visit all shards of an agent, from the top; return the ids found. Only closed shards have children."""
+    """Visit an agent's shards from the top, those below a shard only if it is closed; return the ids found."""
     ids: set[str] = set()
     names: Sequence[str] = (FIRST_SHARD,)
     while names:

@@ -120,7 +120,7 @@ class _OpenKey:
 
 
 class Keyring:
-    """Keys of all agents of a process. Each method raises KeysUnavailable if the key store is unavailable.
+    """Keys of all agents of a process. Except for `read_keys`, a failed read of the key store raises KeysUnavailable.
 
     Args:
         shards: Store of the key shards.
@@ -143,8 +143,8 @@ class Keyring:
             owner: Id of a user as stored, or an organisation.
 
         Raises:
-            KeysUnavailable: If the keys or the wrapping key are unavailable or lost, or all four shards of the scope
-                are full.
+            KeysUnavailable: If the keys or the wrapping key are unavailable or lost, or none of the four shards of the
+                scope takes another key.
         """
         scope, parent = scope_hash(zone, owner), None
         for level in range(LEVELS):

@@ -29,7 +29,7 @@ PAGE = 100
 MAX_PAGES_PER_CALL = 20
 
 PAUSE_AFTER_FAILURE_MS = 600_000
-"""Pause in milliseconds after a walk that found only memories that cannot be decrypted."""
+"""Pause in milliseconds after a walk that found memories with old keys, and could encrypt none of them again."""
 
 MAX_WALKS = 10_000
 
@@ -65,7 +65,7 @@ class SealedPoints:
     async def reseal(self, points: Sequence[Json], now_ms: int) -> int:
         """Encrypt the memories of a page with the active keys; return the number of writes sent.
 
-        A memory that another writer changed in the meantime is not written.
+        A memory without `rev` is skipped. One that another writer changed in the meantime is not written.
 
         Raises:
             KeysUnavailable: If no key of the page is available, or a key was destroyed in the meantime.
@@ -105,13 +105,13 @@ class _Walk:
 
 
 class ResealWalks:
-    """Walks of one process, one for each agent. If no key of an agent is due, nothing is read."""
+    """Walks of one process, one for each agent. An agent without a past rotation time is not read."""
 
     def __init__(self) -> None:
         self._walks: FIFOCache[Ring, _Walk] = FIFOCache(MAX_WALKS)
 
     async def advance(self, points: SealedPoints, now_ms: int) -> int:
-        """Encrypt up to 20 pages of memories again; return their number. Memories that cannot be decrypted are skipped.
+        """Encrypt up to 20 pages of memories again; return the number of writes sent. Skip those without a usable key.
 
         Raises:
             StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be encrypted again; the next

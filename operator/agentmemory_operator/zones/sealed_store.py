@@ -110,7 +110,7 @@ class ZoneKeys:
         """Return the keys with these ids, without destroyed ones.
 
         Raises:
-            KeysUnavailable: If no key is available now.
+            KeysUnavailable: If no key was found, and at least one is unavailable or lost.
         """
         return await self.keyring.read_keys(self.keys, ids)
 

@@ -1,7 +1,7 @@
 """Prompts, answer schemas and answer checks of distillation.
 
-The model knows each entry by a short name that this module chooses. Names in the answer that were not shown are
-ignored, and a memory without a valid source is dropped: a model can only make memories from the entries that it was
+Each entry of the material has a short name that this module chooses. Names in an answer that were not in the material
+are ignored, and a memory without a valid source is dropped: a model can only make memories from the entries that it was
 shown. An agent's memory types are split into the type of turns and the types of distilled memories.
 """
 
@@ -254,8 +254,8 @@ def requires_event_type(types: Sequence[MemoryType], name: str | None) -> bool:
 def distilled_types(types: Sequence[MemoryType], default: str, *, has_session: bool) -> tuple[MemoryType, ...]:
     """Return the types that a model may choose from. The type of turns is among them only if no other type qualifies.
 
-    A type does not qualify if its memories end with a session, are immutable, or require a field that the model does
-    not provide.
+    A type does not qualify if it is `working`, or if its memories end with a session, are immutable, or require a field
+    that neither the run nor the model provides.
 
     Args:
         types: Types of the agent. Empty if it accepts any type: then the result is the default type.

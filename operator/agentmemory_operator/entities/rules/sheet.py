@@ -1,8 +1,8 @@
 """Entity sheet of a scope: typed relations, aliases and renames, which no memory contains.
 
 Each sheet is stored as one point. Readers of memories treat the point as a tombstone, so no search finds it. It
-contains the user id, so it is erased, copied and restored with the user's memories. Sheets are immutable: every change
-returns a new sheet.
+contains the user id, so it is erased with the whole user, and copied and restored with the collection. Sheets are
+immutable: every change returns a new sheet.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ _SHEET_FORM = 1
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """Typed relation between two names. `strength` is the number of times that it was stored."""
+    """Typed relation between two names. `strength` counts how often it was stored, up to 1,000,000."""
 
     source: str
     relation: RelationName
@@ -99,7 +99,7 @@ class EntitySheet:
     def merged_with(self, other: "EntitySheet") -> "EntitySheet":
         """Return the sheet with aliases and relations of another one added.
 
-        An entry that this sheet has already stays unchanged.
+        If both have an alias of one spelling, or one relation between the same names, this sheet's is kept.
         """
         sheet = self
         for key, alias in other.aliases.items():
@@ -137,7 +137,7 @@ def sheet_to_json(sheet: EntitySheet) -> dict[str, Any]:
 
 
 def sheet_from_payload(payload: Mapping[str, Any] | None) -> EntitySheet:
-    """Parse the sheet in a payload. Malformed entries are skipped; without a sheet the result is empty."""
+    """Parse the sheet in a payload; empty without one. Malformed entries and those beyond the limits are skipped."""
     stored = (payload or {}).get(ENTITY_SHEET_KEY)
     stored = stored if isinstance(stored, dict) else {}
     relations = (Relation(*entry) for entry in _listed(stored.get("relations"), MAX_RELATIONS) if _is_relation(entry))

@@ -335,7 +335,7 @@ def _ended_by_ms(ttl: Ttl, rules: CleanupRules) -> int:
 
 
 def _created_by(now_ms: int, days: float) -> Condition:
-    """Build the condition for rows at least `days` old. It may match rows 1 ms younger: `own_reason` decides."""
+    """Build the condition for rows at least `days` old. It may match rows up to 2 ms younger: `own_reason` decides."""
     return {"key": "createdAt", "range": {"lte": now_ms - math.floor(days * DAY_MS) + 1}}
 
 

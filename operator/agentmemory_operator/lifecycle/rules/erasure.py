@@ -1,7 +1,7 @@
 """Scope of a `forget`, and the traces that an erasure leaves: tombstones and a receipt, without any erased content.
 
-An erasure covers memories stored up to a time (`storedAt`). So it can be repeated on any copy of the collection, and
-never erases a memory stored later.
+A receipt and a tombstone contain the time (`storedAt`) up to which memories were erased. So an erasure can be repeated
+on any copy of the collection without erasing a memory stored later.
 
 A receipt identifies its user by a hash of agent and user name. A reader who has the user's name can recompute the hash;
 the name cannot be read from the receipt.
@@ -39,7 +39,7 @@ MAX_CLOCK_LEAD_MS = 2_000
 """Milliseconds by which the clock of a writing process may be ahead of the clock of the erasing process."""
 
 ORGANISATION_OWNER = "\x00organisation"
-"""Key owner of PROFESSIONAL memories, which belong to no user. The null character keeps it distinct from user names."""
+"""User id in a request to delete the keys of zone PROFESSIONAL. The null character keeps it distinct from users."""
 
 KEYS_FOUND_KEY = "zonesWithKeys"
 """Payload key of a point that becomes a receipt: the zones whose keys the request deletes."""
@@ -71,7 +71,7 @@ class ErasureScope:
         criterion: Filter condition. None for no filter.
         older_than: Unix milliseconds; only memories created before it. None for no limit.
         zone: Only memories of this privacy zone. None for any.
-        is_whole: True to erase all points of the user, including facts and tombstones. Excludes the conditions.
+        is_whole: True to erase all points of the user, including facts and tombstones. Then there are no conditions.
 
     Raises:
         ValueError: If there is neither a condition nor `is_whole`, or both. So losing a condition erases nothing.
@@ -110,7 +110,7 @@ class ErasureScope:
         return TOMBSTONE_KEY not in row and is_older and is_in_zone and is_met
 
     def filter_at(self, until_ms: int, indexes: Mapping[str, str] = NO_INDEXES) -> Filter:
-        """Build the filter for candidates stored by `until_ms`, in any state.
+        """Build the filter for candidates stored by `until_ms`, pending and superseded ones included.
 
         Args:
             until_ms: Unix milliseconds.
@@ -118,7 +118,7 @@ class ErasureScope:
         """
         must: list[Condition] = [equals("userId", self.user_id), stored_by_condition(until_ms)]
         if self.is_whole:
-            # Include tombstones of the user: they contain the user id.
+            # Only here include tombstones of the user: they contain the user id.
             return {"must": must}
         must.append(NOT_DELETED)
         if self.older_than is not None:
@@ -153,8 +153,8 @@ class ErasureReceipt:
         is_whole: True if the whole user was erased.
         older_than: Unix milliseconds; the scope was memories created before it. None if the scope had a filter, or no
             age.
-        until_ms: Time up to which stored memories were erased, Unix milliseconds.
-        at: Completion time, Unix milliseconds.
+        until_ms: Start of the erasure, Unix milliseconds. In copies, memories stored up to then are erased.
+        at: Time at which the receipt was written, Unix milliseconds.
         counts: Erased memories by type.
         sha256: Digest of the erased memories' ids, sorted, each followed by a line feed.
         request_hash: `hash_request` of the request, to detect another request under the same idempotency key.
@@ -236,7 +236,7 @@ def hash_user(agent_id: str, user_id: str) -> str:
 
 
 def hash_request(receipt_id: str, scope: ErasureScope, filters: Mapping[str, Any]) -> str:
-    """Return a digest that shows whether two requests under one idempotency key are equal: 16 hex digits."""
+    """Return a digest of the scope, to compare two requests under one idempotency key: 16 hex digits."""
     conditions = (repr(scope.older_than), json.dumps(filters, sort_keys=True), scope.zone or "")
     return _hash(receipt_id, scope.user_id, *conditions)[:16]
 

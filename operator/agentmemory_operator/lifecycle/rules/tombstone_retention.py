@@ -38,12 +38,12 @@ def find_keep_since_ms(
     | an imported snapshot, or one without any valid time | all: the age of its memories is unknown |
     | a restore in progress | all: its contents may be of any age |
     | a collection replaced by a restore and still kept | since that restore started |
-    | a collection replaced by a rebuild and still kept | since that rebuild started |
+    | a collection replaced by a rebuild and still kept | since the first such rebuild started |
     | a last snapshot in the agent's status that is not in `snapshots` | all: the list is incomplete |
 
     Args:
         snapshots, restores: Documents of the agent's MemorySnapshots and MemoryRestores, unvalidated.
-        last_snapshot: Name of the last snapshot in the agent's status.
+        last_snapshot: Name of the last snapshot in the agent's status. None if it has none.
         rebuilt_ms: Start of the first rebuild whose source is kept, Unix milliseconds. None if there is none.
     """
     names = {document["metadata"]["name"] for document in snapshots}

@@ -53,7 +53,7 @@ class MemoryClass:
         return {"must": must}
 
     def box(self, type_: MemoryType | None) -> Box | None:
-        """Return a box in which all memories of a type belong to the class; None if the class has no such memories.
+        """Return a box in which all memories of a type belong to the class; None if no such box is known.
 
         Args:
             type_: None for a type that the object does not list.

@@ -2,7 +2,8 @@
 
 The nearest memories alone omit those that rank high because they are new, often used, or both. So large sets get up to
 four further lists, each with the nearest memories of such a class. Smaller sets get longer lists, and sets up to 3,000
-are scored completely. Source of the numbers: `docs/adr/0006`.
+are scored completely. If the ranking sets `candidates`, there is one list, of that length or `top_k` if larger. The
+engine's query limit shortens lists. Source of the numbers: `docs/adr/0006`.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,10 @@ from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE
 from agentmemory_operator.spec.presets import NO_GATE
 
-# Maximum number of memories that the engine scores: smaller sets completely, larger ones by lists that share it.
+# Number of memories that the engine scores if the ranking does not set `candidates`. If no more memories are eligible,
+# all are scored. Otherwise the lists divide this number; none is shorter than `top_k`, unless the query limit is.
 MAX_SCORED = 3_000
-# Below this size the further classes contain too few memories to fill their lists: all lists are longer instead.
+# With fewer eligible memories the further classes contain too few to fill their lists: all lists are longer instead.
 SPARSE_BELOW = 20_000
 ANY_NUMBER = 2**32
 
@@ -46,15 +48,15 @@ class CandidatePlan:
 
     Attributes:
         classes: Class of memories of each list.
-        limit: Length of each list.
+        limit: Maximum length of each list.
         is_exact: True if the only list contains all memories that match the filter.
         min_similarity: Minimum similarity of a candidate; -1 or less for none.
         search_ef: `hnsw_ef` of index searches; None for the engine's default.
         rescore: True to score candidates by the original vectors, False by the quantized ones.
         oversampling: Factor, at least 1, of the number of quantized candidates that are rescored.
         is_thorough: True if lists are built by a full scan instead of the index.
-        allows_exact: False if the collection's strict mode forbids full scans. The most thorough index search replaces
-            them, and nothing is proven.
+        allows_exact: False if the collection's strict mode forbids full scans. An index search by the original vectors
+            replaces them, and nothing is proven.
     """
 
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
@@ -70,7 +72,7 @@ class CandidatePlan:
 
     @property
     def total(self) -> int:
-        """Maximum number of candidates."""
+        """Maximum number of candidates by similarity. Keyword and entity lists may add more."""
         return self.limit * len(self.filters)
 
     def with_full_scans(self) -> "CandidatePlan":
@@ -80,8 +82,8 @@ class CandidatePlan:
     def query(self, vector: Sequence[float], *, distance: str) -> Query:
         """Return the engine's query for the candidates.
 
-        They are scored by the original vectors. Without `rescore` the quantized vectors are used, except for a small
-        set, which is fully scanned.
+        They are scored by the original vectors. Without `rescore` the quantized vectors are used, unless `is_exact`:
+        then all matching memories are scanned, if the strict mode allows it.
         """
         threshold = score_threshold(distance, self.min_similarity)
         bounds = {"limit": self.total} | ({} if threshold is None else {"score_threshold": threshold})
@@ -102,7 +104,7 @@ class CandidatePlan:
 
     @property
     def leaf_params(self) -> dict[str, Any]:
-        """Parameters of one list, for a union of lists that is rescored."""
+        """Parameters of one list of a union. A list is rescored only with oversampling: the union is rescored too."""
         return self._whole if self.is_exact else self._params(rescore=self.rescore and self.oversampling > 1)
 
     @property

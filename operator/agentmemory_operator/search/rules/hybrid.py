@@ -82,9 +82,10 @@ class CandidateQueries:
     """The engine's queries for the candidates of one search, and the meaning of their scores.
 
     Attributes:
-        lists: The first contains every candidate with its similarity, the second with its BM25 score. With RRF, a
-            ranked list of each signal follows: vectors, keywords and, if there are `activations`, entities. Otherwise
-            only the entity list follows, if there are `activations`.
+        lists: The first contains every candidate with its similarity. Without `fusion` it is the only one. The second
+            has the BM25 scores of candidates with a word of the query. With RRF, a ranked list of each signal follows:
+            vectors, keywords and, if there are `activations`, entities. Otherwise only the entity list follows, if
+            there are `activations`.
         activations: Activation of the memories linked to names in the query, highest first.
     """
 
@@ -98,7 +99,7 @@ class CandidateQueries:
 
         Args:
             found: Responses of the engine to the lists.
-            clues: Features of the query; None if no evidence is compared.
+            clues: Features of the query; None if only the similarity is known.
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
         return {
@@ -157,7 +158,8 @@ def build_hybrid_queries(
 ) -> CandidateQueries:
     """Return the queries of a search by vectors and keywords.
 
-    A memory is a candidate if it has the minimum similarity, one of the words, or an activated name.
+    Candidates are the nearest memories with the minimum similarity, those that match the words best, and the most
+    activated ones. Each list has at most `plan.limit` entries.
 
     Args:
         words: See `build_keyword_query`.

@@ -34,8 +34,8 @@ class Statistics:
 
     Attributes:
         types: Counts by type, then by state; zero counts are omitted.
-        decayed: Number of active memories with an effective confidence below .5; None if the scoring model has no
-            confidence, or there are too many memories to read.
+        decayed: Number of active memories with an effective confidence below .5; None if the scoring model is not
+            Confidence, or there are too many memories to read.
         oldest, newest: Smallest and largest createdAt of active memories, Unix milliseconds; None if there are none.
     """
 
@@ -50,7 +50,7 @@ class Statistics:
 
 
 def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int) -> dict[State, Filter]:
-    """Return the filter of each state; every point except tombstones matches exactly one.
+    """Return the filter of each state; every memory of these users matches exactly one.
 
     Args:
         user_id: None selects all users.

@@ -83,7 +83,7 @@ class ScoreTerms:
 
 
 def compute_score(memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
-    """Compute the score and its terms; the engine's score differs by at most 1e-5."""
+    """Compute the score and its terms. The engine's score differs by at most 1e-5, relative to scores above 1."""
     values = values_of(memory, now_ms=now_ms)
     memory_type = {type_.name: type_ for type_ in ranking.types}.get(memory.type)
     names = variables_of(ranking.model.root) if isinstance(ranking.model, CheckedExpression) else ()
@@ -230,8 +230,8 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
     """Return bounds of the scores of all memories with variables in the ranges.
 
     Proof by interval arithmetic: the oracle scores no such memory above `high`. The engine's score may exceed it by
-    1e-5, so compare with that margin. `ranges_of` returns the ranges of all memories; `Ranges.limited` narrows one
-    variable.
+    1e-5, relative to scores above 1, so compare with that margin. `ranges_of` returns the ranges of all memories;
+    `Ranges.limited` narrows one variable.
     """
     tree = build_score_tree(ranking)
     # Type by type: boost, half-life and cases of one type never combine with those of another.

@@ -1,1 +1,1 @@
-"""Text format of a key shard, and the encryption of a memory's sensitive fields."""
+"""Names and text of key shards, encryption of a memory's sensitive fields, and the state of keys in a status."""

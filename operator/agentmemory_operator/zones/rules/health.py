@@ -33,8 +33,9 @@ class KeyHealth:
         message: Message for users, with the remedy.
         shards: Number of shards that store the keys; None before the first count.
         keys: Number of data keys; None before the first count.
-        wrapping_key: Fingerprint of the wrapping key that all data keys use, or used before a problem; None during a
-            rotation and before the first count.
+        wrapping_key: Fingerprint of the wrapping key that all data keys use, or used before the wrapping key or the key
+            store became unavailable. None during a rotation, before the first count, and if a key is lost or
+            unreadable.
     """
 
     reason: str
@@ -54,7 +55,8 @@ def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any
 
     Args:
         status: Status of a pass. Its `zones` may contain the number of memories to encrypt again.
-        health: Result of the check. None before the first check; then the condition and `zones` of `old` remain.
+        health: Result of the check. None if there is none, as before the first check or for a deleted object. Then the
+            condition and `zones` of `old` remain.
         old: Status before the pass.
         generation: Generation of the object.
         now: RFC 3339 UTC.
