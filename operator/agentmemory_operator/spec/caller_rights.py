@@ -3,10 +3,11 @@
 Verbs are independent of each other: `write` does not include `read`, and `admin` includes neither.
 
 A subject is a ServiceAccount that `spec.access` lists. A user token carries a part of the rights of the subject that
-minted it: the token's verbs that the subject still has, for one user.
+minted it: the token's verbs that the subject still has, for one user or shared scope. If the subject loses `delegate`,
+its tokens have no rights.
 
 A scope takes the place of a user id for memories that several users share: `user_id` is a user, `group:NAME` or
-`global`. A search for a user also covers the scopes that it names.
+`global`. A search for a user also covers the scopes that it names, by default `global`.
 """
 
 import re
@@ -65,17 +66,17 @@ def is_shared(user_id: str) -> bool:
 
 
 def is_well_formed(user_id: str) -> bool:
-    """Return whether the id can be used: False for a shared scope that does not match `SCOPE_PATTERN`."""
+    """Return False for a shared scope that does not match `SCOPE_PATTERN`, True for any other id."""
     return not is_shared(user_id) or _SCOPE.fullmatch(user_id) is not None
 
 
 class Verb(StrEnum):
     """Right of a caller.
 
-    READ: Read and export memories. WRITE: Create, change and delete memories, in batches too. ADMIN: Delete many
-    memories at once, or immutable ones; lower a privacy zone; export sealed memories in plain text; list users and
-    receipts; read the changes of all users. IMPERSONATE: Set an author other than the caller. DELEGATE: Mint user
-    tokens.
+    READ: Search, read and export memories. WRITE: Create, import and change memories, and delete single ones. ADMIN:
+    Forget a user or many memories at once; delete immutable memories; lower a privacy zone; export sealed memories in
+    plain text; list users and receipts; read the changes of all users. IMPERSONATE: Set an author other than the
+    caller. DELEGATE: Mint user tokens.
     """
 
     READ = "read"
@@ -127,7 +128,7 @@ class Caller:
 
     @property
     def account(self) -> str:
-        """Author as stored in memories: `NAMESPACE/NAME` or `hook:NAME`. Empty if the caller has no identity."""
+        """Default author of the caller's memories: `NAMESPACE/NAME` or `hook:NAME`. Empty without an identity."""
         if self.hook:
             return f"hook:{self.hook}"
         return f"{self.namespace}/{self.name}" if self.name else ""
@@ -173,9 +174,10 @@ class Subject:
 
 
 def verbs_of(caller: Caller, subjects: Iterable[Subject]) -> frozenset[Verb]:
-    """Return the verbs that the caller has for an agent with these subjects. Empty if the caller is not among them.
+    """Return the verbs that the caller has for an agent with these subjects.
 
-    With a user token, these are its verbs that the subject has too, and none if the subject has lost `delegate`.
+    Unbounded callers have every verb, others those of their subject, or none if they are not among the subjects. A user
+    token has only its verbs that the subject has too, and none if the subject has lost `delegate`.
     """
     subject = _subject_of(caller, subjects)
     if caller.delegation is None:
@@ -197,7 +199,7 @@ _EVERYTHING, _NOTHING = Subject("", "", frozenset(Verb)), Subject("", "", frozen
 
 
 def _subject_of(caller: Caller, subjects: Iterable[Subject]) -> Subject:
-    """Return the caller's subject. An unlisted caller gets a subject without rights."""
+    """Return the caller's subject: with every verb if the caller is unbounded, without rights if it is unlisted."""
     if caller.is_unbounded:
         return _EVERYTHING
     account = caller.namespace, caller.name

@@ -36,7 +36,7 @@ ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 
 
 def schedule_fault(schedule: str) -> str | None:
-    """Return why a schedule that matches `SCHEDULE_PATTERN` can never be due. None if it can, or if it is `Never`."""
+    """Return why a schedule cannot be used: it is invalid or never occurs. None if it can, or if it is `Never`."""
     if schedule == NEVER:
         return None
     try:
@@ -94,10 +94,11 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
 
 @lru_cache(maxsize=1024)
 def max_interval_ms(schedule: str, time_zone: str) -> int | None:
-    """Return the longest interval between two consecutive times of a schedule. None if there are fewer than two times.
+    """Return the longest sampled interval between two consecutive times of a schedule, in milliseconds.
 
-    The intervals are those of 13 months from a Friday noon, or of the first 5,000 times if there are more. The months
-    include nights, weekends, and the ends of months and of a year.
+    The sample has the first two times after a Friday noon, and at most 5,000 more within 13 months. So it includes
+    nights and a weekend, and for rarer schedules the ends of months and of a year. None if there are fewer than two
+    times.
     """
     if schedule == NEVER:
         return None
@@ -112,7 +113,7 @@ def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> in
     """Return the delay of a run after its scheduled time in milliseconds, so that many runs do not start at once.
 
     The delay is at most a tenth of the time until the next run, so that runs scheduled every minute still happen every
-    minute, and at most 5 minutes. It depends only on the identity and this maximum.
+    minute, and at most 5 minutes. It depends only on the identity and this maximum, and is 0 without a next run.
 
     Args:
         identity: Distinguishes the objects that share a schedule.

@@ -1,4 +1,4 @@
-"""Memory types and their rules."""
+"""Memory types: decay, time to live, supersession, and the fields that they require."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -11,9 +11,10 @@ class Ttl:
     """Time to live of the memories of a type.
 
     Attributes:
-        mode: Hard: hidden after `days`, and removed by the next cleanup. Soft: hidden from searches and lists, but
-            kept. SoftUnlessUsed: as Soft, but a memory that a search ever returned stays. Session: removed with its
-            session, and as Hard after `days` if the session is not ended.
+        mode: Hard: hidden after `days`, and removed by the next cleanup. Soft: hidden from searches and lists, and
+            removed only `remove_hidden_days` later, if `Lifecycle` sets it. SoftUnlessUsed: as Soft, but a memory that
+            a search ever returned stays. Session: removed with its session, and as Hard after `days` if the session is
+            not ended.
         days: Age since createdAt. None only with Session.
         keep_importance: Importance from which SoftUnlessUsed never hides a memory. None: importance does not matter.
         idle_hours: Hours without use after which a session is over; only for Session without `days`. None: a session
@@ -32,7 +33,7 @@ class Ttl:
 
     @property
     def expires(self) -> bool:
-        """True if age (`days`) or idle time (`idle_hours`) alone hides or removes a memory."""
+        """True if memories expire by age (`days`) or idle time (`idle_hours`), not only if their session is ended."""
         return self.days is not None or self.idle_hours is not None
 
 
@@ -54,11 +55,12 @@ class MemoryType:
         ttl: Time to live. None never expires.
         supersede_by: Field that, with user and type, identifies a memory. A new memory with the same value supersedes
             the old one. None: writers name the id that they supersede.
-        immutable: True if memories of the type are never superseded or changed, and only administrators can delete
-            them.
+        immutable: True if memories of the type are never superseded or changed, and only callers with the verb admin
+            can delete them. A time to live still ends them.
         confidence: Default of a memory stored without one. None stores none, which scores as 1.
         event_types: Allowed values of `event_type`. Empty allows any.
-        required: API names of the fields without which a memory of the type is rejected.
+        required: API names of the fields without which a memory of the type is rejected. Items, working memories and
+            imports are exempt.
         meaning: Guidance for the person or model that chooses a type. Empty gives none.
     """
 

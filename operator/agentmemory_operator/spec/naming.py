@@ -16,8 +16,8 @@ SHARD_SETS_COLLECTION = "agentmemory_shard_snapshots"
 """Reserved collection. Its metadata records which shard snapshots of a cluster belong to one snapshot."""
 
 SCRATCH_PREFIX = "agentmemory_scratch__"
-"""Prefix of scratch collections. A snapshot is restored into one of them for verification; they contain no agent's
-memories.
+"""Prefix of scratch collections. Snapshots are restored into these temporary collections for verification. No alias
+points to them.
 """
 
 MAX_NUMBER_DIGITS = 9
@@ -46,7 +46,7 @@ def physical_names(alias: str, last: str | None) -> tuple[str, str]:
 
 
 def is_collection_name(name: object) -> bool:
-    """Return whether Qdrant accepts the name for a collection, so that it is safe in a URL."""
+    """Return whether a name is valid for a collection in Qdrant and safe in the path of a URL."""
     return isinstance(name, str) and _COLLECTION.fullmatch(name) is not None
 
 

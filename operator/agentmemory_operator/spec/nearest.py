@@ -23,13 +23,15 @@ def nearest_name(name: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(name: object, known: Sequence[str]) -> str:
-    """Return `; did you mean NAME?`. Empty if no known name is similar, or `name` is known or not text."""
+    """Return `; did you mean NAME?`. Empty if `name` is known or not text, or `nearest_name` finds none."""
     suggestion = nearest_name(name, known) if isinstance(name, str) and name not in known else None
     return f"; did you mean {suggestion}?" if suggestion else ""
 
 
 def unknown_field(name: str, known: Iterable[str], called_elsewhere: Mapping[str, Sequence[str]]) -> str:
-    """Return the message for an unknown field: the suggestion and the known fields. Only `unknown` if there are none.
+    """Return the message for an unknown field: a suggestion, if any, and all known fields.
+
+    The message is only `unknown` if no fields are known.
 
     Args:
         called_elsewhere: Names of fields in other APIs, each with the fields here that may be meant, best first.

@@ -33,9 +33,10 @@ def printable_lines(text: str) -> str:
 
 
 def printable_start(text: str) -> str:
-    """Return the start of a text as one line of at most 200 characters; the last is `…` if the text is longer.
+    """Return the start of a text as one line of at most 200 characters. A longer line is cut and ends with `…`.
 
-    Escape sequences, unprintable characters and runs of whitespace become one space.
+    Escape sequences, unprintable characters and runs of whitespace become one space. Only the first 2,000 characters
+    are read.
     """
     # Ten times the limit leaves enough after escapes are removed, and bounds the work on a large page.
     stripped = _ESCAPES.sub(" ", text[: 10 * MAX_QUOTED_CHARS])

@@ -1,1 +1,1 @@
-"""The settings in force for an object: a field of its spec, else of its preset, else a default."""
+"""The settings in force for an object: its spec, else its index profile or preset, else a default."""

@@ -50,7 +50,7 @@ class ConsolidationSettings:
     """Model, selection, schedule and limits of an agent's consolidation.
 
     Attributes:
-        schedule: Cron expression in UTC or `Never`; overrides that of `terms`.
+        schedule: Cron expression in UTC or `Never`: the object's, else that of `terms`.
     """
 
     model: ModelSettings
@@ -60,7 +60,7 @@ class ConsolidationSettings:
 
     @property
     def fault(self) -> str | None:
-        """Reason why the schedule can never be due. None if it can, or if it is `Never`."""
+        """Reason why the schedule is invalid or never occurs. None if it can be due, or if it is `Never`."""
         return schedule_fault(self.schedule)
 
     @property

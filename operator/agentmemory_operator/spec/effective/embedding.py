@@ -51,7 +51,11 @@ Identity = tuple[str, str | None, int, Prefixes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingSettings:
-    """The embedding in force. Fields outside the identity only state how to reach and call the provider."""
+    """The embedding in force.
+
+    Provider, model, dimensions and prefixes identify the vector space. The other fields only state how the provider is
+    reached and called, and how many vectors are cached.
+    """
 
     provider: str
     model: str | None

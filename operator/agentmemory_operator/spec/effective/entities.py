@@ -23,7 +23,7 @@ class DeclaredName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spreading:
-    """Spreading activation of a search over entities. The defaults are those of the design.
+    """Spreading activation of a search over entities. The defaults are those of reference design R2.
 
     Attributes:
         decay: Factor of the activation for each link.

@@ -1,4 +1,4 @@
-"""Policies in force for cleanups, zones and rebuilds: each field of the object overrides its preset."""
+"""Settings in force for cleanups, zones and rebuilds: the object's, else its preset's (cleanups only) or a default."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -37,7 +37,7 @@ def lifecycle_figures(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
 
 
 def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
-    """Return the field that makes cleanups impossible and the problem with it. None if they are possible."""
+    """Return the field that makes scheduled cleanups impossible and the problem with it. None if they are possible."""
     if fault := schedule_fault(lifecycle.schedule):
         return f"{FIELD}.schedule", fault
     if fault := zone_fault(lifecycle.time_zone):
@@ -51,7 +51,9 @@ def has_cleanup_schedule(lifecycle: Lifecycle) -> bool:
 
 
 def describe_earlier_endings(before: Endings, after: Endings) -> str:
-    """Describe which memories a change removes earlier than before, and which new ones it rejects. Empty if none.
+    """Describe what a change of types and figures removes earlier than before, and which new memories it rejects.
+
+    Covers the end of idle sessions, the removal of hidden memories, and required fields. Empty if none is stricter.
 
     Args:
         before: Types and figures in force.
@@ -90,7 +92,7 @@ MAX_RECALL_DROP_PERCENT = 5.0
 
 
 class ChangePolicy(StrEnum):
-    """Policy for a Rebuild: carry it out, wait for an approval, or never carry it out. See docs/approve.md."""
+    """Policy for a Rebuild: carry it out, wait for an approval, or never carry it out. Exceptions: docs/approve.md."""
 
     APPLY = "Apply"
     REQUIRE_APPROVAL = "RequireApproval"
@@ -102,10 +104,10 @@ class RebuildSettings:
     """Settings of rebuilds.
 
     Attributes:
-        keep_previous_hours: Retention of the replaced collection.
+        keep_previous_hours: Hours to keep the replaced collection.
         max_calls_per_hour: Limit of requests to the embedding provider. None is no limit.
         price: Price of a million tokens, in any currency. None is unknown.
-        max_recall_drop_percent: Largest accepted loss of recall in percentage points, 0..100.
+        max_recall_drop_percent: Largest loss of recall that needs no approval, in percentage points, 0..100.
     """
 
     change_policy: ChangePolicy = ChangePolicy.REQUIRE_APPROVAL

@@ -1,4 +1,4 @@
-"""The ranking in force as the status reports it, with every figure, so that a later pass can fall back to it."""
+"""Render the ranking in force for the status, with all figures of its model: a later pass may fall back to it."""
 
 from dataclasses import asdict
 from typing import Any
@@ -23,7 +23,10 @@ def ranking_status(ranking: Ranking) -> RankingStatus:
 
 
 def model_figures(ranking: Ranking) -> dict[str, Any]:
-    """Return every figure of the model in force, by the snake_case names of the manifest's fields."""
+    """Return every figure of the model in force, by the snake_case names of the manifest's fields.
+
+    `confidence_share` is omitted if it is 0.
+    """
     model: Model | None = ranking.model
     match model:
         case None:

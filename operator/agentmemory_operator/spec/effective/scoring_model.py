@@ -1,4 +1,4 @@
-"""Select the scoring model: the one in the spec, or the last accepted one if the spec's expression is invalid."""
+"""Select the scoring model: the spec's; if its expression is invalid, the last accepted one, else the preset's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -33,9 +33,9 @@ class RankingModel:
         model: Scoring model. None is the weighted sum.
         weights, utility_norm: Figures of the weighted sum. None is the preset's.
         confidence_share: Share of confidence in the weighted sum, 0..1.
-        fault: Reason why the expression in the spec cannot be used. None if it can.
+        fault: Reason why the expression in the spec cannot be used. None if it can, or if there is none.
         generation: metadata.generation of the object that the model is from. None if it is the preset's because no
-            model was accepted yet.
+            accepted model can be used.
     """
 
     model: Model | None = None
@@ -77,7 +77,7 @@ def _accepted(status: Mapping[str, Any]) -> ScoringSpec:
     """Return the model in force according to the status.
 
     Raises:
-        ValueError: If the status has none.
+        ValueError: If the status has none, or an invalid one.
     """
     figures = _part_of(_part_of(status, "effective"), "scoring")
     if not _part_of(status, "scoring").get("generation") or not figures:

@@ -1,4 +1,4 @@
-"""Combine an object's spec with its preset. Only this package fills in defaults."""
+"""Combine an object's spec with its preset: settings of the retrieval API, ranking, memory types, payload indexes."""
 
 import math
 from collections.abc import Mapping
@@ -80,7 +80,8 @@ class Ranking:
         evidence: Weights of evidence in addition to similarity and keyword, if memories have evidence.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights.
-        max_query_limit: Largest number of results that the engine's strict mode allows a request. None is no limit.
+        max_query_limit: Largest number of results of a request in the engine's strict mode. None if the object sets
+            no limit or disables strict mode.
         oversampling: Factor, at least 1, of the number of candidates that are rescored.
         types: Memory types. Empty allows any type, each without decay.
         unlisted: If any type is allowed, the types that end with their session.
@@ -114,7 +115,7 @@ class Ranking:
 
     @property
     def endings(self) -> tuple[MemoryType, ...]:
-        """Types with rules that end memories: the listed types, or `unlisted` if any type is allowed."""
+        """Types whose rules decide when memories end: the listed types, or `unlisted` if any type is allowed."""
         return self.types or self.unlisted
 
     @property
@@ -129,14 +130,14 @@ class AgentSettings:
 
     Attributes:
         subjects: ServiceAccounts that may call. Empty allows none.
-        indexes: Type of each payload index, by point key.
+        indexes: Type of each payload index, by point key. Those for keyword texts are not included.
         working_memory_slots: Maximum number of working memories in a session.
         scoring_generation: Generation of the object that the scoring model is from. None if it is the preset's because
-            no model was accepted yet.
-        deduplicate: True to store no memory twice.
+            no accepted model can be used.
+        deduplicate: True to skip a memory if an active one of the same user and type has the same content.
         scoring_fault: Reason why the object's own scoring expression cannot be used. None if it can.
-        lifecycle: Rules by which memories end.
-        scrubs_secrets: True to remove secrets from memories before they are stored.
+        lifecycle: Rules for the writing of memories and for cleanups.
+        scrubs_secrets: True to remove text that looks like a credential from memories before they are stored.
         knowledge_category: Default of a memory stored without one. None stores none.
         max_content_tokens: Longest content of a memory, in tokens of 4 characters. None is the limit of the API.
         keep_versions: Number of replaced versions of an item to keep.
@@ -269,7 +270,10 @@ def read_subjects(document: Mapping[str, Any]) -> tuple[Subject, ...]:
 
 
 def effective_indexes(memory: AgentMemory) -> dict[str, str]:
-    """Return the type of every payload index by field: of the preset, the scoring model, features and the object."""
+    """Return the types of payload indexes by field: of the preset, the scoring model, features and the object.
+
+    `keyword_indexes` returns those for keyword texts.
+    """
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
     choice = scoring_choice(memory)
     used_variables = read_variables(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
@@ -280,7 +284,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     if has_unused_expiry or choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
     if choice.model is not None or endings:
-        # Models and expiring types read these fields of every candidate.
+        # Scoring models, and the decay and expiry of types, read these fields of candidates.
         scored |= dict(KIND_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
@@ -303,7 +307,11 @@ def keyword_indexes(memory: AgentMemory) -> dict[str, str]:
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:
-    """Return the ranking: each figure of `spec.scoring` and `spec.types` overrides the preset's."""
+    """Return the ranking, with defaults filled in.
+
+    Each figure of `spec.scoring` overrides the preset's. `spec.types` replaces its types, and `spec.index` tunes the
+    search.
+    """
     preset, scoring, choice = preset_of(memory), memory.spec.scoring, scoring_choice(memory)
     figures = scoring.model_dump(exclude_none=True) if scoring else {}
     candidates = figures.get("candidates")
@@ -359,7 +367,10 @@ def effective_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
 
 
 def unlisted_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
-    """Return the types that end with their session if the object allows any type. Empty if it lists types."""
+    """Return the types that end with their session if the object allows any type.
+
+    Empty if it or its preset lists types, or if sessions end by request only.
+    """
     working = with_session_end(MemoryType(WORKING, half_life_days=None), effective_lifecycle(memory).session_idle_hours)
     return (working,) if working.ttl and not effective_types(memory) else ()
 

@@ -29,7 +29,7 @@ PRODUCT_OVERSAMPLING = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tuning(CollectionFigures):
-    """Every figure of `spec.index` with defaults filled in.
+    """Graph, segments, storage and quantization of a collection, with defaults filled in.
 
     Attributes:
         profile: Profile that the object names. None if it names none.
@@ -74,7 +74,7 @@ def quantization_of(spec: QuantizationSpec | None, base: CollectionFigures) -> Q
     """Return the quantization in force.
 
     A block in the spec replaces that of the base. If the base has the same type, unset fields of Scalar and the bits of
-    Turbo come from it. All other unset fields have the defaults of this module.
+    Turbo come from it. All other unset fields have fixed defaults.
     """
     if spec is None:
         return base.quantization

@@ -1,4 +1,4 @@
-"""Parameters of each scoring model. `search/rules/score_trees.py` builds expressions from them.
+"""Parameters of scoring models, except the weighted sum. `search/rules/score_trees.py` builds expressions from them.
 
 Source of the defaults: the reference designs R2 (Confidence), R4 (Priority) and R5 (Importance); see `docs/scoring.md`.
 """

@@ -61,7 +61,7 @@ class TextLiteral:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A variable, or the word `type`."""
+    """A name without arguments: a variable, or the word `type`. Not checked to be known."""
 
     start: int
     end: int
@@ -117,7 +117,8 @@ def parse_expression(text: str) -> Part:
     """Return the syntax tree of an expression.
 
     Raises:
-        ExpressionInvalid: If it has a syntax error, or more than 1,000 characters, 24 levels or 400 tokens.
+        ExpressionInvalid: If it has a syntax error, or more than 1,000 characters, 24 levels or 400 tokens,
+            of which the end of the text is one.
     """
     if len(text) > MAX_EXPRESSION_CHARS:
         raise ExpressionInvalid(

@@ -55,7 +55,7 @@ class Target:
     """Context of a compilation.
 
     Attributes:
-        variables: Formula of each variable: a payload key, `$score`, or a compound formula.
+        variables: Formula of each variable: a number, a payload key, `$score`, or a compound formula.
         ranges: Bounds of the variables.
         has_extremes: True if the server supports `min` and `max`.
     """

@@ -60,7 +60,7 @@ _DOMAINS: Mapping[str, tuple[str, Callable[[Interval], bool]]] = MappingProxyTyp
 )
 # Constants outside this range lose digits in float32.
 MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30
-# Multiplied by the largest boost (10), it stays above the score of -1e6 that removes a memory from results.
+# A score of -90,000, multiplied by the largest boost (10), is still above -1e6, which removes a memory from results.
 MAX_SCORE = 90_000
 # The engine's parser stops at a depth of 128. The limit of parts keeps a search below a few milliseconds.
 MAX_FORMULA_PARTS, MAX_FORMULA_DEPTH = 2000, 60
@@ -312,7 +312,7 @@ def _is_text(part: Part) -> bool:
 
 
 def _is_condition(expression: Expression) -> bool:
-    """Return whether an expression is always 1 or 0. Products and extremes of conditions are "and" and "or"."""
+    """Return whether an expression is a condition (1 or 0). Products and extremes of conditions are "and" and "or"."""
     match expression:
         case Compare() | TypeIn() | TypeNotIn() | HasTag():
             return True

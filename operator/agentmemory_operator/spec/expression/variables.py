@@ -42,7 +42,7 @@ NEVER_DAYS = float(2**40)
 # For types that the object does not list any more: their aging is unknown.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 
-# Rounding makes the engine's cosine slightly larger than 1. The inner product has no bound of its own.
+# Rounding can make the engine's cosine slightly larger than 1. The inner product has no bound: this one is assumed.
 SIMILARITIES: Mapping[str, Interval] = MappingProxyType(
     {"Cosine": Interval(-1.00001, 1.00001), "Euclid": Interval(0.0, 1.0), "Dot": Interval(-1e4, 1e4)}
 )
@@ -69,7 +69,8 @@ class ScoreInput:
     Attributes:
         created_at, last_accessed_at: Unix milliseconds. A memory that was never accessed is idle since its creation.
         keyword: Keyword score, 0..1.
-        decay_rate: Decay rate of the memory itself, for each day. None uses that of its type.
+        decay_rate: Decay rate of the memory itself, for each day. None uses that of the model, or 0 if the type does
+            not fade.
         evidence: Values 0..1 by the name of the variable. A missing one is 0.
     """
 

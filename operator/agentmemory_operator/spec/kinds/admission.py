@@ -1,4 +1,4 @@
-"""Apply the API server's admission offline: first the bounds of each field, then the CEL rules over several fields."""
+"""Check a manifest as the API server does: first the types and bounds of its fields, then the CEL rules."""
 
 import json
 import sys
@@ -67,11 +67,11 @@ def find_problems(
     spared: Collection[CelRule] = (),
     further: FurtherCheck | None = None,
 ) -> tuple[_Model | None, list[FieldError]]:
-    """Validate a document. Return the parsed object, or None if its fields are invalid, and all errors.
+    """Validate a document. Return the parsed object, or None if its fields are invalid, and the errors.
 
     Args:
         model: Model of the whole object.
-        schema: Structural schema of the model.
+        schema: Structural schema of the model. Rules over a missing field, or one of the wrong type, are not applied.
         document: Plain JSON, with numbers of the schema's types (`as_plain_json`).
         old: The object that it replaces. None skips the rules on changes.
         spared: Rules that are not applied.
@@ -163,7 +163,10 @@ def _broken_rules(schema: Schema, value: Any, *, old: Any, path: _Path, blocked:
 
 
 def _holds(rule: str, value: Any, old: Any) -> bool:
-    """Return whether a rule holds. A rule on changes holds if nothing is replaced."""
+    """Return whether a rule holds. A rule on changes holds if nothing is replaced.
+
+    If the evaluation fails, a rule on changes holds and any other rule is violated.
+    """
     is_transition = "oldSelf" in rule
     if is_transition and old is None:
         return True

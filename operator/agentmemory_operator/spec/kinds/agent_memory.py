@@ -1,6 +1,7 @@
-"""The kinds of `agentmemory.dev/v1alpha1`: the single source of `crds/*.yaml` and of every check of a manifest.
+"""The spec of an AgentMemory, the annotations, and the parsed AgentMemory, MemorySnapshot and MemoryRestore.
 
-QdrantConnection is in `connection`; the larger blocks of a spec are in `spec_*` and `lifecycle`.
+The CRDs and the schema checks of manifests are generated from these models. QdrantConnection is in `connection`; the
+larger blocks of a spec are in `spec_*` and `lifecycle`.
 
 Every field has code that acts on it. A field that a preset decides has no default here, because a persisted default
 would override the preset. The CEL rules next to the fields run in the API server and in `parse`.
@@ -333,7 +334,7 @@ class Metadata(BaseModel):
 
 
 class AgentMemory(BaseModel):
-    """A parsed AgentMemory. `status` is as the last pass wrote it, not validated."""
+    """A parsed AgentMemory. `status` is not validated."""
 
     model_config = ConfigDict(frozen=True)
 

@@ -1,4 +1,4 @@
-"""Status conditions: the closed set of reasons, and pure functions to set and merge conditions."""
+"""Status conditions: the closed sets of types and reasons, and pure functions to merge and find conditions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

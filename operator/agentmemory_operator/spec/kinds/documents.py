@@ -16,7 +16,7 @@ Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[
 
 
 class ObjectMeta(Model):
-    """Kubernetes' ObjectMeta, to reject the same metadata as the API server."""
+    """Fields of Kubernetes' ObjectMeta, so that unknown fields and wrong types in metadata are rejected."""
 
     name: ObjectName
     generate_name: str | None = None

@@ -74,9 +74,10 @@ GENERATION = "Last metadata.generation that the operator acted on."
 
 
 class KindStatus(StatusModel):
-    """Base of a kind's status. Only the operator writes it, as a whole.
+    """Base of a kind's status, which the operator writes as a whole.
 
-    It is atomic: managedFields of its single fields would be larger than the status, and part of every list response.
+    The status is atomic: managedFields of its single fields would be larger than the status, and part of every list
+    response.
     """
 
     model_config = ConfigDict(json_schema_extra=atomic_map())

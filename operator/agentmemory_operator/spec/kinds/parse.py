@@ -1,6 +1,6 @@
-"""Parse manifests as strictly as admission plus the checks of the preset's figures, and report all errors at once.
+"""Parse and check manifests by the rules of admission and the checks of a preset's figures, without a cluster.
 
-For any JSON, the result is an object or SpecInvalid.
+For any JSON, a parser returns an object or raises SpecInvalid with up to 20 errors. `find_errors` returns a list.
 """
 
 import difflib
@@ -37,12 +37,12 @@ from agentmemory_operator.spec.kinds.schema import as_plain_json, structural_sch
 _MAX_REPORTED = 20
 _MAX_QUOTED_CHARS = 60
 # Similarity of two names (difflib, at most 1): from `_LIKE` a name is suggested, from `_SLIP` it counts as a typo of a
-# kind here. "Memory" and AgentMemory have 0.71. "agentmemory.io", which may be another vendor's group, has 0.83.
+# kind or of the group. "Memory" and AgentMemory have 0.71. "agentmemory.io", maybe another vendor's group, has 0.83.
 _LIKE, _SLIP = 0.6, 0.84
 
 _Document = TypeVar("_Document", bound=Model)
-# Rules that existing objects may violate, because they were added later. Admission applies them to new objects only,
-# `find_errors` to every manifest, the other functions here to none.
+# Rules that stored objects may violate, because they were added later. Admission applies them when an object is
+# written, `find_errors` to every manifest, and the parsers never.
 _LATER_RULES = (snapshot_rules.KEY,)
 # Checks that the CRD in a cluster cannot contain: they depend on the preset's figures in this version.
 _FURTHER: dict[type[Model], FurtherCheck] = {AgentMemoryDocument: find_preset_faults}
@@ -74,7 +74,8 @@ def parse_access(document: Mapping[str, Any]) -> Access | None:
     """Parse only `spec.access` of an AgentMemory, whatever errors the rest has. None if it is not set.
 
     Raises:
-        SpecInvalid: If it is invalid, or the spec is not an object. Reason `InvalidSpec`; the message names the fields.
+        SpecInvalid: If it is invalid, or the spec is not an object. Reason `InvalidSpec`; the message names up to
+            20 fields.
     """
     spec = document.get("spec")
     part = {"access": spec.get("access")} if isinstance(spec, Mapping) else spec
@@ -122,8 +123,9 @@ def is_own_group(document: Mapping[str, Any]) -> bool:
 def kind_error(document: Mapping[str, Any]) -> FieldError | None:
     """Return the error in a document's `apiVersion` or `kind`. None if an API server may have the kind.
 
-    Errors are a missing field, and an unknown kind or version of this group. A kind of this group is also an error in
-    Kubernetes' own groups (`v1`, `apps/v1`: no dot) and in a likely typo of this group. All else is accepted unchecked.
+    Errors are a missing field, and an unknown kind or version of this group. A kind of this group, or a likely typo of
+    one, is also an error in Kubernetes' own groups (`v1`, `apps/v1`: no dot) and in a likely typo of this group. All
+    else is accepted unchecked.
     """
     version, kind = document.get("apiVersion"), document.get("kind")
     for field, value in (("apiVersion", version), ("kind", kind)):

@@ -45,7 +45,10 @@ def _in_force(document: _Json) -> _Json:
 
 
 def _preset_of(requested: object, in_force: _Json) -> Preset | None:
-    """Return the preset in the revision in force. None if there is no preset of that name."""
+    """Return the spec's preset, else the recorded one, else the default; in the revision in force, else the newest.
+
+    None if the spec's is unknown.
+    """
     recorded = in_force.get("preset")
     name = requested or recorded
     revisions = PRESETS.get(name) if isinstance(name, str) else None

@@ -1,8 +1,8 @@
-"""Drop the unreadable fields of an object's status: a user with write access to statuses may write anything there.
+"""Drop the unreadable fields of an object's status, which users with write access to statuses can cause.
 
 The API server validates statuses against the schema; files in a folder are not validated at all. The API server's check
-of times is also less strict than the parser here. A field that violates the schema is treated as absent. So the status
-of one object cannot end the pass over another.
+of times is also less strict than the parser here. A top-level field that violates the schema is treated as absent,
+unless it is harmless to read. So the status of one object cannot end the pass over another.
 """
 
 import json
@@ -40,9 +40,9 @@ _schema_of = cache(structural_schema)
 
 
 def with_readable_status(document: Json) -> Json:
-    """Return an object without the unreadable fields of its status. The same object if all are readable.
+    """Return an object without the unreadable fields of its status, and with missing fields of conditions filled in.
 
-    Missing fields of a condition are filled in.
+    If nothing changes, the same object is returned.
     """
     status, model = document.get("status"), _MODELS.get(str(document.get("kind")))
     if status is None or model is None:
@@ -57,7 +57,7 @@ def with_readable_status(document: Json) -> Json:
 
 
 def _unreadable(model: type[StatusModel], status: Mapping[str, Any]) -> set[str]:
-    """Return the fields of a status that violate the schema. null counts as absent."""
+    """Return the top-level fields that are null, or violate the schema in a way that is not harmless to read."""
     unreadable = {
         name for name, value in status.items() if not isinstance(name, str) or value is None or not _is_json(value)
     }

@@ -1,7 +1,7 @@
 """Convert pydantic models to structural schemas, the form that the Kubernetes API server accepts.
 
-The CRD contains the schema, and `parse` applies the same one offline, CEL rules included. So both reject the same
-objects. Rules that several kinds share are here too.
+The CRD contains the schema, and `parse` applies the same one offline, CEL rules included. `parse` lists the exceptions.
+The rule for URLs, which several kinds share, is here too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ LIST_KEYS = "x-kubernetes-list-map-keys"
 # Integers up to this one are exact as floats.
 _EXACT = 2**53
 
-# Defaults of fields and annotations of pydantic, which a structural schema must not contain.
+# Keys of pydantic's schemas that are not copied: some are converted, and the others must not be in the CRD.
 _DROPPED = ("title", "default", "additionalProperties", "anyOf", "$ref", "$defs", "const")
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"

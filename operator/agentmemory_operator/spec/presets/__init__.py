@@ -21,7 +21,8 @@ PRESETS: dict[str, tuple[Preset, ...]] = {
 }
 """All revisions of each preset, oldest first.
 
-A collection keeps its revision. So a change of a released preset is a new revision here; released ones never change.
+A collection keeps its revision until the operator moves it to a newer one (docs/approve.md). So a change of a released
+preset is a new revision here; released ones never change.
 """
 
 DEFAULT_PRESET = STANDARD.name

@@ -30,7 +30,7 @@ STANDARD = Preset(
     evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1),
     hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
-    # One segment. Fields that neither its searches nor its score read have no index, because keyword search adds four
+    # One segment, and no indexes on importance, accesses, type and tags: keyword search and deduplication add four
     # indexes (docs/adr/0030).
     optimizers=Optimizers(default_segment_number=1, indexing_threshold_kb=20_000),
     payload_indexes=NEEDED_INDEXES,
@@ -239,7 +239,8 @@ IMPORTANCE = Preset(
     lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90),
 )
 
-# No design: any type, scored by similarity (with keywords, the fused score). Nothing fades or is filtered out.
+# No design: any type, scored by similarity (with keywords, the fused score). Nothing fades or is filtered out, except
+# the working memories of idle sessions.
 NONE = Preset(
     name="none",
     summary="any type of memory, ranked by similarity only",

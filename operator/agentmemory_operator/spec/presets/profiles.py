@@ -55,7 +55,8 @@ class Profile:
 
 
 INT8 = ScalarQuantization(0.99, always_ram=True)
-# Segments below the indexing threshold have no graph, and most methods compress only vectors with a graph.
+# Vectors that fill two segments up to the indexing threshold. Smaller segments have no graph, and most methods compress
+# only vectors with a graph.
 _TWO_GRAPHS = 2 * 20_000 * KIBIBYTE
 _CPUS_FOR_SEGMENTS = 8
 

@@ -45,7 +45,7 @@ class BinaryQuantization:
 
 @dataclass(frozen=True, slots=True)
 class TurboQuantization:
-    """Bits1 to Bits4 for each number of the rotated vector."""
+    """1, 1.5, 2 or 4 bits (Bits1 to Bits4) for each number of the rotated vector."""
 
     bits: str
     always_ram: bool
@@ -93,7 +93,7 @@ def figures_to_set(desired: FiguresT, live: FiguresT) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectionFigures:
-    """Figures of a preset or a profile, used where the object gives none.
+    """Figures of a collection that a preset or profile provides if the object gives none.
 
     Attributes:
         memory: Cached or Cold.
@@ -114,7 +114,8 @@ USE_INDEXES: Indexes = (("importance", "float"), ("accessCount", "integer"))
 # Fields by which callers filter memories of different kinds.
 KIND_INDEXES: Indexes = (("type", "keyword"), ("tags", "keyword"))
 
-# Fields that every search and list filters or orders by. Each index costs one call when a collection is created.
+# Fields that searches, lists and the change log filter or order by, whatever the preset. Each index costs one call when
+# a collection is created.
 NEEDED_INDEXES: Indexes = (
     ("userId", "keyword"),
     ("supersededById", "keyword"),
@@ -172,7 +173,7 @@ class EvidenceWeights:
     `search/rules/query_features.py` defines the value of each kind of evidence.
 
     Attributes:
-        terse: Weight of much content in the memory.
+        terse: Weight of the amount of content in the memory.
         author: Weight if the question names the author of the memory, or is about the user, who is its author.
         time: Weight if the question asks for a time, and the memory contains one.
         asked: Weight if another author asked a question right before the memory.
@@ -234,8 +235,9 @@ class Lifecycle:
         decay_floor: Memories with a lower recency are cleaned up. None keeps them.
         max_chain_length: Maximum number of versions of a memory; longer chains are collapsed. None is no limit.
         max_memories_per_user: Above this number the least valuable memories are removed. None is no limit.
-        max_removal_percent: Largest share of an agent's memories that one cleanup removes without an approval.
-        prune: Conditions of further memories to clean up. None is none.
+        max_removal_percent: Largest share of an agent's memories that one cleanup removes without an approval, but at
+            least 10 memories. Memories past their own `expires_at` do not count.
+        prune: Conditions of further memories to clean up. None cleans up none.
         scrub_secrets: True to remove text that looks like a credential before a memory is hashed and embedded.
         deduplicate: True to skip a memory if an active one of the same user and type has the same content.
         working_memory_slots: Maximum number of entries in a session's working memory.
@@ -296,11 +298,11 @@ class Preset(CollectionFigures):
         fusion: Combination of the rankings by words and by meaning.
         evidence: Weights of evidence in addition to words and meaning, if words are weighted.
         embedding_models: Pairs of a provider and its default model in this design.
-        embedding_cache_entries: Maximum number of texts with cached vectors.
+        embedding_cache_entries: Maximum number of texts with cached vectors. The object may override it.
         knowledge_category: Default of a memory stored without one. None stores none.
         max_content_tokens: Maximum content of a memory, in tokens of 4 characters. None is the limit of the API.
         datatype: Datatype of the vectors, Float32 or Float16.
-        payload_indexes: Indexes of the fields that its searches, identity lookups and chains filter by.
+        payload_indexes: Payload indexes of each of its collections. Settings of an object can require more.
     """
 
     name: str

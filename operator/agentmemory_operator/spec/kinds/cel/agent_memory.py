@@ -1,4 +1,4 @@
-"""CEL rules of an AgentMemory as a whole, of its types and their times to live, and of its zones."""
+"""CEL rules of an AgentMemory as a whole, and of its users, types, lifecycle and zones."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
 from agentmemory_operator.spec.zones import Zone
@@ -44,7 +44,7 @@ TTL = (
     ),
 )
 
-# The rule is on the whole object, because only there is metadata.name visible.
+# These rules are on the whole object, because only there is metadata.name visible.
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
 AGENT_MEMORY = (
     CelRule(

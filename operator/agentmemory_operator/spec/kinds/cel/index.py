@@ -8,7 +8,8 @@ EF_BELOW_M = (
     " raise efConstruct, or lower m"
 )
 
-# If the object sets only one of the two, its profile or preset decides the other: `preset_checks.py` checks it.
+# If the object sets only one of m and efConstruct, its profile or preset decides the other: `preset_checks.py` compares
+# them.
 INDEX = (
     CelRule(
         "!has(self.hnsw) || !has(self.hnsw.m) || !has(self.hnsw.efConstruct) || self.hnsw.efConstruct >= self.hnsw.m",

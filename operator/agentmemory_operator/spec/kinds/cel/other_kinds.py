@@ -1,4 +1,4 @@
-"""CEL rules of QdrantConnection, MemorySnapshot and MemoryRestore."""
+"""CEL rules of QdrantConnection, MemorySnapshot, MemoryRestore and snapshot storage."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule, url_rule
 

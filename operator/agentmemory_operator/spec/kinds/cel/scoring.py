@@ -28,10 +28,12 @@ def foreign_figure_error(field: str, model: str) -> str:
     return f"{field} applies only with model {model}: remove it, or choose model {model}"
 
 
-# Line breaks are allowed. The parser of expressions reports other invalid characters with their position.
+# Rejects control characters except line feeds. The parser of expressions reports the invalid ones among all other
+# characters, with their position.
 EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
 
-# If the object names no model, its preset's applies, which the CRD does not contain: `preset_checks.py` checks it.
+# If the object names no model, its preset's applies, which the CRD does not contain: `preset_checks.py` then checks
+# the fields.
 SCORING = (
     *(
         CelRule(
