@@ -1,8 +1,8 @@
 """Store each content once: a repetition by the same author adds nothing, one by another author corroborates the memory.
 
-Equal content means an equal hash, within user and type, among visible memories. The first memory of a content has an id
-derived from it, so concurrent first writers store one memory. The ids of a content are numbered by `place`. If the
-memory at one place was superseded, has expired or was moved to another zone, the next place is tried.
+Equal content means an equal hash, within user, type and zone, among visible memories. Memories stored here get an id
+derived from their content, so concurrent first writers store one memory. The ids of a content are numbered by `place`.
+If the memory at one place was superseded, has expired or was moved to another zone, the next place is tried.
 """
 
 from collections.abc import Sequence

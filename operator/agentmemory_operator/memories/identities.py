@@ -4,7 +4,7 @@ An identity consists of user, type, and key or subject (`types[].supersedeBy`).
 1. If nothing is stored under it, the new memory is inserted under an id derived from the identity, then read back. So
    concurrent first writers find each other.
 2. Otherwise the new memory follows the head (`memories/chains.py`). Of two concurrent writers, the second follows the
-   first.
+   first. If the agent deduplicates, a memory with the content of the head corroborates it instead.
 
 Writers of one process take a lock per identity, because they would otherwise mostly force each other to retry.
 """

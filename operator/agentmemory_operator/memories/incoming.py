@@ -56,7 +56,7 @@ class IncomingMemory(StatedMemory):
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedMemory:
-    """A memory without secrets. Only `scrub_memories` creates instances.
+    """A memory from `scrub_memories`: without secrets, unless the agent's object disables scrubbing.
 
     Attributes:
         warnings: Messages for the response: kinds of secrets removed, and numbers that filters will not find.

@@ -270,7 +270,7 @@ def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
 
 
 async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
-    """Return members of a session from `window` before `members` to at least `window` after, and how many precede."""
+    """Return the session members from `window` before `members` to `window` or more after, and how many are before."""
     last, limit = session_sort_key(members[-1]), len(members) + 2 * window + 2
     found: dict[str, _Row] = {}
 

@@ -1,7 +1,8 @@
-"""Privacy zones of an agent: which zones it allows, the data keys of its users, and the vectors that a zone may have.
+"""Privacy zones of an agent: which zones it allows, their data keys and id scopes, and the vectors that they may have.
 
-The ids of memories in a zone are derived from a *scope*, a string that contains a secret of the data key. Rows are
-decrypted here (by `zones/sealed_store.py`), except *locked* ones: their key is unavailable or deleted.
+A *scope* is the string that the ids of memories are derived from. In a zone it contains a secret of the data key.
+Rows are decrypted here (by `zones/sealed_store.py`), except *locked* ones, mostly because their key is unavailable or
+deleted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -78,7 +79,7 @@ def zone_keys_of(agent: Agent) -> ZoneKeys:
 
 
 async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
-    """Return the scope of a user's memories in a zone, creating the user's data key if needed; None is no zone.
+    """Return the scope of a user's memories in a zone, creating its data key if needed; without a zone, the `id_slug`.
 
     Raises:
         RequestInvalid: If the agent does not allow the zone, or the zone is PERSONAL and `user_id` is a shared scope.

@@ -14,7 +14,7 @@ the points.
 | a receipt | forgotten | the receipt's | none: the log does not disclose the erased user |
 | none: the alias points to another collection | restored, rebuilt | the epoch's number | none |
 
-A tombstone of `forget` has no entry.
+The tombstones of `forget` and of abandoned versions have no entry.
 """
 
 from collections.abc import Mapping

@@ -53,7 +53,7 @@ def compute_evidence(
 ) -> Payload:
     """Return the evidence of a stored memory; empty for an encrypted one, because evidence is stored in plain text.
 
-    The number under `TERSE_KEY` is that of `compute_terse`, negated if an assistant is the speaker: it encodes both.
+    The number under `TERSE_KEY` is the result of `compute_terse`, negated if an assistant is the speaker.
 
     Args:
         before: The preceding memories of its session, the nearest last.

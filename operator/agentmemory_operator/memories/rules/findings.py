@@ -109,12 +109,12 @@ def points_differ_finding(check: Check, ids: Iterable[PointId], message: str, *,
 
 
 def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:
-    """Return the finding of check Missing: that both collections have the same points, or which points are faulty.
+    """Return the finding of check Missing: that no points are faulty, or which are missing, outdated or surplus.
 
     Args:
         both: Number of points that are in both collections, outdated ones included.
-        faults: Ids of points that one collection lacks or has only in an older version. Each key completes a sentence
-            about its ids, such as "are only in the new collection".
+        faults: Ids of faulty points by their fault. The fault completes the message "N points ...", for example "are
+            only in the new collection".
         removed: Number of points that were deleted from the live collection after the copy was created.
     """
     missing = [id_ for ids in faults.values() for id_ in ids]
