@@ -3,8 +3,8 @@
 A write, `remember.py: Remember.store`:
 1. `draft.py: build_drafts` checks the memories and embeds their texts in one call. Equal memories of a batch are stored
    once.
-2. Plain memories are written in one upsert. A memory with an idempotency key gets an id derived from the key; it is
-   only inserted, and read back.
+2. Each draft is written by its rule (`MemoryDraft.rule`). Plain memories share one upsert. A memory whose id is derived
+   from its idempotency key, content or identity is inserted only if the id is free, and read back.
 3. A memory that supersedes another goes through `chains.py: join`: inserted as pending, linked by compare-and-set,
    shown.
 4. `session_keywords.py` updates the keyword texts of later memories of the session.
@@ -13,9 +13,9 @@ An item (a memory under a key) is one point with a derived id, written by compar
 Waiting writes to the same key are merged. `tombstone_writes.py` is the only module that replaces points by tombstones:
 it deletes the vectors in the same request and confirms that. `repair.py` completes writes that a crash interrupted.
 
-Invariants: each write raises `rev`, except writes of `UNREVISED_KEYS` alone (`rules/comparison.py`). A write to an
-existing point is a compare-and-set on `rev`. `FencedStore` gives each write its `updatedAt`. A tombstone has no content
-and no vector. Numbers keep their exact text (`rules/exact_numbers.py`).
+Invariants: each write of a payload raises `rev`, except writes of `UNREVISED_KEYS` alone (`rules/comparison.py`). It
+changes an existing point only by compare-and-set on `rev`. `FencedStore` gives each write its `updatedAt`. A tombstone
+has no content and no vector. Numbers keep their exact text (`rules/exact_numbers.py`).
 
 Tests: `tests/unit/memories`, `tests/contract/memories`, `tests/property`.
 """

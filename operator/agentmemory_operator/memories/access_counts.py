@@ -6,8 +6,8 @@ took effect. A flush therefore
 2. reads the points: an increment was applied if and only if its mark is there,
 3. retries the rest, now or in the next flush.
 
-So an increment whose response was lost is neither lost nor counted twice. A point keeps the last marks of the 16
-writers that wrote last.
+So an increment whose response was lost is neither lost nor counted twice, as long as its mark is kept: a point keeps
+the last marks of the 16 writers that wrote last.
 
 Searches wait while the engine writes. Therefore memories with equal new counts share one operation, and a request
 changes few memories. After each write the engine gets a pause of up to nine times the write's duration, as far as the
@@ -39,7 +39,7 @@ from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
 log = logging.getLogger(__name__)
 
 OpenAgent = Callable[[str], Awaitable[Agent]]
-"""Opens the agent of a slug: `AgentDirectory.open`."""
+"""Function that opens the agent of a slug: `AgentDirectory.open`."""
 
 FLUSH_PERIOD_S = 30.0
 # Maximum duration of the last flush before the process stops.
@@ -86,7 +86,7 @@ class _Sent(_Noted):
 
 
 class _Pace:
-    """Spreads writes over a duration.
+    """Pauses that spread writes over a duration.
 
     Args:
         over_s: Duration; 0 makes no pauses.
@@ -105,7 +105,7 @@ class _Pace:
 
 
 class AccessCounts:
-    """Notes and flushes access counts.
+    """Access counts that this process has noted and not written yet, for all agents.
 
     Args:
         open_agent: Returns the agent of a slug at the time of the flush.
@@ -147,7 +147,7 @@ class AccessCounts:
 
     @property
     def waiting(self) -> int:
-        """Number of memories with accesses that are not written yet."""
+        """Number of memories with unconfirmed accesses; twice for a memory that got more during a flush."""
         return sum(len(part.increments) for part in (*self._noted.values(), *self._sent.values()))
 
     @property
@@ -239,7 +239,7 @@ class AccessCounts:
         return noted
 
     async def _settle(self, agent: Agent, sent: _Sent, pace: _Pace) -> None:
-        """Write increments until each is confirmed on its point, or its memory is deleted."""
+        """Write increments until each is confirmed on its point or its memory is deleted, in at most 10 attempts."""
         for page in chunks_of(list(sent.increments), PAGE):
             await self._settle_page(agent, sent, page, pace)
 

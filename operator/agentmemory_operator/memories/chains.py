@@ -1,8 +1,8 @@
 """Version chains: memories that supersede each other, linked by writes that survive a crash after any step.
 
-Two links join an old and a new version: `old.supersededById` and `new.supersedesId`. The *head* has no successor; reads
-return only heads. A *pending* row belongs to a change in progress and is never returned. A *tombstone* is a deleted
-memory without content; it keeps its links as long as they are needed.
+Two links join an old and a new version: `old.supersededById` and `new.supersedesId`. The *head* has no successor; by
+default, searches and lists return only heads. A *pending* row belongs to a change in progress and is never returned. A
+*tombstone* is a deleted memory without content; it keeps its links as long as they are needed.
 
 Qdrant has no transaction over two points, so each change is a sequence of writes to single points:
 
@@ -11,8 +11,8 @@ Qdrant has no transaction over two points, so each change is a sequence of write
     delete      1 replace the head by a pending tombstone   2 unlink its predecessors: heads again   3 clear `pending`
     splice      1 replace an earlier version by a pending tombstone   2 link its neighbours   3 clear `pending`
 
-Every write to an existing point is a compare-and-set on its `rev`. So any process that finds a pending row (a read, the
-sweep, a repeated request, on any replica) may complete it. Several may do so at once.
+Every write to an existing point is a compare-and-set on its `rev`. So any process that finds a pending row may complete
+it (in a read, the sweep or a repeated request). Several may do so at once.
 
 The link of step 2 decides which version supersedes `old`; `supersedesId` of a pending row only states the intention. If
 another version has taken a predecessor, or the predecessor is deleted, the pending row is *abandoned*: it becomes a
@@ -25,7 +25,7 @@ Process P, which abandons the row, first replaces it by a tombstone and then rai
 - W reads it before, and links after P has raised `old.rev`: the compare-and-set fails.
 - W reads it before, and links earlier than that: P finds the link at its next read of `old` and clears it.
 
-Between steps 2 and 3 of a supersede, and 1 and 2 of a delete, reads return neither version; `old` stays stored. Merges
+Between steps 2 and 3 of a supersede, and 1 and 2 of a delete, lists contain neither version; `old` stays stored. Merges
 link in ascending id order, so of two merges of the same memories, one gets all of them (`memories/predecessors.py`).
 
 The *root* of an identity is the point whose id is derived from the identity: a memory, or its tombstone. Two writers
@@ -59,8 +59,7 @@ SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
 # An attempt fails only if another writer changed the same memory, so the writers together make progress.
 MAX_ATTEMPTS = 100
-# Attempts for an identity, which many writers may change at once.
-MAX_IDENTITY_ATTEMPTS = 400
+MAX_IDENTITY_ATTEMPTS = 400  # Many writers may change one identity at once.
 
 _Row = Mapping[str, Any]
 
@@ -95,8 +94,7 @@ def was_ever_visible(row: _Row) -> bool:
 async def find_head(agent: Agent, identity_id: str) -> Payload | None:
     """Find the head of an identity. If every head is pending, first publish those that their predecessors link to.
 
-    Returns:
-        The head. None if there is none, or if a change in progress hides it. The caller then starts at the root.
+    None if there is no head, or if a change in progress hides it. The caller then starts at the root.
     """
     rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
     # The engine matches before it reads payloads: a row may have been deleted or superseded in between.

@@ -1,11 +1,11 @@
-"""Read the change log of an agent: all changes in order, each once and without gaps.
+"""Read the change log of an agent: the last change of each memory, in order and without gaps.
 
 The time of a change is a key of the changed point, written by the request that makes the change. So no crash separates
 a change from its entry, and writes need no extra call.
 
 Writers take that time before they send the write, each from its own clock. So the log is read only up to a time after
 which no write can still add entries. An acknowledged write ends within `Agent.write_s` of its start (`FencedStore`),
-and clocks differ by at most `MAX_CLOCK_DIFFERENCE_MS`. Newer entries are left to the next read.
+and clocks must not differ by more than `MAX_CLOCK_DIFFERENCE_MS`. Newer entries are left to the next read.
 """
 
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class ChangePage:
 
 
 async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
-    """Return the entries after a cursor, except those that are too recent; empty if nothing changed.
+    """Return at most `limit` entries after a cursor, except those that are too recent; empty if nothing changed.
 
     Raises:
         RequestInvalid: If the cursor is malformed or belongs to another agent.

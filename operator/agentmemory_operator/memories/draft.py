@@ -1,6 +1,6 @@
 """Turn received memories into drafts: checked, embedded, and with their keyword texts.
 
-Drafting writes no point, but may create the data key of a zone. The order is: check the memory, hash its text, embed
+Drafting writes no point, but may create the data key of a zone. The order is: check the memory, embed its text, hash
 it, build its keyword text. So every change to the text, such as scrubbing, must come before drafting.
 """
 
@@ -51,7 +51,7 @@ class MemoryDraft:
 
     Attributes:
         vector: None if its zone has no vectors.
-        place: Position in its request.
+        place: Position among the memories drafted together.
         scope: String that its ids are derived from: the agent's `id_slug`, in a zone combined with a secret.
         words: None if the memory has no keyword text, or before `add_words`.
     """
@@ -102,6 +102,9 @@ async def build_drafts_without_words(
 
     Args:
         is_new: False for memories that were stored before, for example imported ones: required fields may be missing.
+
+    Raises:
+        EmbedderUnavailable, StoreUnavailable: As in `build_drafts`.
     """
     memories = [item.memory for item in cleaned]
     refused = await _errors_at(agent, memories, is_new=is_new)

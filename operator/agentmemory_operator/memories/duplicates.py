@@ -1,8 +1,8 @@
 """Store each content once: a repetition by the same author adds nothing, one by another author corroborates the memory.
 
-Equal content means an equal hash, within user and type, among visible memories. The first memory of a content has an id
-derived from it, so concurrent first writers store one memory. The ids of a content are numbered by `place`. If the
-memory at one place was superseded, has expired or was moved to another zone, the next place is tried.
+Equal content means an equal hash, within user, type and zone, among visible memories. Memories stored here get an id
+derived from their content, so concurrent first writers store one memory. The ids of a content are numbered by `place`.
+If the memory at one place was superseded, has expired or was moved to another zone, the next place is tried.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, observation_count
 
 MAX_OBSERVERS = 20
-# Contents looked up in one request.
+# Lookup ids searched for in one request, and memories read by one.
 PAGE = 100
 
 
@@ -38,6 +38,7 @@ async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, O
 
     Raises:
         StoreUnavailable: If nothing was written. Retry.
+        StoreRejected, KeysUnavailable: As in `write_drafts`.
         OutcomeUnknown: If some drafts may have been written.
     """
     outcomes = await _store_unknown(agent, drafts) if len(drafts) > 1 else {}
@@ -55,7 +56,8 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
         NONE if `author` is None or recorded already, else CORROBORATE. None if the memory is no longer visible.
 
     Raises:
-        StoreUnavailable: If other writers changed the memory in every attempt.
+        StoreUnavailable: If other writers changed the memory in every attempt, or Qdrant is unavailable.
+        OutcomeUnknown: If the author may have been added.
     """
     current: Payload | None = row
     for _ in range(MAX_IDENTITY_ATTEMPTS):
@@ -85,7 +87,7 @@ def is_visible(agent: Agent, row: Payload) -> bool:
 
 
 async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Store the drafts that have no stored duplicate in one request; return the outcomes of those."""
+    """Write the drafts without a stored duplicate together; return the outcomes of those stored or rejected."""
     stored_ids = await _known(agent, drafts)
     firsts: dict[str, MemoryDraft] = {}
     for draft in drafts:
@@ -119,7 +121,7 @@ async def _store_one(agent: Agent, draft: MemoryDraft) -> StoredMemory:
 
 
 async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
-    """Return the outcome of a stored memory of the same request, or with the same content; None if there is none."""
+    """Return the outcome of a memory stored by the same request, or of a visible one with the same content, or None."""
     any_of = {"key": "lookupIds", "match": {"any": list(draft.record.lookup_ids)}}
     body = {"filter": {"must": [any_of, NOT_DELETED]}, "limit": PAGE, "with_payload": True}
     points, _ = await read_memories(agent, body)
@@ -150,7 +152,7 @@ async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
 
 
 async def _known(agent: Agent, drafts: Sequence[MemoryDraft]) -> set[str]:
-    """Return the lookup ids of the drafts that are already stored."""
+    """Return the lookup ids of all stored memories that share a lookup id with a draft."""
     lookup_ids = sorted({lookup for draft in drafts for lookup in draft.record.lookup_ids})
     stored_ids: set[str] = set()
     for start in range(0, len(lookup_ids), PAGE):

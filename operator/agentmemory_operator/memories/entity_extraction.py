@@ -1,4 +1,4 @@
-"""Extract the names of entities from memories, also from those stored before the agent's object enabled entities.
+"""Extract the entities of memories, also of those stored before the agent's object enabled entities.
 
 Each process walks once through each agent's memories, and again if the entity settings or the collection changed.
 Several processes may do so at once, and a killed one starts over: a memory is written only if it is unchanged since it
@@ -117,14 +117,14 @@ def _write(agent: Agent, row: Payload, entities: list[dict[str, str]]) -> Json:
 def extract_memory_entities(
     agent: Agent, content: str, *, user_id: str, author: str | None, zone: str | None
 ) -> tuple[Entity, ...]:
-    """Return the names that a memory's text mentions; empty if the agent has no entities, or the memory has a zone."""
+    """Return a memory's owner, author and the names in its text; empty without entities in the object, or in a zone."""
     if agent.entity_lists is None or zone is not None:
         return ()
     return extract_entities(content, agent.entity_lists, user_id=user_id, author=author)
 
 
 def extract_row_entities(agent: Agent, row: Mapping[str, Any]) -> list[dict[str, str]] | None:
-    """Return the names that a row mentions, as stored on the point; None if there are none."""
+    """Return the entities of a row, as stored on the point; None if it has none, is locked or has no content."""
     if is_locked(row) or not isinstance(row.get("content"), str):
         return None
     author, zone = row.get("author"), row.get(ZONE_KEY)

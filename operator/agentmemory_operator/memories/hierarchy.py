@@ -102,7 +102,7 @@ async def read_tree(agent: Agent, memory_id: str, request: TreeRequest) -> Memor
 
 
 async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, limit: int) -> list[dict[str, Any]]:
-    """Return at most `limit` rows with one of these parents, oldest first."""
+    """Return rows with one of these parents, oldest first. Of more than `limit`, the engine selects some."""
     selection = Selection(user_id=request.user_id)
     filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     filter_["must"].append(equals_any("parentId", sorted(parents)))
@@ -112,7 +112,7 @@ async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, 
 
 
 async def _versions(agent: Agent, row: _Row) -> Sequence[str]:
-    """Return the ids of all versions of a memory."""
+    """Return the ids of the versions of a memory, at most 2,000."""
     if not (row.get("supersedesId") or row.get("supersededById")):
         return (row["id"],)
     return await read_version_ids(agent, row)

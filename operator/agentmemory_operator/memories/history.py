@@ -20,7 +20,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryReco
 from agentmemory_operator.memories.stored_memories import read_own_row
 
 MAX_VERSIONS = 2_000
-# Each further reading means that another writer changed the chain in the meantime.
+# Usually, a further reading means that another writer changed the chain in the meantime.
 MAX_READINGS = 5
 
 _Row = Mapping[str, Any]
@@ -41,7 +41,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Rows, nearest first. is_broken: True if the last link points to no version that links back."""
+    """Rows, nearest first. is_broken: True if the next version does not exist or does not link back."""
 
     rows: list[Payload]
     has_more: bool = False
@@ -92,6 +92,7 @@ async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: i
     Args:
         links: Returns the links to follow.
         back: Returns the links of which one must point back.
+        room: Maximum number of rows.
     """
     found: list[Payload] = []
     pending = [(row["id"], link) for link in links(row)]

@@ -4,7 +4,7 @@ An identity consists of user, type, and key or subject (`types[].supersedeBy`).
 1. If nothing is stored under it, the new memory is inserted under an id derived from the identity, then read back. So
    concurrent first writers find each other.
 2. Otherwise the new memory follows the head (`memories/chains.py`). Of two concurrent writers, the second follows the
-   first.
+   first. If the agent deduplicates, a memory with the content of the head corroborates it instead.
 
 Writers of one process take a lock per identity, because they would otherwise mostly force each other to retry.
 """
@@ -42,7 +42,7 @@ MAX_CONCURRENT_IDENTITIES = 8
 
 
 class Identities:
-    """Stores memories that have an identity. Every method may run on several replicas at once."""
+    """Writer of memories that have an identity. Every method may run on several replicas at once."""
 
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -80,7 +80,7 @@ class Identities:
         raise contention_error(draft.record.id)
 
     async def _try(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
-        """Store a draft after the current head; return None if that changed in the meantime."""
+        """Store a draft as the first version or after the current head; return None if another writer was faster."""
         head = await chains.find_head(agent, _identity(draft))
         # Read after the head: if another process stored the same request as a head, this finds it.
         if row := await self._same_request(agent, draft):
@@ -118,7 +118,7 @@ class Identities:
             return await self._found(agent, row, draft)
 
     async def _same_request(self, agent: Agent, draft: MemoryDraft) -> Payload | None:
-        """Return the row that the same request stored before; None without an idempotency key."""
+        """Return the row that the same request stored before; None if there is none, or no idempotency key."""
         record = draft.record
         if record.request_hash is None or record.request_id is None:
             return None

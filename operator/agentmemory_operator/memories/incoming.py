@@ -28,13 +28,13 @@ class IncomingMemory(StatedMemory):
     The caller has validated its form; rules that depend on the agent are checked when it is drafted.
 
     Attributes:
-        type: None uses the agent's first type.
+        type: None uses the agent's default type.
         confidence, knowledge_category: None uses the default of the type, or of the agent.
         author: Author named in the request.
         stored_by: Authenticated caller, the author if the request names none; not part of the request.
         created_at: Unix milliseconds; None is the time of storage less `offset_ms`.
         valid_from: Unix milliseconds from which the statement is true; None is created_at.
-        vector: Required with provider `none`, and not allowed otherwise.
+        vector: Required with provider `none`, unless its zone has no vectors. Not allowed with another provider.
         offset_ms: Milliseconds by which it is older than its storage; None is 0. Ignored if created_at is given.
         is_turn: True for a turn of a conversation, which is stored even if another has the same content.
         idempotency_key: The same key with the same body is the same memory; with another body it is a Conflict.
@@ -56,7 +56,7 @@ class IncomingMemory(StatedMemory):
 
 @dataclass(frozen=True, slots=True)
 class ScrubbedMemory:
-    """A memory without secrets. Only `scrub_memories` creates instances.
+    """A memory from `scrub_memories`: without secrets, unless the agent's object disables scrubbing.
 
     Attributes:
         warnings: Messages for the response: kinds of secrets removed, and numbers that filters will not find.
@@ -67,7 +67,7 @@ class ScrubbedMemory:
 
 
 async def scrub_memories(agent: Agent, memories: Sequence[IncomingMemory]) -> list[ScrubbedMemory]:
-    """Remove the secrets of each memory, unless the agent's object disables scrubbing.
+    """Remove the secrets of each memory, unless the agent's object disables scrubbing; collect the warnings.
 
     All strings of a request are processed in time slices, so other requests run in between.
     """

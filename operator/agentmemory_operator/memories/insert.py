@@ -27,9 +27,10 @@ class StoredMemory:
     """A memory that is durably stored.
 
     Attributes:
-        event: ADD: it is new. SUPERSEDE: it is new and has a predecessor. NONE: it was already stored, or an earlier
-            memory of the request is equal. CORROBORATE: it was already stored, by another author.
-        supersedes: Id of the predecessor.
+        event: ADD: this request stored it, or an earlier one with the same idempotency key. SUPERSEDE: as ADD, and it
+            has a predecessor. NONE: it was already stored, or an earlier memory of the request is equal. CORROBORATE:
+            it was already stored, by another author.
+        supersedes: Id of the predecessor; None without one.
         is_recorded: False if the request wrote nothing for it.
         update_count: Number of earlier versions since a model last read the chain; 0 if no version was added.
     """
@@ -81,7 +82,9 @@ async def write_drafts(
         Error of each rejected draft, by memory id.
 
     Raises:
-        StoreRejected: If the engine rejects the request for another reason than its points.
+        StoreUnavailable: If Qdrant is unavailable and nothing was written.
+        StoreRejected, KeysUnavailable: If the engine rejects a request for another reason than its points, or the key
+            of a zone is unavailable.
         OutcomeUnknown: If Qdrant became unavailable, or rejected the rest, after a part may have been written.
     """
     if not drafts:
@@ -111,6 +114,8 @@ async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
 
     Raises:
         Conflict: If the same request stored the memory before and it was deleted.
+        StoreUnavailable: If nothing was written. Retry.
+        OutcomeUnknown: If the memory may have been written.
     """
     memory_id = draft.record.id
     await agent.store.upsert(agent.alias, [draft.point(agent)], insert_only=True, strong=True)

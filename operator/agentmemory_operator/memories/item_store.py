@@ -68,9 +68,9 @@ from agentmemory_operator.memories.zone_access import find_id_scope, find_vector
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.runtime.tasks import gather_bounded
 
-# An attempt fails only if a writer of another process changed the same item, so the writers together make progress.
+# An attempt fails only if another writer changed the same point, so the writers together make progress.
 MAX_ATTEMPTS = 100
-# Concurrent items of a batch; each needs three calls of the engine.
+# Concurrent items of a batch; each needs at least three calls of the engine.
 MAX_CONCURRENT_PUTS = 8
 PAGE = 1000
 
@@ -109,8 +109,8 @@ class NamespaceCount:
 
 
 Write = Callable[[Payload | None, str], Awaitable[bool]]
-"""Writes to a point, with a mark, if the point is still the given row (None: no point). Returns False if there is
-nothing to write."""
+"""Function that writes to a point, with a mark, if the point is still the given row (None: no point). It returns False
+if there is nothing to write."""
 
 Read = Callable[[Agent, str], Awaitable[Payload | None]]
 
@@ -131,8 +131,8 @@ class Items:
         """Write an item, replacing the one under its key.
 
         Raises:
-            RequestInvalid: If the content is too long, the vector does not fit, the type allows no `expires_at`, the
-                parent is below the item, or the agent does not have the zone.
+            RequestInvalid: If the content is too long or rejected by the embedder, the vector does not fit, the type
+                allows no `expires_at`, the parent is the item or below it, or the zone is not allowed.
             KeysUnavailable: If the key of the zone is unavailable.
             NotFound: If the user has no such parent.
             Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
@@ -157,7 +157,7 @@ class Items:
     async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[StoredItem | AgentMemoryError]:
         """Write each item; return one result per item, in order: the stored item, or its error.
 
-        Items of one address are written one after the other. The contents of several items are embedded in one call.
+        Items of one address are written one after the other. The contents of concurrent items are embedded together.
 
         Raises:
             TransientError: If no item was written and a retry may succeed for all.
@@ -238,7 +238,7 @@ class Items:
     async def keys(
         self, agent: Agent, user_id: str, *, namespace: tuple[str, ...], limit: int, cursor: str | None = None
     ) -> KeyPage:
-        """Return a page of the keys of exactly one namespace.
+        """Return a page of the keys of exactly one namespace, without those of locked items.
 
         Raises:
             RequestInvalid: If the cursor is malformed.
@@ -316,7 +316,7 @@ class Items:
 
         Raises:
             OutcomeUnknown: If so many writes followed that the mark may have been dropped.
-            StoreUnavailable: If writers of other processes changed the point in every attempt.
+            StoreUnavailable: If other writers changed the point in every attempt.
         """
         mark = secrets.token_hex(8)
         row = await read_row(agent, memory_id)

@@ -1,4 +1,4 @@
-"""One PUT of an item: its new content, and the point that it writes over the stored one."""
+"""PUTs of items: the new content, the point that it writes over the stored one, and the merge of waiting PUTs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,8 +56,9 @@ class ItemContent:
         expires_at: Unix milliseconds.
         parent_id: Id of a memory of the same user. None keeps the parent of an existing item; any other value must
             equal it.
-        vector: Required with provider `none`, and not allowed otherwise.
-        idempotency_key: The same key with the same body is the same write; with another body it is a Conflict.
+        vector: Required with provider `none`, unless its zone has no vectors. Not allowed with another provider.
+        idempotency_key: The same key with the same body is the same write; with another body it is a Conflict. Only the
+            last 16 keys of an item are known.
     """
 
     content: str
@@ -75,8 +76,8 @@ class ItemContent:
         """Return the request mark: hashes of the idempotency key and of the body, as `key:body`. None without a key.
 
         Args:
-            secret: Secret of the item's zone, '' without a zone. Only its holders can test whether a guessed body has
-                this mark.
+            secret: Scope of ids in the item's zone, which contains a secret; '' without a zone. Only holders of the
+                secret can test whether a guessed body has this mark.
         """
         if self.idempotency_key is None:
             return None
@@ -93,7 +94,7 @@ async def scrub_item(agent: Agent, item: ItemContent) -> tuple[ItemContent, tupl
 
 
 class ItemWrite:
-    """A waiting PUT. Its content is embedded at most once, and only if it differs from the stored content.
+    """A waiting PUT. Its content is embedded at most once, and not if the stored item already has it.
 
     Attributes:
         mark: `ItemContent.mark`; None without an idempotency key.
@@ -140,7 +141,7 @@ class ItemWrite:
         return is_same and self.is_replacement(row, now_ms)
 
     def find_conflict(self, row: Payload | None, now_ms: int) -> Conflict | None:
-        """Return the error if the stored item is immutable or has another parent; None if it can be replaced.
+        """Return the error if the stored item is immutable, or its parent is not the one of the PUT; else None.
 
         The parent cannot change, which rules out cycles.
         """

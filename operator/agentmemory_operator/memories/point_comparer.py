@@ -40,7 +40,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointComparer:
-    """Compares the points of two collections of one server.
+    """Comparison of the points of two collections of one server.
 
     Attributes:
         live, copy: Names of the collections. Concurrent writes change the live one first.
@@ -76,7 +76,7 @@ class PointComparer:
         return Sample(lives=first.lives, copies=first.copies, compared=compared)
 
     async def compare_searches(self, sample: Sample, searches: Sequence[Json]) -> set[PointId]:
-        """Run searches in both collections; return the sampled points with different results in both.
+        """Run searches in both collections; return the sampled points that only one finds, or with another score.
 
         Points written since the sample are omitted. A difference counts only if two further searches confirm it.
 

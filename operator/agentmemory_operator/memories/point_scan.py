@@ -1,4 +1,7 @@
-"""Walk all points of a collection page by page, or two collections in step by ranges of ids."""
+"""Walk all points of a collection page by page, or two collections in step by ranges of ids.
+
+Also read points by id, and count or find those that were changed or deleted after a time.
+"""
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -142,7 +145,7 @@ async def find_newest_change(points: PointStore, collection: str) -> int | None:
 
 
 async def read_deleted_after(points: PointStore, collection: str, since_ms: int, page: int) -> Rows | None:
-    """Return the tombstones written after a time, with that time; None if there are more than `MAX_DELETED`.
+    """Return the tombstones of deletions after a time, with `deletedAt`; None if there are more than `MAX_DELETED`.
 
     Args:
         page: Number of points per call.

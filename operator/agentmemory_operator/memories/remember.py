@@ -1,4 +1,4 @@
-"""Store memories: draft them, and write each by the rule that applies to it; independent ones share one request.
+"""Store memories: draft them, and write each by the rule that applies to it; plain ones share one request.
 
 Memories of one request with equal statements (`draft.py: find_first_places`) become one memory: the first is stored,
 the duplicates return its id.
@@ -35,7 +35,7 @@ _COMPARED_KEYS = ("requestHash", TOMBSTONE_KEY)
 
 
 class Remember:
-    """Stores memories.
+    """Writer of new memories.
 
     Args:
         on_long_chain: Called for each memory that reaches 20, 40, 60 ... versions since a model last read its chain.
@@ -48,10 +48,12 @@ class Remember:
     async def store(self, agent: Agent, memories: Sequence[IncomingMemory]) -> list[Outcome]:
         """Store each memory; return one result per memory, in order: the stored memory, or its error.
 
-        The error is RequestInvalid, NotFound (of the memory to supersede), Conflict, StoreRejected or a TransientError.
+        The error is RequestInvalid, NotFound (of the parent, or of the memory to supersede), Conflict, StoreRejected or
+        a TransientError.
 
         Raises:
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
+            StoreRejected, KeysUnavailable: As in `write_drafts`.
             OutcomeUnknown: If the batch may have been written. Memories with idempotency keys can be sent again.
         """
         cleaned = await scrub_memories(agent, memories)

@@ -20,7 +20,7 @@ PAGES_A_SWEEP = 10
 
 
 class Sweeper:
-    """Sweeps all agents in turn.
+    """Repeated sweep over all agents in turn.
 
     A sweep completes chains, keyword texts and tombstones. It also updates vectors, encryption and entities of older
     memories.

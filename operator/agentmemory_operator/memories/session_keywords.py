@@ -5,7 +5,7 @@ inserted late, superseded, deleted, or becomes a head again. Qdrant has no trans
 that changes a memory therefore
 1. sets `windowDue` on it, in the same request,
 2. reads the memories around it,
-3. rewrites stale texts, and repeats from 2 until none is stale,
+3. rewrites stale texts, and repeats from 2 until none is stale (at most `MAX_ROUNDS` times),
 4. clears `windowDue`.
 
 Invariant: of two concurrent writers, at least one sees the change of the other, because each reads after it writes. If
@@ -59,13 +59,13 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
 PAGE = 100
-# Maximum number of pages of memories to which one sweep of an agent adds keyword vectors.
+# Maximum number of pages of memories to which one sweep of an agent adds session positions or keyword vectors.
 PAGES_A_SWEEP = 100
-# Each further round means that another writer changed a neighbour in the meantime.
+# Two rounds suffice unless another writer changes a neighbour in the meantime.
 MAX_ROUNDS = 20
 # Concurrent reads: a batch may cover many sessions, and the server may be slow.
 MAX_CONCURRENT_READS = 8
-# Beyond this number, memories with the same time in a session have no defined order.
+# Maximum number of memories read at one position of a session. Of more, the engine returns an arbitrary part.
 MAX_SAME_TIME = 1000
 
 _KEYS = (
@@ -79,8 +79,8 @@ log = logging.getLogger(__name__)
 async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, KeywordText]:
     """Return the keyword texts of memories to be written, by id; empty if the agent has no keyword vectors.
 
-    A memory in a zone without keyword vectors has none. Texts of later memories in the batch omit a memory that is
-    still pending: its write may be rejected.
+    A memory in a zone without keyword vectors has none. Texts of later memories in the batch omit a superseded memory,
+    and a pending one, because its write may be rejected.
     """
     source = agent.keyword
     if source is None:
@@ -113,10 +113,10 @@ async def update_stale_texts(agent: Agent, ids: Iterable[str | None]) -> None:
 
 
 async def sweep(agent: Agent) -> int:
-    """Update texts around memories that were marked more than 10 s ago, and add missing keyword vectors.
+    """Update texts around marked memories that have not changed for 10 s, and add missing keyword vectors.
 
     Returns:
-        Number of marked memories (at most 100 per call) and of memories without a keyword vector.
+        Number of marked memories found (at most 100 per call), plus that of memories found without a keyword vector.
     """
     if agent.keyword is None:
         return 0
@@ -167,7 +167,7 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 
 
 async def _fill(agent: Agent, source: KeywordSource) -> int:
-    """Add keyword vectors to memories stored before the agent had keywords; return their number."""
+    """Add missing session positions and keyword vectors; return the number of memories without a keyword vector."""
     filled = 0
     # Memories in a zone are excluded: `zone_vectors.sweep` adds the vectors that their zone allows.
     without_vector: Filter = {
@@ -233,7 +233,7 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
 
 
 async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
-    """Return the members of a row's session before it, the nearest last."""
+    """Return the last `window` members of a row's session before it, the nearest last."""
     found: list[_Row] = []
     bound = {"lte": row[ORDER_KEY]}
     while window:
@@ -266,7 +266,7 @@ def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
 
 
 async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
-    """Return the session members around some of them, in order, and how many of these precede the first."""
+    """Return the session members from `window` before `members` to `window` or more after, and how many are before."""
     last, limit = session_sort_key(members[-1]), len(members) + 2 * window + 2
     found: dict[str, _Row] = {}
 

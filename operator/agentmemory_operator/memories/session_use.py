@@ -1,8 +1,8 @@
-"""Record when a session was last used, on each of its memories, because a filter of the engine cannot span two points.
+"""Record when a session was last used, on each of its memories of a type that ends with the session.
 
-A session is stamped at most once per minute, each point by compare-and-set on its `rev`. A memory that has expired by
-the time of a use is not stamped: no use restores it. A point that another writer changes concurrently gets the next
-stamp instead.
+One point per session would not suffice, because a filter of the engine cannot span two points. A point is stamped at
+most once per minute of use, by compare-and-set on its `rev`. A memory that has expired by the time of a use is not
+stamped: no use restores it. A point that another writer changes concurrently gets the next stamp instead.
 """
 
 import logging

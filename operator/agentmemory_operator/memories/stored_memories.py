@@ -1,6 +1,6 @@
 """Read, list, count, change and delete stored memories; and change the points with facts about users.
 
-Changes in place cover every field except the content and the fields derived from it.
+A change in place by a caller covers only the fields in `CHANGEABLE_KEYS`.
 """
 
 import secrets
@@ -47,7 +47,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import update
 
 CHANGEABLE_KEYS = ("importance", "tags", "metadata", "expiresAt", "pinned")
-"""Payload keys that may change in place; searches by vector or keywords do not depend on them."""
+"""Payload keys that a caller may change in place; no vector is computed from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,11 +194,9 @@ async def read_own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload
 async def change_and_confirm(
     agent: Agent, row: Payload, changes: Mapping[str, Any], *conditions: Condition
 ) -> Payload | None:
-    """Change a row if it is as read and the conditions hold.
+    """Change a row if it is as read and the conditions hold; return the stored row once the change is confirmed.
 
-    Return the stored row if the change is confirmed, else None.
-
-    None also if another edit followed before the confirming read.
+    None if the row was not changed, or if another edit followed before the confirming read.
     """
     marked = {**changes, EDIT_MARK_KEY: (mark := secrets.token_hex(8))}
     await change_row(agent, row, marked, *conditions, now_ms=agent.clock.now_ms())
@@ -309,7 +307,7 @@ async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload
         change: May be called several times. Its argument is None if the point does not exist.
 
     Raises:
-        StoreUnavailable: If other writers changed the point in every attempt.
+        StoreUnavailable: If other writers changed the point in every attempt, or Qdrant is unavailable.
         OutcomeUnknown: If the point may have been changed.
     """
 

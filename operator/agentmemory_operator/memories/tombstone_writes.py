@@ -98,7 +98,7 @@ async def tombstone_rows(agent: Agent, rows: Sequence[Row], leave: Callable[[Row
 
 
 async def delete_remaining_vectors(agent: Agent, among: Filter | None = None, *, max_pages: int | None = None) -> int:
-    """Delete the vectors of tombstones that still have some; return the number of these tombstones.
+    """Delete the vectors of tombstones without content that still have some; return the number of these tombstones.
 
     Args:
         among: Filter of the points to check, of which only `must` is used; None checks all.

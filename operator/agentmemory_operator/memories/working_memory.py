@@ -79,7 +79,7 @@ class StoredWorkingMemory:
 
     Attributes:
         event: "NONE" if the session had a memory with this content already.
-        evicted: Memory that was replaced; None if there was a free slot.
+        evicted: Memory that was replaced; None if no memory was.
     """
 
     record: MemoryRecord
@@ -124,7 +124,7 @@ class WorkingMemory:
     async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
         """Return a session's working memory, most recently used first.
 
-        Counts as a use of the session, not of its memories.
+        The call counts as a use of the session, not of its memories.
         """
         occupied = [slot for slot in await self._places(agent, session) if slot.is_taken]
         await note_read(agent, [slot.row for slot in occupied if slot.row], now_ms=agent.clock.now_ms())
@@ -140,7 +140,8 @@ class WorkingMemory:
                 as used and gets the new importance.
 
         Raises:
-            RequestInvalid: If the agent has no type `working`, or the memory is invalid.
+            RequestInvalid: If the agent has types, but no type `working`, or the memory is invalid.
+            NotFound, KeysUnavailable: If the parent does not exist, or the key of the zone is unavailable.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. It is safe to retry.
         """

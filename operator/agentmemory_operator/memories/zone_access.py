@@ -1,6 +1,8 @@
-"""Memories in a privacy zone: the zones that an agent allows, and the ids, hashes, vectors and keyword texts in them.
+"""Privacy zones of an agent: which zones it allows, their data keys and id scopes, and the vectors that they may have.
 
-Rows are plain text here; `zones/sealed_store.py` encrypts and decrypts them.
+A *scope* is the string that the ids of memories are derived from. In a zone it contains a secret of the data key.
+Rows are decrypted here (by `zones/sealed_store.py`), except *locked* ones, mostly because their key is unavailable or
+deleted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -69,7 +71,7 @@ def zone_keys_of(agent: Agent) -> ZoneKeys:
     """Return the keys of an agent's zones.
 
     Raises:
-        KeysUnavailable: If this API process may not read zone keys, or the object allows no zones.
+        KeysUnavailable: If this API process may not read zone keys.
     """
     if agent.zone_keys is None:
         raise KeysUnavailable("this API has no zone keys: set AGENTMEMORY_ZONE_KEYS_NAMESPACE")
@@ -77,11 +79,11 @@ def zone_keys_of(agent: Agent) -> ZoneKeys:
 
 
 async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
-    """Return the string that the ids of a user's memories in a zone are derived from; create the zone's key if needed.
+    """Return the scope of a user's memories in a zone, creating its data key if needed; without a zone, the `id_slug`.
 
     Raises:
-        RequestInvalid: If the agent does not have the zone, or not for this user.
-        KeysUnavailable: If its key is unavailable.
+        RequestInvalid: If the agent does not allow the zone, or the zone is PERSONAL and `user_id` is a shared scope.
+        KeysUnavailable: If the key is unavailable.
     """
     if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
@@ -91,11 +93,11 @@ async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
 async def find_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | None:
     """Return the scope as `id_scope`, but without creating a key.
 
-    None if the user has no key in the zone, and so no memories, or if this process may not read zone keys.
+    None if the user has no key in the zone, and so no readable memories, or if this process may not read zone keys.
 
     Raises:
-        RequestInvalid: If the agent does not have the zone, or not for this user.
-        KeysUnavailable: If its key is unavailable.
+        RequestInvalid: As in `id_scope`.
+        KeysUnavailable: If the key is unavailable.
     """
     if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
@@ -106,22 +108,22 @@ async def find_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | N
 
 
 def scope_of_key(agent: Agent, key: DataKey | None) -> str:
-    """Return the string that ids under a data key are derived from; for None, the agent's `id_slug`."""
+    """Return the scope of memories with this data key; for None (no zone), the agent's `id_slug`."""
     return zone_scope(agent.id_slug, key.id_secret) if key else agent.id_slug
 
 
 def has_vector(agent: Agent, zone: str | None) -> bool:
-    """Return whether memories of a zone have a dense vector, which discloses their subject."""
+    """Return whether memories of a zone may have a dense vector, which discloses their subject. None is no zone."""
     return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.vectors)
 
 
 def has_words(agent: Agent, zone: str | None) -> bool:
-    """Return whether memories of a zone have a keyword vector, which the engine stores unencrypted."""
+    """Return whether memories of a zone may have a keyword vector, which the engine stores unencrypted."""
     return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.words)
 
 
 def with_encrypted_fields(row: Mapping[str, Any], changes: Payload) -> Payload:
-    """Return changes to a row, extended by all encrypted fields if one of them changes: they are encrypted as a whole.
+    """Return changes to a row. If an encrypted field changes, add the others, which are encrypted together with it.
 
     Raises:
         KeysUnavailable: If the row is locked and an encrypted field changes.
@@ -135,7 +137,7 @@ def with_encrypted_fields(row: Mapping[str, Any], changes: Payload) -> Payload:
 
 
 def check_unlocked(row: Mapping[str, Any]) -> None:
-    """Raise unless the encrypted fields of a row were decrypted.
+    """Raise if the encrypted fields of a row were not decrypted.
 
     Raises:
         KeysUnavailable: If the row is locked.
@@ -145,7 +147,7 @@ def check_unlocked(row: Mapping[str, Any]) -> None:
 
 
 def find_vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str | None) -> list[FieldError]:
-    """Return the errors of the vector of a new memory; none is needed in a zone without vectors."""
+    """Return the errors of a new memory's vector. A missing vector is no error in a zone without vectors."""
     return check_stored_vector(vector, agent) if vector is not None or has_vector(agent, zone) else []
 
 

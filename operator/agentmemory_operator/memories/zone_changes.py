@@ -49,26 +49,26 @@ from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
-# Keys that a point in a zone does not have: its text is in no neighbour's keyword text, and nothing may identify its
-# request.
+# Keys that a move removes, and writes again if the new zone allows them. In a zone, the words of a memory are in no
+# neighbour's keyword text, and nothing may identify its request.
 _REMOVED_KEYS = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDENCE_KEY, "requestHash"})
 
 
 async def change_zone(
     agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
 ) -> MemoryRecord:
-    """Move all versions of a memory to a zone; None removes them from their zone.
+    """Move the versions of a memory, at most 2,000, to a zone; None removes them from their zone.
 
     Args:
         is_admin: True if the zone may be lowered. If False, versions in a higher zone stay in it.
 
     Raises:
-        RequestInvalid: If the agent does not have the zone, or not for this user.
+        RequestInvalid: If the agent does not allow the zone, or the zone is PERSONAL and `user_id` is a shared scope.
         NotFound: If the memory is unknown, expired, deleted, or of another user.
         Forbidden: If the zone would be lowered and `is_admin` is false.
         Conflict: If the memory is an item, because the zone is part of its address. Also if a version has no vector,
-            the zone requires one, and the agent has no embedder.
-        KeysUnavailable: If a key is unavailable or deleted.
+            needs one after the move, and the agent has no embedder; earlier versions may have been moved.
+        KeysUnavailable: If a key is unavailable or deleted. Some versions may have been moved.
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If some versions may have been moved. The same call again
             moves the rest.
     """
@@ -153,7 +153,7 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
 async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Payload:
     """Return the hash of a version's content in the zone, and the lookup ids that a repeated write finds it by.
 
-    Without the key of the zone, no one can test a guessed content against them. The ids of the version and its identity
+    In a zone, only holders of its key can test a guessed content against them. The ids of the version and its identity
     stay.
     """
     key = None if zone is None else await writing_key(agent, zone, row["userId"])

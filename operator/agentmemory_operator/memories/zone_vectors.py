@@ -1,4 +1,4 @@
-"""Keep the vectors of encrypted memories consistent with their object, which allows dense and keyword vectors per zone.
+"""Keep the vectors of encrypted memories as the agent's object allows them: dense and keyword vectors, for each zone.
 
 Missing vectors are added, after a rebuild too: the operator, which rebuilds, cannot decrypt the text, but the API has
 the keys. Vectors that a zone no longer allows are deleted, because they disclose the content.

@@ -7,14 +7,14 @@ the points.
 | the point | kind | id | user |
 |---|---|---|---|
 | a memory | stored: it is new, was changed, or became a head again | the memory's | its own |
-| created by a consolidation, unchanged since | consolidated | the memory's | its own |
+| created by a distillation or consolidation, not edited since | consolidated | the memory's | its own |
 | has a successor | superseded | the memory's | its own |
 | a tombstone of a deletion | deleted | the memory's | its own |
 | a tombstone of a cleanup | expired | the memory's | its own |
 | a receipt | forgotten | the receipt's | none: the log does not disclose the erased user |
 | none: the alias points to another collection | restored, rebuilt | the epoch's number | none |
 
-A tombstone of `forget` has no entry.
+The tombstones of `forget` and of abandoned versions have no entry.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from agentmemory_operator.memories.rules.record import (
 )
 
 MAX_CLOCK_DIFFERENCE_MS = 4_000
-"""Maximum clock difference between a writing and a reading process."""
+"""Assumed maximum of the clock difference between a writing and a reading process."""
 
 Kind = Literal["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"]
 

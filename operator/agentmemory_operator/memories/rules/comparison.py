@@ -25,14 +25,13 @@ VERSION_KEYS = ("rev", "updatedAt")
 """Payload keys that identify a version of a point."""
 
 SAMPLE_SIZE = 256
-"""Number of points compared bit for bit. If 1 % of all points are damaged, the sample has one with a probability of 92
-%."""
+"""Number of points in a sample. If 1 % of all points are damaged, the sample has one with a probability of 92 %."""
 
 UNREVISED_KEYS = frozenset({WINDOW_DUE_KEY, ORDER_KEY})
 """Keys that change without a new `rev`; see `memories/session_keywords.py`."""
 
 _TOLERANCE = 1e-6
-"""Relative and absolute tolerance of scores: two servers add up in a different order."""
+"""Relative and absolute tolerance of scores: two searches may add up in a different order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +152,7 @@ def is_bit_for_bit(name: str, one: Any, other: Any) -> bool:
 
 
 SameVector = Callable[[str, Any, Any], bool]
-"""Returns whether two vectors are equal, given the vector's name, the copy's vector and the live one."""
+"""Function that returns whether two vectors are equal, given their name, the copy's vector and the live one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 A field has no value if it is missing, null or an empty list; else one value, or those of the list. A condition holds if
 at least one value meets it. Numbers compare exactly, times as Unix milliseconds. The filter compiled here finds
-candidates; `criteria_match.py` decides about each memory.
+candidates; unless it is exact, `criteria_match.py` decides about each of them.
 """
 
 from collections.abc import Iterator, Mapping

@@ -70,7 +70,7 @@ def parse_filters(document: Mapping[str, Any]) -> Criterion | None:
 
 
 class _Reader:
-    """Parses one document and counts its conditions."""
+    """Parser of one document, which counts its conditions."""
 
     def __init__(self) -> None:
         self._conditions = 0

@@ -1,4 +1,7 @@
-"""Names that a memory mentions, as stored on its point. `entities/rules/extract.py` finds them in texts."""
+"""Entities of a memory, as stored on its point: its owner, its author, and the names in its text.
+
+`entities/rules/extract.py` finds them.
+"""
 
 import unicodedata
 from collections.abc import Iterable, Mapping
@@ -72,7 +75,7 @@ def is_specific(kind: EntityKind | None) -> bool:
 
 
 def merge_entities(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[Entity, ...]:
-    """Add found names to those of a memory, at most 32. A known name gets a specific kind if it has none."""
+    """Return the first 32 of known and found names. A known name without a specific kind gets the found kind."""
     by_name = {fold(entity.name): entity for entity in before}
     for entity in found:
         existing = by_name.setdefault(fold(entity.name), entity)

@@ -16,7 +16,7 @@ from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 EVIDENCE_KEY = "evidence"
-"""Result of `compute_evidence`, on memories with weighted keyword text."""
+"""Result of `compute_evidence`, on memories with a keyword text and without a zone."""
 
 TERSE_KEY, MARKS_KEY = "says", "marks"
 """Keys of the evidence: a number (`compute_evidence`), and a list of words. There are two keys because each key that a
@@ -53,7 +53,7 @@ def compute_evidence(
 ) -> Payload:
     """Return the evidence of a stored memory; empty for an encrypted one, because evidence is stored in plain text.
 
-    `terseness` is the value of `compute_terse`, negated if an assistant is the speaker, so one number encodes both.
+    The number under `TERSE_KEY` is the result of `compute_terse`, negated if an assistant is the speaker.
 
     Args:
         before: The preceding memories of its session, the nearest last.

@@ -39,7 +39,7 @@ class CheckFinding:
     Attributes:
         is_good: None if there was nothing to compare.
         message: Text for the status; contains no memory text and no user name.
-        compared, differing: Numbers of settings, points or searches.
+        compared, differing: Numbers of settings, points, searches or bytes.
         ids: Ids of the first points that differ.
     """
 
@@ -92,24 +92,30 @@ class VerificationVerdict:
 
     @property
     def state(self) -> ConditionState:
-        """The condition `Verified`; its status is unknown if nothing was compared."""
+        """The condition `Verified`. Unknown if no check failed, but nothing was compared or no copy restored."""
         is_open = self.is_good and self.reason in (Reason.NOT_VERIFIED, Reason.NOT_RESTORABLE)
         return ConditionState(VERIFIED_CONDITION, None if is_open else self.is_good, self.reason, self.message)
 
 
 def points_differ_finding(check: Check, ids: Iterable[PointId], message: str, *, compared: int) -> CheckFinding:
-    """Return the finding that some points do not match."""
+    """Return the failed finding of a check.
+
+    Args:
+        ids: Ids of the points that differ.
+        compared: Number of points or searches that were compared.
+    """
     names = [str(id_) for id_ in ids]
     return CheckFinding(check, False, message, compared=compared, differing=len(names), ids=tuple(names[:MAX_EXAMPLES]))
 
 
 def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:
-    """Return the finding about points that one of two collections lacks.
+    """Return the finding of check Missing: that no points are faulty, or which are missing, outdated or surplus.
 
     Args:
-        both: Number of points in both.
-        faults: Ids of missing points, by the description of the fault in the message.
-        removed: Number of points of the copy that were deleted from the live collection since.
+        both: Number of points that are in both collections, outdated ones included.
+        faults: Ids of faulty points by their fault. The fault completes the message "N points ...", for example "are
+            only in the new collection".
+        removed: Number of points that were deleted from the live collection after the copy was created.
     """
     missing = [id_ for ids in faults.values() for id_ in ids]
     if not missing:

@@ -1,4 +1,4 @@
-"""Rules of items, which are memories under a key of a namespace: their owner, size limit, id and write marks."""
+"""Rules of items, which are memories under a key of a namespace: owner, type, size limit, id, filters, write marks."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ If the request also has a user, the namespace belongs to that user instead.
 """
 
 PREFERRED_TYPES = ("item", "fact", "semantic")
-"""Type of an item: the first of these that the agent has, because they do not expire; else the agent's default type.
+"""Type of an item: the first of these that the agent has, else its default type. In presets, these do not expire.
 
 An agent without types uses the first.
 """

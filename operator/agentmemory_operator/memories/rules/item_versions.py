@@ -89,7 +89,7 @@ def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, 
 
 
 def version_number(row: Mapping[str, Any]) -> int:
-    """Return the version number of an item. Items stored before numbers existed count their kept versions."""
+    """Return the version number of an item. For items stored before numbers existed, count the kept versions."""
     return int(row.get(NUMBER_KEY) or len(row.get(VERSIONS_KEY) or ()) + 1)
 
 

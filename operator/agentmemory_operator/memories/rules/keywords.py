@@ -1,6 +1,6 @@
 """Keyword search: the text that a memory is found by, and the BM25 vector that the engine computes from it.
 
-The keyword text of a memory consists of its date, the contents of the two memories before it in its session, and its
+The keyword text of a memory consists of its date, the contents of up to two memories before it in its session, and its
 own content. The words of a question are often in the preceding turns instead of in the answer. Its own words and date
 are repeated three times, the previous memory twice, the one before that once. Both neighbours are truncated. Source of
 the numbers: `docs/adr/0009` and `docs/adr/0029`.
@@ -34,7 +34,7 @@ OWN_REPETITIONS = 3
 """Repetitions of the memory's own words and date in its text; the nearest neighbour has one less, the next two less."""
 
 NEIGHBOUR_WORDS = 30
-"""Number of content words of a neighbour in a text."""
+"""Maximum number of content words of a neighbour in a text."""
 
 _OPTIONS = {"avg_len": 80.0, "k": 1.2}
 
@@ -166,7 +166,7 @@ def find_stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: 
 
 
 def group_by_session(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    """Group rows by user and session, each group in order. Omits rows without a session."""
+    """Group rows by user and session, each group in order. Omits rows without a position in a session."""
     sessions: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for row in sorted((row for row in rows if ORDER_KEY in row), key=session_sort_key):
         sessions.setdefault((row["userId"], row["sessionId"]), []).append(row)

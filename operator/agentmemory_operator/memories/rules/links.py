@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 def predecessors(row: Row) -> tuple[str, ...]:
-    """Return the ids of the direct predecessors, without duplicates, in stored order."""
+    """Return the ids of the direct predecessors, in stored order."""
     if merged_ids := row.get("supersedesIds"):
         return tuple(merged_ids)
     single_id = row.get("supersedesId")

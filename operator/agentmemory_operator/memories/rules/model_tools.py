@@ -33,7 +33,7 @@ TIME_PATTERN = (
     "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$(?!\\n)"
 )
 MAX_TOP_K = 50
-"""Maximum number of results that fit into a prompt; the API allows more."""
+"""Maximum number of results of one call, which become part of a prompt; the API allows more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +63,7 @@ def build_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
 
 
 def with_api_bounds(tool: Tool, taken: Mapping[str, Json]) -> Tool:
-    """Return a tool with the API's bounds on each parameter, so the API accepts every call that matches the schema.
+    """Return a tool with the API's bounds on each parameter. Bounds that the tool already has take precedence.
 
     Args:
         taken: JSON Schema of each field in the API.

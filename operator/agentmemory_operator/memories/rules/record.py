@@ -1,7 +1,8 @@
 """A memory as one frozen value (`MemoryRecord`), and its form as the payload of a Qdrant point.
 
 Times are Unix milliseconds. Payload keys are camelCase and follow the reference design's payload table. Every point has
-`rev`, which each write raises, and `updatedAt`. Copies and restores compare them to find the newer version.
+`rev`, which each write raises (except of `UNREVISED_KEYS`), and `updatedAt`. Copies and restores compare them to find
+the newer version.
 """
 
 import hashlib
@@ -65,7 +66,7 @@ def _fields_of(kind: type[Any]) -> tuple[Mapping[str, Callable[[], Any]], frozen
 
 @dataclass(frozen=True, kw_only=True)
 class StatedMemory:
-    """Fields of a memory that are stored as the caller sent them.
+    """Fields of a memory that are stored as they were sent, apart from secrets that scrubbing removes.
 
     Attributes:
         importance: 0..1.
@@ -121,7 +122,7 @@ class MemoryRecord(StatedMemory):
     Attributes:
         confidence: 0..1; None if neither the author nor the type gives one.
         author: Author named in the request, else the caller that stored it; not part of the memory's identity.
-        observed_by: Authors that stored the same statement, the first author included.
+        observed_by: Authors that stored the same statement, the first author included; at most 20.
         observation_count: Number of `observed_by`; 1 if no author was named.
         created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds.
         session_used_at: Last use of the session, if the type ends with its session. Unix milliseconds, never in the
@@ -130,7 +131,7 @@ class MemoryRecord(StatedMemory):
             field.
         changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
         valid_from: Unix milliseconds from which the statement is true; None is no limit.
-        rev: Revision, from 1; each write to the point raises it.
+        rev: Revision, from 1; each write to the point raises it, except of `UNREVISED_KEYS`.
         supersedes_id, supersedes_ids: For a merged memory the first and all of its predecessors. For any other version
             the predecessor and ().
         update_count: Number of earlier versions since a model last read the chain, including those that a cleanup
@@ -141,12 +142,13 @@ class MemoryRecord(StatedMemory):
         request_id: Identifies the write that created it; derived from the idempotency key if there was one. None
             without `lookup_ids`.
         content_hash: See `hash_content`.
-        entities: Names that the memory mentions; empty if it has a zone.
+        entities: Its owner, its author, and the names in its text; empty if it has a zone.
         request_hash: Hash of the request that had an idempotency key; None without a key.
         connections: Related memories of the same user, each as `id`, `description` and `run`.
         consolidated: True if a consolidation has read or created it.
         item_version: Version number of an item, from 1; None for other memories.
-        locked: True if its zone key is deleted or unavailable: the content and all other encrypted fields are empty.
+        locked: True if it was not decrypted, mostly because its zone key is deleted or unavailable. The content and all
+            other encrypted fields are empty.
     """
 
     id: str
@@ -207,7 +209,7 @@ ORDER_KEY, WINDOW_KEY, WINDOW_DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 and whether later texts need an update; see `memories/session_keywords.py`."""
 
 ACCESS_MARKS_KEY = "accessMarks"
-"""Mark of the last flush of access counts by each API process; see `memories/access_counts.py`."""
+"""Marks of flushes of access counts, by the last 16 API processes; see `memories/access_counts.py`."""
 
 
 WORKING_USED_KEY = "usedAt"
@@ -311,12 +313,12 @@ def hash_content(content: str, secret: str = "") -> str:
 
 
 def window_mark(payload: Mapping[str, Any]) -> Payload:
-    """Return the payload that marks later keyword texts as stale; empty if the memory has no session."""
+    """Return the payload that marks later keyword texts as stale; empty if the memory has no position in a session."""
     return {WINDOW_DUE_KEY: True} if ORDER_KEY in payload else {}
 
 
 def is_emptied(payload: Mapping[str, Any]) -> bool:
-    """Return whether a point is a tombstone without content. Tombstones written by other tools keep their text."""
+    """Return whether a point is a tombstone without content. Tombstones written by other tools may keep their text."""
     return TOMBSTONE_KEY in payload and "content" not in payload
 
 

@@ -1,10 +1,11 @@
 """Replace secrets in text by a fixed marker, so equal texts stay equal.
 
-Scrubbing is idempotent: it repeats until no rule finds more, and a marker itself never matches. Each rule reads a text
-once from left to right; see `secret_patterns`.
+Scrubbing is idempotent: it repeats until no rule finds more, and a marker itself never matches. In each pass, a rule
+reads a text once from left to right; see `secret_patterns`.
 
 `re` blocks the thread until a match ends. So a long text is read in windows. `scrub` and `scrub_object` are generators:
-they yield after each rule of a window and after each string, and their caller can run other work in between.
+they yield after each rule of a long window, and after each string of an object. Their caller can run other work in
+between.
 """
 
 import re

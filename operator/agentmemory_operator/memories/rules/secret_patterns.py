@@ -53,7 +53,7 @@ PREFIXED: tuple[tuple[Kind, str, str], ...] = (
 
 # The first letters are a character class: the regex engine skips to positions where a match may start.
 _PASSWORD = r"[pP](?i:ass(?:word|wd|code|phrase)|wd)"
-# German, French, Spanish, Portuguese, Russian, Chinese, Japanese; escaped if they look like Latin letters.
+# German, French, Spanish, Portuguese, Russian, Chinese, Japanese; letters beyond ASCII are escaped.
 FOREIGN_PASSWORDS = (
     "passwort",
     "kennwort",

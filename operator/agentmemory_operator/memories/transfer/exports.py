@@ -1,4 +1,4 @@
-"""Read all memories of a user page by page, in constant memory: one chain after another, oldest version first."""
+"""Read the memories of a user for an export, page by page: one chain after another, oldest version first."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,7 +42,7 @@ class ExportedMemory:
         is_item: True if it is an item, under a key of its namespace.
         stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
         versions: Earlier versions of an item, newest first.
-        vector: None unless it was requested.
+        vector: None if it was not requested, or the memory has none.
         sealed: Encrypted text, if the record was not decrypted.
     """
 
@@ -59,7 +59,7 @@ async def export_memories(
 ) -> AsyncIterator[list[ExportedMemory]]:
     """Yield the memories of a user, page by page, without expired and working memories.
 
-    A memory that exists during the whole export is yielded once.
+    A memory is yielded once if its chain does not change during the export.
 
     Args:
         has_vectors: True to include the dense vectors.

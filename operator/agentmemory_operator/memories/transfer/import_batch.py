@@ -74,8 +74,8 @@ class ImportBatch:
     Attributes:
         outcomes: Outcome of each line that has one, by place.
         drafts: Drafts that may still be written, by place.
-        stored_rows: Stored payloads of their ids and of the ids they link to.
-        immutable_ids: Ids of stored immutable memories without an imported successor.
+        stored_rows: Stored payloads by id: of the drafts, and of the memories that the lines link to.
+        immutable_ids: Ids of stored immutable memories, except imported versions that still wait for their successor.
         immutable_types: Immutable types of the agent.
         heads: Stored or imported head of each identity of the drafts.
         predecessor_ids: Predecessors of each draft that are stored or in the batch.
@@ -107,7 +107,10 @@ class ImportBatch:
 
 
 def find_refusal(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> Outcome | None:
-    """Return the outcome of a draft that must not be written: "present" or an error; None if it may be written."""
+    """Return the outcome of a draft that must not be written: "present" or an error.
+
+    None if it may be written; its predecessors and its identity are then recorded in the batch.
+    """
     draft, line = batch.drafts[place], batch.lines[place]
     row, user_id = batch.stored_rows.get(draft.record.id), draft.record.user_id
     if row is not None:

@@ -1,8 +1,8 @@
 """Import exported memories with their ids and links. Repeating an import adds nothing.
 
-Stored memories stay unchanged. Chains are imported oldest version first: each version is written as `pending` and
-joined to its predecessor, as in a normal write. Versions in the same batch are written together. If a crash interrupts
-an import, the sweep or a repetition of the lines completes it.
+Stored memories change only in their links. Chains are imported oldest version first: each version is written as
+`pending` and joined to its predecessor, as in a normal write. Versions in the same batch are written together. If a
+crash interrupts an import, the sweep or a repetition of the lines completes it.
 """
 
 import json
@@ -78,7 +78,9 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back
         brings_back_erased: True to write memories that `forget` erased.
 
     Raises:
-        EmbedderUnavailable, KeysUnavailable, StoreUnavailable: If nothing was written. Retry.
+        EmbedderUnavailable, StoreUnavailable: If no line was written. Retry.
+        KeysUnavailable, StoreRejected: If the key of a zone is unavailable, or Qdrant rejects a request. Some lines may
+            have been written.
         OutcomeUnknown: If some lines may have been written. The same call again writes the rest.
     """
     batch = ImportBatch(lines)
@@ -222,7 +224,7 @@ def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
 
 
 def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
-    """Derive the id of a line without one: the same for an equal statement."""
+    """Derive the id of a line without one from its type, content, time of creation, session, key and subject."""
     id_scope = scope if record.zone else record.agent_id
     statement = repr((record.type, memory.content, memory.created_at, memory.session_id, memory.key, memory.subject))
     return keyed_id(id_scope, record.user_id, f"import\x1f{sha256(statement.encode()).hexdigest()}")
