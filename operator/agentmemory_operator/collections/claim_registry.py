@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CLAIMS_AHEAD = 64
-"""Maximum number of other objects of the same namespace whose slugs are claimed in the same write. Parsing the objects
+"""Maximum number of objects of one namespace that a new claim adds to its write, itself included. Parsing the objects
 blocks the event loop."""
 
 MAX_MISSES = 6
@@ -55,7 +55,7 @@ class ClaimPeriods:
     """Durations of the background loop, in seconds.
 
     Attributes:
-        first_set_timeout_s: Longest wait of the first set for unavailable connections. A connection that never responds
+        first_set_timeout_s: Time after which the first set surveys no connection again. A connection that never responds
             must not keep claims from taking effect; its claims are added once it responds.
         survey_timeout_s: Timeout of reading one connection's server.
         retry_period_s: Pause before unavailable connections are surveyed again.

@@ -1,4 +1,4 @@
-"""Copy the values that the retrieval API needs into one Secret for each agent. The API reads no original Secret.
+"""Copy the values that the retrieval API needs into one Secret for each agent. In a cluster, it reads no others.
 
 Each value is stored under a *slot*: a name derived from the reference to the original Secret and from the hosts that it
 may be sent to. So a changed reference or URL never finds the value of the previous one. If Qdrant accepts tokens with

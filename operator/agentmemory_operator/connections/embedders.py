@@ -27,7 +27,7 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
 
     Raises:
         EmbedderUnavailable: If the provider cannot be reached, or fails on the only text or on the probe text.
-        SpecInvalid: If the provider refuses the key or the model.
+        SpecInvalid: If the provider's key, model or number of dimensions is wrong.
     """
     distinct = list(dict.fromkeys(texts))
     embedded: dict[str, Embedded] = {}

@@ -38,7 +38,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 TAKEOVER_REQUESTS_FIELD = "takeoverRequests"
-"""Field of a QdrantConnection's status: objects whose takeover its owner may allow."""
+"""Field of a QdrantConnection's status: refused objects, whose takeovers the connection's owner may allow."""
 
 RECALL_APPROVAL_SUFFIX = "-recall"
 """Suffix of an approval's digest that also accepts the loss of recall that a Rebuild has measured."""
@@ -351,7 +351,7 @@ def build_not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, wa
 
 
 def build_slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
-    """Build the refusal of a slug that belongs to another namespace, without naming it.
+    """Build the refusal of a slug that belongs to another namespace. The message does not name that namespace.
 
     Args:
         claim: Claim of a deleted object, which can be taken over. None if no takeover is possible.
