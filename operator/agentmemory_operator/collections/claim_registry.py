@@ -55,8 +55,8 @@ class ClaimPeriods:
     """Durations of the background loop, in seconds.
 
     Attributes:
-        first_set_timeout_s: Time after which the first set surveys no connection again. A connection that never responds
-            must not keep claims from taking effect; its claims are added once it responds.
+        first_set_timeout_s: Time after which no connection is surveyed again for the first set. A connection that never
+            responds must not keep claims from taking effect; its claims are added once it responds.
         survey_timeout_s: Timeout of reading one connection's server.
         retry_period_s: Pause before unavailable connections are surveyed again.
         check_period_s: Period of the checks of all claims without an object.

@@ -1,4 +1,6 @@
-"""Copy the values that the retrieval API needs into one Secret for each agent. In a cluster, it reads no others.
+"""Copy the values that the retrieval API needs into one Secret for each agent.
+
+In a cluster, the API reads these copies, not the original Secrets.
 
 Each value is stored under a *slot*: a name derived from the reference to the original Secret and from the hosts that it
 may be sent to. So a changed reference or URL never finds the value of the previous one. If Qdrant accepts tokens with
