@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CLAIMS_AHEAD = 64
-"""Maximum number of objects of one namespace that a new claim adds to its write, itself included. Parsing the objects
+"""Maximum number of objects of its namespace whose slugs a new claim stages for the same write. Parsing the objects
 blocks the event loop."""
 
 MAX_MISSES = 6

@@ -53,7 +53,7 @@ def attribute_reads_to(key: Key) -> Iterator[None]:
 
 
 class SecretNotices:
-    """Events about Secrets that an object uses and that may not be sent to their host. None is repeated unchanged.
+    """Posts events to objects about Secrets that may not be sent to a host. An unchanged message is not repeated.
 
     The current object is that of the current pass, or of `attribute_reads_to`.
 
