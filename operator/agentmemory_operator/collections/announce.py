@@ -1,4 +1,4 @@
-"""Announces a move of an alias in the metadata of its present target, and moves the alias.
+"""Announce a move of an alias in the metadata of its present target, and move the alias.
 
 Actors: the operator, and API processes that read and write through the alias. API processes do not watch the metadata,
 and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
@@ -110,7 +110,7 @@ class MoveAnnouncer:
             carries: Value of `copies_writes`.
 
         Raises:
-            TransientError: If the metadata cannot be written now.
+            TransientError: If the metadata cannot be written now. The announcement may have been written.
         """
         token = uuid.uuid4().hex
         announcement = Announcement(
@@ -159,6 +159,7 @@ class AliasSwitch:
             StoreUnavailable: If the alias was not moved. The call can be repeated.
             OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait until the
                 call is repeated. A cancellation during the move keeps it too.
+            LeadershipLost: If this process may no longer write. The announcement stays.
             AgentMemoryError: As `check` raises. The alias was not moved.
         """
         live = await find_live(self.server, self.alias, expected_target)

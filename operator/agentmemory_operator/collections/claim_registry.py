@@ -1,8 +1,8 @@
-"""Records which namespace owns each slug, even after the object with the slug is deleted.
+"""Ownership of slugs by namespaces, recorded in claims, even after the object with the slug is deleted.
 
 A claim is written before the collection of its object is created, and outlives the object. While a collection,
-placeholder or snapshot of the slug remains, another namespace cannot claim the slug, not even on a Qdrant server of its
-own: clients that still use the slug would send their writes to that namespace.
+placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer, not
+even on a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
 the slug of its object (`claim`), and a background loop releases claims without remaining data.
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CLAIMS_AHEAD = 64
-"""Maximum number of other objects of the same namespace whose slugs are claimed in the same write. Parsing the objects
+"""Maximum number of objects of its namespace whose slugs a new claim stages for the same write. Parsing the objects
 blocks the event loop."""
 
 MAX_MISSES = 6
@@ -55,8 +55,8 @@ class ClaimPeriods:
     """Durations of the background loop, in seconds.
 
     Attributes:
-        first_set_timeout_s: Longest wait of the first set for unavailable connections. A connection that never responds
-            must not keep claims from taking effect; its claims are added once it responds.
+        first_set_timeout_s: Time after which no connection is surveyed again for the first set. A connection that never
+            responds must not keep claims from taking effect; its claims are added once it responds.
         survey_timeout_s: Timeout of reading one connection's server.
         retry_period_s: Pause before unavailable connections are surveyed again.
         check_period_s: Period of the checks of all claims without an object.
@@ -98,7 +98,7 @@ class ClaimRegistry:
         self._survey = ClaimSurvey(self.table, self.connections, self.cluster_id, self.periods.survey_timeout_s)
 
     async def load(self) -> None:
-        """Read the stored claims before the first pass; retries until it succeeds."""
+        """Read the stored claims, before the first pass. Retry until they can be read."""
         self._publish(await self._retry(self.store.load, "cannot read claims"))
 
     async def run(self) -> None:
@@ -205,7 +205,7 @@ class ClaimRegistry:
         """Store a change, together with all other staged changes.
 
         Args:
-            before: Claim on which the change was decided. If the present claim is another one, nothing is stored.
+            before: Claim on which the change was decided. If the present claim differs, this change is not stored.
 
         Raises:
             TransientError: If it was not stored. Decide again.
@@ -239,7 +239,7 @@ class ClaimRegistry:
         self.publish(claims)
 
     async def _complete(self) -> None:
-        """Build the first set: from the markers of collections, then from objects, the oldest first."""
+        """Build the first set: stored claims, then those of collections, then those of objects, the oldest first."""
         witnesses, unread = await self._survey.survey_all(
             within_s=self.periods.first_set_timeout_s, look_s=self.periods.retry_period_s
         )
@@ -262,7 +262,7 @@ class ClaimRegistry:
             try:
                 yield slug_of(document), self.table.parse(document)
             except SpecInvalid:
-                # An invalid object has no collection. Once it is valid, its pass claims the slug.
+                # If an invalid object has a collection, the marker claims its slug; otherwise its next valid pass.
                 continue
 
     async def _add_unread(self) -> None:
@@ -296,7 +296,7 @@ class ClaimRegistry:
         return unclear
 
     def _without_object(self) -> dict[str, SlugClaim]:
-        """Return the claims without an object or snapshot of their namespace.
+        """Return the claims of slugs that no AgentMemory has, and no MemorySnapshot of the claim's namespace.
 
         A claim without connections was reserved manually and is never released.
         """

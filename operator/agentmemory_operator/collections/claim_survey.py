@@ -1,4 +1,4 @@
-"""Reads from Qdrant servers which namespaces own slugs, and which slugs have no data left."""
+"""Survey of Qdrant servers: evidence of the namespaces that own slugs, and slugs without remaining data."""
 
 import asyncio
 import logging
@@ -67,7 +67,7 @@ class ClaimSurvey:
             await asyncio.sleep(look_s)
 
     async def survey(self, keys: Iterable[Key]) -> dict[Key, list[ClaimEvidence] | None]:
-        """Return the evidence of each connection, or None for one that does not respond."""
+        """Return the evidence of each connection, or None for one that cannot be surveyed now."""
         return await self._of_each(keys, self._witnesses)
 
     async def _witnesses(self, key: Key) -> list[ClaimEvidence] | None:

@@ -1,7 +1,6 @@
 """Reconcile one collection: observe, plan, refuse, apply, read back. Every trigger calls `reconcile`.
 
-`docs/architecture.md` describes one run end to end. A crash after any change is safe: the next pass observes the
-collection again and plans the remaining changes.
+A crash after any change is safe: the next pass observes again and plans the rest. See `docs/architecture.md`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -89,8 +88,7 @@ class PassDraft:
         taken_from: Marker of the owner from which this object takes the collection over.
         is_drift: True if the differences to `goal` were not made by the operator.
         leaves_drift: True if such differences stay, because of the object's drift policy.
-        plan_to_goal: All changes from the observed collection to `goal`, including withheld ones and drift that stays.
-            None without `goal`.
+        plan_to_goal: All changes to `goal`, including withheld ones and drift that stays. None without `goal`.
         terms: Terms of the pass.
         queued: Changes that wait for the Reindex slot; not in `allowed`.
         slot_holder: Name of the object that has the slot.
@@ -153,7 +151,7 @@ def plan_pass(
 ) -> PassDraft:
     """Plan the changes from the observed to the desired collection, and decide which are withheld. Changes nothing.
 
-    Arguments and errors are those of `reconcile`. Without `terms` nothing is permitted.
+    Arguments, NotOwned and SpecInvalid are as those of `reconcile`. Without `terms` nothing is approved.
     """
     terms = terms or PassTerms()
     plans = _planned(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=terms)
@@ -234,10 +232,10 @@ async def reconcile(
         store: Qdrant server of the collection.
         last_physical: Physical name that the last pass reported. None in the first pass.
         last_points: Number of points that the last pass reported.
-        permit: Permissions beyond the object's spec. None permits nothing, and reindexes without a slot.
+        permit: Permissions beyond the object's spec. None approves nothing, and reindexes without a slot.
 
     Raises:
-        NotOwned: If the collection belongs to another object.
+        NotOwned: If the collection belongs to another object, and may not be taken over.
         SpecInvalid: If the collection was lost and may not be recreated, the cluster has fewer peers than replicas, or
             the server accepted a change without applying it.
         AgentMemoryError: As `store` and `permit.check_creation` raise. A later pass makes the remaining changes.
@@ -323,7 +321,7 @@ def _still_to_do(draft: PassDraft, alias: str, desired: Collection, observed: Ob
     full_plan = draft.plan_to_goal
     if draft.allowed and draft.goal:
         full_plan = plan_for(draft.goal)
-    # `found.plan` cannot be used here: it lacks the drift that stays.
+    # `draft.plan` cannot be used here: it lacks the drift that stays.
     to_desired = full_plan if full_plan and draft.goal == desired else plan_for(desired)
     return (drop_wake(full_plan) if full_plan else None), drop_wake(to_desired)
 
@@ -347,8 +345,7 @@ async def observe_or_link(
     nothing of that name looks for a numbered collection whose rebuild record waits for the alias, and creates it.
 
     Returns:
-        The observed collection, or None; and the existing physical names numbered for the alias. These are listed only
-            if no pass has reported a collection, or if none was found.
+        The observed collection or None, and the physical names numbered for the alias; empty if they were not listed.
     """
     likely, _ = physical_names(alias, last_physical)
     names = await _numbered(alias, store) if last_physical is None else frozenset()
@@ -386,7 +383,7 @@ async def _free_name(
 async def _in_turn(draft: PassDraft, acquire_slot: AcquireSlot | None) -> PassDraft:
     """Move a Reindex of the draft to `queued` unless the slot can be acquired.
 
-    The new marker waits too, because it describes the completed change. A marker for another owner is written at once.
+    The new marker waits too: it describes the completed change. A first marker, or one of a new owner, does not wait.
     """
     reindex = tuple(change for change in draft.allowed if class_of(change) is ChangeClass.REINDEX)
     if not reindex or acquire_slot is None or draft.observed is None or draft.observed.points == 0:

@@ -51,8 +51,8 @@ class ReindexSlots:
             observe: Reads any collection of the connection.
 
         Returns:
-            The object that has the slot, or gets it first. None if the slot is acquired, or if the object has no
-            connection.
+            The object that has the slot, still reindexes, or gets the slot first. None if the slot is acquired, or if
+            the object has no connection.
         """
         connection = self.table.find_connection(key)
         if connection is None:

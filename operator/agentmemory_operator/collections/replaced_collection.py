@@ -1,4 +1,4 @@
-"""Finds the live collection behind an alias; marks the collection that it replaced, and removes that one later.
+"""Find the live collection behind an alias; mark the collection that it replaced, and remove that one later.
 
 Restores and rebuilds replace collections.
 """

@@ -1,4 +1,4 @@
-"""Deletes collections, but keeps their snapshots available.
+"""Delete collections, but keep their snapshots available.
 
 Qdrant lists and serves snapshots only while a collection of their name exists. So a deleted collection whose snapshots
 are not stored elsewhere is replaced by an empty placeholder, until the last of them is removed.
@@ -18,7 +18,7 @@ async def delete_keeping_snapshots(
     whether it left snapshots: one is created, and deleted again if it has none.
 
     Args:
-        copied: Names of snapshot files that are stored elsewhere too; they are deleted with the collection.
+        copied: Names of snapshot files that are stored elsewhere too. They are deleted if the collection still exists.
     """
     metadata = await snapshots.metadata(physical)
     if metadata is not None and not is_placeholder(metadata):

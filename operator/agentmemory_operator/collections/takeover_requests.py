@@ -46,7 +46,8 @@ class TakeoverRequests:
         """Record a refusal. Return the connection whose owner may allow the takeover.
 
         Return None, and forget the object's request, if no connection's owner decides about the takeover: the present
-        owner is unknown or in the same namespace, or its marker names a connection that the object does not use.
+        owner is unknown or in the same namespace, the connection does not exist, or the owner's marker names a
+        connection that the object does not use.
 
         Args:
             key: The object that was refused.

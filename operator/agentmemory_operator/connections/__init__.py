@@ -1,4 +1,4 @@
-"""Resolves references in objects to clients of Qdrant servers, buckets and embedders, with the Secrets they need.
+"""Resolution of references in objects to clients of Qdrant servers, buckets and embedders, with their Secrets.
 
 Terms:
 - *connection*: a QdrantConnection object. *Link* (`link.py`): the client of its server, which is replaced when its

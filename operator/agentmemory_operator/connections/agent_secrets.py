@@ -1,4 +1,6 @@
-"""Copies the values that the retrieval API needs from Secrets into one Secret for each agent. The API reads no others.
+"""Copy the values that the retrieval API needs into one Secret for each agent.
+
+In a cluster, the API reads these copies, not the original Secrets.
 
 Each value is stored under a *slot*: a name derived from the reference to the original Secret and from the hosts that it
 may be sent to. So a changed reference or URL never finds the value of the previous one. If Qdrant accepts tokens with
@@ -87,8 +89,9 @@ class AgentSecrets:
 
         Raises:
             SpecInvalid: If the connection cannot be used; the agent's Secret is then unchanged, or deleted if the
-                connection's key may not be sent to its host. Also if a key that the object requires is missing or may
-                not be sent to its host; all other values are written before.
+                connection's key may not be sent to its host. If the URL of an embedding or language model is invalid;
+                nothing is written. If a key that the object requires is missing or may not be sent to its host; all
+                other values are written before.
             StoreRejected: If Qdrant refuses the key, and its capabilities were never read.
             TransientError: If Kubernetes or Qdrant is unavailable.
         """
@@ -203,7 +206,8 @@ class AgentSecrets:
     def _token(self, api_key: str, alias: str, stored_token: str, *, has_jwt_rbac: bool | None) -> str | None:
         """Return the token for the API: the present one until half its lifetime has passed.
 
-        None if the server accepts none.
+        None if the server accepts none, if it does not report this and no token is stored, or if the connection's key
+        is itself a token.
         """
         now_s = self.clock.now_ms() // 1000
         expiry_s = self.tokens.expiry_s(stored_token, api_key, alias)
@@ -285,7 +289,7 @@ class AgentSecretReader:
         """Return the copied value of a reference that may be sent to `to`.
 
         Raises:
-            TransientError: If the operator has not copied it, or not for this host.
+            TransientError: If the operator has not copied it for these hosts, or the agent's Secret cannot be read.
         """
         secret = await self.store.read(self.slug)
         value = secret.values.get(slot_name((namespace, name, key), to)) if secret else None

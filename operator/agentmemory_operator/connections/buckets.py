@@ -1,4 +1,4 @@
-"""Opens the buckets that specs and statuses name, with keys that are read from Secrets each time."""
+"""Access to the buckets that specs and statuses name, with keys from their Secrets or the process's own identity."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -35,7 +35,7 @@ class Storages:
         shared: Names (`bucket_name`) of the buckets that may be opened without a Secret, by the process's own identity.
             A namespace may use only its own keys in them. None permits every bucket and key, for processes that run
             with their user's rights.
-        namespace_of: Returns the namespace that owns the slug in a key.
+        namespace_of: Returns the namespace that owns a slug, or None.
     """
 
     def __init__(
@@ -63,9 +63,10 @@ class Storages:
 
         Raises:
             SecretMissing: If the Secret does not exist, or lacks a key.
-            SecretNotUsable: If the Secret does not list the host of the storage.
+            SecretNotUsable: If the Secret does not list the host of the storage, or a key cannot be part of a header.
             SpecInvalid: If the endpoint or the Secret's CA certificate is invalid, or the bucket needs a Secret. In a
-                shared bucket also for each call with a key of another namespace.
+                shared bucket also by each call with a key that does not belong to the namespace.
+            TransientError: If the Secret cannot be read now.
         """
         area = self._area_of(bucket, namespace)
         objects = self._open_objects(await self._opened_by(bucket, namespace, encryption))
@@ -99,7 +100,7 @@ class Storages:
             yield objects, parsed.key
 
     def _area_of(self, bucket: S3Bucket, namespace: str) -> BucketArea | None:
-        """Return the part of a shared bucket that a namespace may use, or None if it uses a Secret of its own.
+        """Return the part of a shared bucket that a namespace may use. None if every key of the bucket is permitted.
 
         Raises:
             SpecInvalid: If the bucket needs a Secret.

@@ -15,7 +15,7 @@ The first row that matches decides:
 | 1 | slug claimed by another namespace | not read | NotOwned |
 | 2 | granted by operator code (`grant`), or allowed earlier in this use | not read | allow |
 | 3 | not a valid collection name | not read | NotOwned |
-| 4 | this process recovered a snapshot into it | not read | allow |
+| 4 | missing until this process recovered a snapshot into it | not read | allow |
 | 5 | slug claimed by this namespace | no collection | allow |
 | 6 | slug claimed by this namespace; alias of a collection with a slug that it has not claimed | no owner | NotOwned |
 | 7 | slug claimed by this namespace | no owner | allow |
@@ -77,8 +77,8 @@ class CollectionAuthorizer:
         are_claims_complete: Returns whether all claims are known; until then a slug without a claim may have an owner.
         ownership: Reads owners. None if the caller checks the owner of each collection itself, as a reconcile pass
             does.
-        recovered: Collections that this process has recovered snapshots into. Their metadata comes from the snapshot
-            and may name any owner. Shared by all uses of the server for the namespace.
+        recovered: Collections that did not exist until this process recovered snapshots into them. Their metadata comes
+            from the snapshot and may name any owner. Shared by all uses of the server for the namespace.
         reserve_capacity: Returns the context in which a collection or an index is created. Entering the context raises
             ServerFullRetryable if the server has no capacity.
         created: Collections that this use has created.
@@ -117,7 +117,9 @@ class CollectionAuthorizer:
 
         Raises:
             NotOwned: If the namespace may not use the collection, which was not changed.
-            StoreUnavailable: If the slug has no claim and not all claims are known yet.
+            StoreUnavailable: If no row of the table allows the name, its slug has no claim, and not all claims are
+                known yet.
+            AgentMemoryError: As the functions of `ownership` raise.
         """
         if name not in self._allowed and not is_collection_name(name):
             raise self._refused(name)
@@ -188,10 +190,10 @@ class CollectionAuthorizer:
 
         A collection behind the alias is returned with its marker, for the caller to check. One without an alias was
         read because a status names it. It counts only if its slug is claimed by the namespace, or if it has no slug and
-        its marker names the namespace.
+        its marker names the namespace. Record a returned collection as an alias target, unless its name allows it.
 
         Raises:
-            NotOwned: If the alias points to a collection that has no marker and another agent's name.
+            NotOwned: If the alias points to a collection without a marker, whose slug the namespace has not claimed.
         """
         if observed is None or self.is_allowed_by_name(observed.physical):
             return observed

@@ -1,4 +1,4 @@
-"""Restricts a shared bucket to the objects of one namespace: other keys are refused before any call."""
+"""Restriction of a shared bucket to the objects of one namespace: other keys are refused before any call."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager

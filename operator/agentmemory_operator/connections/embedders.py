@@ -22,11 +22,12 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
     """Return the vector of each text, or the provider's error about that text.
 
     A batch that the provider rejects or fails on is halved until the failing texts are found, for at most
-    `MAX_HALVING_S`. If the provider fails on a text before any batch has succeeded, a probe text decides whether the
-    provider itself fails.
+    `MAX_HALVING_S`. If the provider fails on a text before it has embedded or rejected any, a probe text decides
+    whether the provider itself fails.
 
     Raises:
         EmbedderUnavailable: If the provider cannot be reached, or fails on the only text or on the probe text.
+        SpecInvalid: If the provider's key, model or number of dimensions is wrong.
     """
     distinct = list(dict.fromkeys(texts))
     embedded: dict[str, Embedded] = {}

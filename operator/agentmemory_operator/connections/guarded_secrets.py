@@ -1,7 +1,7 @@
-"""Reads Secrets, and gives a value only for the hosts that the Secret's annotation lists.
+"""Access to Secrets, which returns a value only for the hosts that the Secret's annotation lists.
 
-Authors of AgentMemories and QdrantConnections choose Secrets and URLs without the right to read Secrets. So the Secret
-itself must list the hosts that it may be sent to.
+Authors of AgentMemories and QdrantConnections choose Secrets and URLs, and may lack the right to read Secrets. So the
+Secret itself must list the hosts that it may be sent to.
 """
 
 import logging
@@ -53,7 +53,7 @@ def attribute_reads_to(key: Key) -> Iterator[None]:
 
 
 class SecretNotices:
-    """Reports to each object, once, that a Secret it uses does not list the host of its value.
+    """Posts events to objects about Secrets that may not be sent to a host. An unchanged message is not repeated.
 
     The current object is that of the current pass, or of `attribute_reads_to`.
 
@@ -69,7 +69,10 @@ class SecretNotices:
         self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MAX_NOTICES)
 
     async def report(self, secret: str, to: Destination, message: str) -> None:
-        """Post a message as an event of the current object, unless it repeats the last one for Secret and host."""
+        """Post a message as an event of the current object, unless it repeats the last one for Secret and host.
+
+        The message is only logged if there is no current object, or nothing that posts events.
+        """
         metadata = self._metadata()
         notice = (metadata.uid if metadata else "", secret, to)
         if self._last_messages.get(notice) == message:

@@ -1,7 +1,7 @@
 """Stores of a server that check each collection with `CollectionAuthorizer` before a call that names it.
 
-Every method of a port is listed here or overridden. Any other one raises AttributeError. The first argument of a listed
-method is the name of a collection, unless the method is among `NAMELESS_METHODS`.
+Every method of a port is listed here or overridden. One of `WITHHELD_METHODS`, or one that is missing here, raises
+AttributeError. The first argument of a listed method is the name of a collection, except in `NAMELESS_METHODS`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +22,7 @@ from agentmemory_operator.spec.naming import is_collection_name
 T = TypeVar("T")
 
 NAMELESS_METHODS = frozenset({"close", "server", "process", "peers", "names", "collections"})
-"""Methods that name no collection. They reveal at most the names of collections."""
+"""Methods that name no collection. Of a collection, they reveal at most its name."""
 
 WITHHELD_METHODS = frozenset({"list_agent_collections"})
 """Methods that read the collections of all namespaces, which work for one namespace must not call."""
@@ -156,7 +156,7 @@ class _Snapshots(_Guarded):
         await self._store.create_placeholder(physical, owner or await self._reach.tenant())
 
     async def metadata(self, physical: str) -> Json | None:
-        """Read a collection's metadata. If the namespace has claimed the name, the caller checks the owner in it."""
+        """Read a collection's metadata. If its name alone allows the collection, the caller must check the owner."""
         if not self._reach.is_allowed_by_name(physical):
             await self._reach.check(physical)
         return await self._store.metadata(physical)

@@ -1,7 +1,7 @@
-"""The store of one connection, which is replaced by a new one when the connection's spec or Secrets change.
+"""The store of one connection, which is replaced by a new one when the connection's URLs, timeout or Secrets change.
 
-A replaced store closes after its last use. Secrets are not watched. They are read again on request (by each probe of
-the operator), and when the server refuses the key or the server's certificate is not trusted.
+A replaced store closes after its last use. Secrets are not watched. They are read again when the spec has changed, on
+request (by each probe of the operator), and when the server refuses the key or its certificate is not trusted.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from agentmemory_operator.spec.kinds.parse import parse_connection
 
 DEFAULT_TIMEOUT_S = 10
 REFUSED_KEY_STATUSES = (401, 403)
-# Minimum seconds between reads of a Secret: a wrong key fails every call.
+# Minimum seconds from a read of the Secrets to another one after a refused call: a wrong key fails every call.
 MIN_READ_PERIOD_S = 1.0
 
 
@@ -79,7 +79,7 @@ class Endpoint:
         api_key: Never logged.
         timeout_s: Timeout of each call in seconds.
         ca_pem: Trusted CA certificates. None uses those of the system.
-        nodes: URLs of all nodes of a cluster. Empty for a single server.
+        nodes: URLs of all nodes of a cluster. Empty for a single server, or if the nodes are not called one by one.
     """
 
     url: str
@@ -100,7 +100,7 @@ async def read_endpoint(
 
     Raises:
         SecretMissing: If a Secret or its key does not exist.
-        SecretNotUsable: If the key may not be sent to the URL, or to one of the nodes.
+        SecretNotUsable: If the key may not be sent to the URL or to one of the nodes, or cannot be part of a header.
         SpecInvalid: If one of these URLs is invalid.
         TransientError: If a Secret cannot be read now.
     """
@@ -170,8 +170,8 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
     async def use(self, document: Json, work: Callable[[S], Awaitable[T]]) -> T:
         """Run `work` with the store and return its result.
 
-        If the server refuses the key, or its certificate is not trusted, the Secrets are read again. If they have
-        changed, `work` is run once more.
+        If the server refuses the key, or its certificate is not trusted, the Secrets are read again, at most once a
+        second. If they have changed, `work` is run once more.
 
         Args:
             document: Latest QdrantConnection from the watch.
@@ -179,6 +179,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
             TransientError: If the Secrets have to be read, and cannot be read now.
+            AgentMemoryError: As `work` raises.
         """
         current = await self._current(document)
         try:
@@ -197,21 +198,23 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
+            TransientError: If the Secrets cannot be read now.
         """
         await self._current(document)
 
     async def endpoint(self, document: Json) -> Endpoint:
-        """Return the endpoint, with the Secrets as last read. Opens the store if needed.
+        """Return the endpoint, with the Secrets as last read. Open the store if needed.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
+            TransientError: If the Secrets have to be read, and cannot be read now.
         """
         return (await self._current(document)).endpoint
 
     async def renew(self, document: Json) -> bool:
         """Read the Secrets again; replace the store if the endpoint has changed. Return whether it was replaced.
 
-        The first store of a link replaces none.
+        The first store of a link replaces none. If a Secret may no longer be used, the present store is closed.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
@@ -241,7 +244,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         try:
             endpoint = await read_endpoint(parse_connection(document), self._secrets, has_nodes=self._has_nodes)
         except SecretNotUsable:
-            # The owner of the Secret has revoked the permission: close the store.
+            # The owner of the Secret may have revoked the permission: close the store.
             await self.close()
             raise
         current = self._held

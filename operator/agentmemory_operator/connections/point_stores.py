@@ -1,4 +1,4 @@
-"""The point store of each agent's connection. Agents of one connection share it unless they have their own Secrets."""
+"""Point stores of connections: shared by the agents of a connection, of one agent, or for one use with a token."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ class PointStores(Resolver["LinkedPoints"]):
     """Provides stores by connection, or by agent if each agent has its own Secrets.
 
     Args:
-        secrets: Reads keys and certificates: after a change of the connection, and when the server refuses the key.
+        secrets: Reads keys and certificates: for a new store, and after the server has refused the key.
         open_store: Opens the store of an endpoint.
         secrets_of: Returns the Secrets of an agent by slug, in place of `secrets`. None if agents have none of their
             own.
@@ -46,11 +46,11 @@ class PointStores(Resolver["LinkedPoints"]):
         self._open_store = open_store
 
     async def store_for(self, settings: AgentSettings) -> PointStore:
-        """Return the store of the agent's connection: the same object until the connection's spec changes.
+        """Return the store of the agent's connection: the same object until the spec changes or the store is dropped.
 
         Raises:
-            StoreUnavailable: If the connection does not exist, may not be used from this namespace, or its Secret is
-                missing.
+            StoreUnavailable: If the connection is missing or invalid, may not be used from this namespace, or its
+                Secret is missing or may not be sent to its host.
             TransientError: If the Secret or the namespace's labels cannot be read now.
         """
         key = _connection_of(settings)
@@ -69,13 +69,13 @@ class PointStores(Resolver["LinkedPoints"]):
         return linked
 
     def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
-        """Return the capabilities of the agent's server from the connection's status."""
+        """Return the capabilities of the agent's server from the connection's status; empty if unknown."""
         document = self._table.get(_connection_of(settings))
         status = (document or {}).get("status") or {}
         return frozenset(status.get("capabilities") or ())
 
     def timeout_of(self, settings: AgentSettings) -> float:
-        """Return the timeout in seconds of calls to the agent's server."""
+        """Return the timeout in seconds of calls to the agent's server: the connection's own, or the default of 10."""
         document = self._table.get(_connection_of(settings))
         timeout_s = ((document or {}).get("spec") or {}).get("timeoutSeconds")
         return float(timeout_s or DEFAULT_TIMEOUT_S)
@@ -128,7 +128,7 @@ class LinkedPoints(ForwardingPoints):
 
 
 def _unavailable(error: SpecInvalid) -> StoreUnavailable:
-    """Turn an error that only the connection's author can fix into one for clients of the API."""
+    """Turn an error in the configuration into one for clients of the API, who cannot correct it."""
     return StoreUnavailable(f"the connection of this agent cannot be used: {error}")
 
 

@@ -40,7 +40,7 @@ from agentmemory_operator.spec.naming import alias_of
 MIN_VERSION = (1, 18)
 MIN_PROBE_PERIOD_S = 1.0
 PROBE_TIMEOUT_S = 300.0
-"""Timeout of a whole probe in seconds: the longest timeout that a connection may set for one call."""
+"""Timeout of a probe's calls to the server, in seconds: the longest timeout that a connection may set for one call."""
 
 T = TypeVar("T")
 
@@ -62,12 +62,12 @@ class Connections(Resolver[Link[CollectionStore]]):
     """Stores by connection, and the result of the last probe of each.
 
     Args:
-        secrets: Reads keys and certificates, in each probe and after a server has refused a key.
+        secrets: Reads keys and certificates: for a new store, in each probe, and after a server has refused a key.
         open_store: Opens the store of an endpoint.
         namespaces: Reads labels of namespaces. None if namespaces have no labels.
 
     Attributes:
-        max_rebuild_bytes: Maximum disk that one Rebuild may use. None is unlimited.
+        max_rebuild_bytes: Maximum disk that one Rebuild may use. None limits it by the reported size of the disk.
         capacity: Capacity of each server.
     """
 
@@ -101,8 +101,9 @@ class Connections(Resolver[Link[CollectionStore]]):
         Raises:
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
-            AgentMemoryError: The fault that the last probe found: the server is unavailable, too old, or refuses the
-                key.
+            TransientError: If its Secret or the namespace's labels cannot be read now.
+            AgentMemoryError: As `work` raises, or the fault that the last probe found: the server is unavailable, too
+                old, or refuses the key.
         """
         namespace = memory.metadata.namespace
 
@@ -124,6 +125,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         Raises:
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
+            TransientError: If its Secret or the namespace's labels cannot be read now.
             AgentMemoryError: If the capabilities of the server were never read, and cannot be read now.
         """
         key, document = await self._find_for(memory)
@@ -137,7 +139,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         )
 
     async def survey(self, key: Key, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
-        """Run `work` with a connection's whole server, for the operator itself. Raises as `use`."""
+        """Run `work` with a connection's whole server, unrestricted, for the operator itself. Raises as `use`."""
         document = self._find(key)
         return await self._fit_link(key).use(document, work)
 
@@ -180,7 +182,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             yield
 
     def server_resources(self, memory: AgentMemory) -> ServerResources:
-        """Return the resources of the object's server, as the last probe read them."""
+        """Return the resources of the object's server from its last successful probe; before it, they are unknown."""
         server = self._servers.get(connection_of(memory))
         return (
             server_resources(server, most_bytes=self.max_rebuild_bytes)
@@ -199,6 +201,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             SecretMissing: If the Secret or its key does not exist: the API could not embed any text.
             SecretNotUsable: If the Secret may not be sent to the service.
             SpecInvalid: If the URL of the service is invalid.
+            TransientError: If the Secret cannot be read now.
         """
         if key := embedding_key(embedding_source(effective_embedding(memory))):
             await self._secrets.read(memory.metadata.namespace, key.name, key.key, to=key.to)
@@ -207,7 +210,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         """Read the Secrets and the server's capabilities.
 
         Return the capabilities, and whether the connection's objects need passes: if the last probe found a fault, or
-        if a Secret has changed.
+        if a Secret has changed, or a URL or the timeout.
 
         Args:
             document: Latest QdrantConnection from the watch.
@@ -215,7 +218,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         Raises:
             SpecInvalid: If the connection is invalid, its Secret is missing, or the server is too old.
             StoreRejected: If the server refuses the key.
-            StoreUnavailable: If the server does not respond.
+            StoreUnavailable: If the server does not respond, or its certificate is not trusted.
             TransientError: If a Secret cannot be read now.
         """
         key = key_of(document)
@@ -227,7 +230,11 @@ class Connections(Resolver[Link[CollectionStore]]):
                 self.forget(key)
 
     async def loads(self, document: Json) -> tuple[Load, ...]:
-        """Return the loads of a connection's server, at most a minute old; empty if unknown."""
+        """Return the loads of a connection's server, at most a minute old if it responds; empty if unknown.
+
+        Raises:
+            SpecInvalid: If the connection is invalid.
+        """
         connection = self._parse(key_of(document), document)
         try:
             return await self.survey(key_of(document), lambda store: self.capacity.loads(connection, store))
@@ -262,7 +269,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             ) from exc
 
     def has_fault(self, key: Key | None) -> bool:
-        """Return whether the last probe of a connection found a fault. Its server is not called then."""
+        """Return whether the last probe of a connection found a fault. Only probes call its server then."""
         return key in self._faults
 
     def failures(self, key: Key) -> int:

@@ -1,7 +1,8 @@
-"""Resolves a reference to a QdrantConnection: finds it, checks the namespace, parses it once, and links to its server.
+"""Resolve references to QdrantConnections: find the object, check the namespace, and keep a link to its server.
 
-`Servers` is for work that needs more than one agent's collection. Work for an object gets stores that accept only
-collections of its namespace (`connections/collection_authorizer.py`), whatever its status contains.
+A connection is parsed again only when its spec changes. `Servers.use` is for the work for one object: its stores accept
+only collections of the object's namespace (`connections/collection_authorizer.py`), whatever its status contains.
+`Servers.survey` and `Servers.sweep` give unrestricted stores to the operator's own work on a whole server.
 """
 
 import asyncio
@@ -40,7 +41,8 @@ def connection_missing(named: str) -> SpecInvalid:
 
 
 LABELS_TTL_S = 30.0
-"""Seconds for which labels of a namespace are cached. Removing a label takes effect after that."""
+"""Seconds for which labels of a namespace are cached, or longer while they cannot be read. Removing a label takes
+effect after that."""
 
 
 class Sharing:
@@ -86,7 +88,7 @@ LinkKey = tuple[Key, str]
 
 
 class Resolver(Generic[L]):
-    """Finds connections, and keeps the links to their servers until the connections are deleted.
+    """Finds connections, and keeps links to their servers. `forget` drops those of a deleted connection.
 
     Args:
         table: Latest objects from the watch.
@@ -124,7 +126,7 @@ class Resolver(Generic[L]):
         return document
 
     def _parse(self, connection: Key, document: Json) -> QdrantConnection:
-        """Return the parsed connection, cached because many objects refer to the same one."""
+        """Return the parsed connection, cached until its spec changes: many objects refer to the same one."""
         cached = self._parsed.get(connection)
         if cached is None or cached[0] != document.get("spec"):
             parsed = parse_connection(document)
@@ -179,7 +181,7 @@ class Server:
         """Return whether `reach` allows a collection; True without `reach`.
 
         Raises:
-            StoreUnavailable: If the slug of the name has no claim and not all claims are known yet.
+            AgentMemoryError: As `CollectionAuthorizer.check`, except NotOwned.
         """
         try:
             if self.reach is not None:
@@ -227,6 +229,7 @@ class Servers(Resolver[Link[Server]]):
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
             TransientError: If its Secret or the namespace's labels cannot be read now.
+            AgentMemoryError: As `work` raises.
         """
         document = await self._find_allowed(connection, namespace)
         parsed = self._parse(connection, document)
@@ -239,7 +242,7 @@ class Servers(Resolver[Link[Server]]):
         return await self._link(connection).use(document, guarded)
 
     async def survey(self, connection: Key, work: Callable[[Server], Awaitable[T]]) -> T:
-        """Run the operator's own work with a whole server and return its result.
+        """Run the operator's own work with a whole server, unrestricted, and return its result.
 
         `work` must not trust any object's fields.
 
@@ -248,11 +251,13 @@ class Servers(Resolver[Link[Server]]):
 
         Raises:
             SpecInvalid: If the connection does not exist, or its Secret is missing.
+            TransientError: If its Secret cannot be read now.
+            AgentMemoryError: As `work` raises.
         """
         return await self._link(connection).use(self._find(connection), work)
 
     async def sweep(self, connection: Key, work: Callable[[Server], Awaitable[Sequence[str]]], *, what: str) -> None:
-        """Remove leftovers on a whole server. An unavailable server is logged and left to the next sweep.
+        """Remove leftovers on a whole, unrestricted server. Errors are logged, and the rest is left to the next sweep.
 
         Args:
             work: Removes them; returns their names.
@@ -272,7 +277,7 @@ class Servers(Resolver[Link[Server]]):
                 log.info("%s on %s: removed %s", what, connection, ", ".join(removed))
 
     async def check_capacity(self, connection: Key, wish: CollectionRequest) -> None:
-        """Raise unless a new agent may get a collection. Nothing is reserved.
+        """Raise unless a new agent may get a collection. The reservation is released at once.
 
         Raises:
             ServerFull, NamespaceFull: As `Capacity.for_new_agent`.

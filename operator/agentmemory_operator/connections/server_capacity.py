@@ -1,8 +1,8 @@
 """Capacity of each connection's server: its reported usage, the collections being created, and whether one more fits.
 
-A server is read at most once a minute, by the probes of its connection, and again right before a collection is refused.
-Collections that are being created in the meantime are added. These are counted by URL, so that they count for every
-connection to the same server.
+For each connection, the server is read at most once a minute (by probes, and before a collection is created), and again
+right before a collection is refused. Collections that are being created in the meantime are added. These are counted by
+URL, so that they count for every connection to the same server.
 """
 
 import asyncio
@@ -110,7 +110,8 @@ class Capacity:
 
     Attributes:
         read_ttl_s: Seconds for which a read is valid.
-        min_read_period_s: The same right before a refusal; not 0, because many requests may be refused at once.
+        min_read_period_s: Seconds for which a read is valid right before a refusal; not 0, because many requests may be
+            refused at once. A refusal that counts just created collections always needs a new read.
     """
 
     read_ttl_s: float = READ_TTL_S
@@ -129,8 +130,11 @@ class Capacity:
         """Return the loads of a connection's server; empty if they are unknown.
 
         Args:
-            max_age_s: Age in seconds of the last read above which the server is read again; `read_ttl_s` if None. If
-                the new read fails with StoreUnavailable, the last one stays valid.
+            max_age_s: Age in seconds of the last read, successful or not, above which the server is read again;
+                `read_ttl_s` if None. If the new read fails with StoreUnavailable, the last one stays valid.
+
+        Raises:
+            AgentMemoryError: As `store` raises, except StoreUnavailable.
         """
         key = key_of(connection)
         self._bounds[key] = bound = connection.spec.capacity.max_memory_maps if connection.spec.capacity else None
@@ -173,6 +177,7 @@ class Capacity:
 
         Raises:
             ServerFullRetryable: If the server has no capacity; retry later.
+            AgentMemoryError: As `store` raises, except StoreUnavailable.
         """
         if shortage := await self._shortage(connection, store, need, MAX_SHARE_EXISTING_AGENTS):
             raise ServerFullRetryable(shortage)
@@ -218,7 +223,7 @@ class Capacity:
             self._drop_old(url)
 
     def _drop_old(self, url: str) -> None:
-        """Drop collections that every valid read includes."""
+        """Drop collections completed two validity periods ago. While the server responds, every read includes them."""
         since_s = _now_s() - 2 * self.read_ttl_s
         for server_url in {url, *self._pending}:
             remaining = [
@@ -281,7 +286,7 @@ class Capacity:
 
     @property
     def metrics(self) -> list[Collector]:
-        """Gauge of the used share of each limit, from the server with the highest one."""
+        """Gauge of the used share of each limit, from the server with the highest share."""
         description = "Used share of a limit of the Qdrant process, of the server with the highest one."
         return [LiveGauge("agentmemory_server_used_ratio", description, ("resource",), self._fullest)]
 

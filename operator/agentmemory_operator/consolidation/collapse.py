@@ -5,7 +5,7 @@
 3. Check the sources again. If one was deleted, erased or encrypted, delete the new version.
 
 The id of the new version is derived from the head that the model read, so a repeated or concurrent run finds it. If
-another version was stored in the meantime, the new one is abandoned and that version stays the head. No version is
+another version was stored in the meantime, the new one is abandoned and that version stays the head. No source is
 removed. A source that a cleanup removed from the chain does no harm.
 """
 
@@ -74,7 +74,7 @@ async def complete_collapse(agent: Agent, user_id: str, head_id: str) -> bool:
     """Complete the pending steps of a collapsed version, and delete it if a source is missing or encrypted.
 
     Returns:
-        True if the version exists and stays.
+        True if the version is stored and all its sources are readable.
     """
     row = await read_completed(agent, collapsed_id(agent, user_id, head_id))
     if row is None or TOMBSTONE_KEY in row:

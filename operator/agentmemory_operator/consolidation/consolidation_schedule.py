@@ -57,7 +57,7 @@ DURATION_BUCKETS_S = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenAgent]]
 """Opens a context with a function that opens the agent with its embedder.
 
-The store is limited to the agent's points.
+If the server accepts tokens, the store is limited to the agent's points.
 """
 OpenModel = Callable[[AgentMemory, ConsolidationSettings], Awaitable[LanguageModel]]
 

@@ -1,6 +1,7 @@
 """Carry out the plan of a batch. Every step may be repeated with the same result.
 
-Ids of stored facts are derived from the run and their sources, so a repeated step finds them. The memories of the batch
+The id of a fact or proposal is derived from the run and the sources, that of a contradiction from the sources, and that
+of a collapsed version from its head. So a repeated step finds what an earlier attempt stored. The memories of the batch
 are marked as read last, so that an interrupted batch is read again.
 """
 
@@ -57,8 +58,9 @@ CONTRADICTION_IMPORTANCE = 0.75
 class PlanEffect(StrEnum):
     """Kind of effect of a plan, as a key of counts.
 
-    `KNOWN` counts facts that were not stored because a memory already has their content. `LOST` counts facts and
-    contradictions that were not stored for another reason, and rejected proposals.
+    `KNOWN` counts facts that were not stored because a memory has the same content or a nearly equal vector. `LOST`
+    counts facts and contradictions that were not stored for another reason, and rejected proposals. `RELATIONS`
+    includes aliases.
     """
 
     MERGED = "merged"
@@ -77,7 +79,7 @@ Tally = Counter[PlanEffect]
 
 
 def planned_effects(plan: BatchPlan) -> Tally:
-    """Count the effects of a plan for a dry run, assuming that none of its facts is known yet."""
+    """Count the effects of a plan for a dry run, as if everything in it were new and accepted."""
     return Counter(
         {
             PlanEffect.MERGED: len(plan.facts),
@@ -111,7 +113,9 @@ async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
 
 
 async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tally:
-    """Store a fact, unless a memory that is not its source has the same content or a nearly equal vector.
+    """Store a fact, unless a visible memory that is not its source has the same content or a nearly equal vector.
+
+    The text of a long chain of versions (`Fact.collapses`) is stored without this comparison.
 
     Returns:
         The effects. `LOST` if the agent rejects the fact, or its sources have changed.

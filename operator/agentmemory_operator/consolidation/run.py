@@ -3,7 +3,7 @@
 1. Select up to 10,000 candidates, and group them into batches of one user each.
 2. Before each model call, stop if the call could exceed a limit of the run.
 3. Send the batch to the model. Nothing is locked during the call.
-4. Open the agent again, plan, and carry out the plan. Each memory is changed only if it is as it was read.
+4. Open the agent again, plan, and carry out the plan by conditional writes, which skip memories that change then.
 """
 
 import asyncio
@@ -123,7 +123,7 @@ class Consolidation:
     """Merges, links and classifies the memories of an agent.
 
     Args:
-        open_agent: Opens the agent: before each batch, and again before its plan is carried out.
+        open_agent: Opens the agent: to choose batches, before each batch, and again before its plan is carried out.
         model: Language model to ask.
         applying: Returns the context in which memories are changed, for example one that blocks a rebuild.
     """
@@ -145,6 +145,7 @@ class Consolidation:
         Raises:
             ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.
             TransientError: If Qdrant or the embedder is unavailable.
+            AgentMemoryError: As `open_agent` raises.
         """
         ends_s = asyncio.get_running_loop().time() + MAX_RUN_S
         chosen = await _choose(await self._open_agent(), order)

@@ -1,9 +1,9 @@
 """Undo a run, and approve or reject its proposals.
 
 The results of a run contain its id. A merged fact that is still a head is deleted. The memories that it superseded
-become visible again if they still link to it. A fact that was superseded since stays. Connections and categories that
-the run set are removed, and its proposals are deleted. The source memories stay marked as read, so the next run does
-not merge them again.
+become visible again if they still link to it. A fact that was superseded since stays. Connections that the run added
+are removed, categories that it set become the agent's default, and its proposals are deleted. Entities, aliases and
+relations stay. The source memories stay marked as read, so the next run does not merge them again.
 """
 
 from collections.abc import AsyncIterator
@@ -36,12 +36,12 @@ class UndoReport:
     """Result of undoing a run.
 
     Attributes:
-        facts: Number of facts deleted.
+        facts: Number of facts and contradictions deleted.
         reactivated: Number of memories that are visible again.
         kept: Number of facts that stay, because a newer version superseded them.
-        elsewhere: Number of memories that the run superseded and that stay as they are: they link to another version,
-            or are deleted.
-        notes: Number of memories with connections or a category removed.
+        elsewhere: Number of memories that the run superseded and that stay as they are: they link to another version or
+            to a fact that stays, or are deleted.
+        notes: Number of memories with connections removed or the category reset.
     """
 
     facts: int = 0

@@ -62,7 +62,7 @@ def copies_writes(metadata: Mapping[str, Any] | None) -> bool:
 
 
 def must_clients_wait(metadata: Mapping[str, Any] | None) -> bool:
-    """Return whether the clients of a collection must wait: it is closed, or a move is announced or final."""
+    """Return whether clients of a collection wait, or will soon: it is closed, or a move is announced or final."""
     return phase_of(metadata) is not None or read_closed_until(metadata) is not None
 
 

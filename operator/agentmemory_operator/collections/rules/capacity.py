@@ -173,7 +173,7 @@ def find_shortage(
 ) -> str | None:
     """Return why a collection does not fit, with a remedy, or None if it fits.
 
-    The numbers in the message are rounded or fixed, so that it changes only if the decision does.
+    The message does not contain the present usage, which changes all the time.
 
     Args:
         others: Collections that are being created and are not yet part of the loads.

@@ -46,7 +46,8 @@ class ClaimSet:
 
     Attributes:
         claims: Claims by slug.
-        is_complete: True once every slug in use has a claim. Until then, a slug belongs to its oldest object.
+        is_complete: True once the first set was stored, with the slugs of all valid objects and of all collections on
+            available connections. Until then, a slug belongs to its oldest object.
         unread: NAMESPACE/NAME of the connections that were unavailable for the first set. Their claims are added later.
     """
 
@@ -73,7 +74,7 @@ class ClaimEvidence:
     """A collection whose marker is evidence of the owner of a slug.
 
     Attributes:
-        created: creationTimestamp of the marker's object. "" if no object has its UID.
+        created: creationTimestamp of the marker's object. "" if no object has its name, UID and the slug.
         is_live: True if the collection has the slug's alias, or its name.
         connection: NAMESPACE/NAME of the connection through which it was read.
     """

@@ -263,7 +263,7 @@ def placeholder_metadata(owner: Tenant | None) -> dict[str, Any]:
     """Build the metadata of a placeholder.
 
     Args:
-        owner: None for a placeholder that is deleted within the same call.
+        owner: None writes no owner, as in a placeholder that is deleted within the same call.
     """
     owner_fields = {"clusterId": owner.cluster_id, "namespace": owner.namespace} if owner else {}
     return {METADATA_KEY: {PLACEHOLDER_KEY: True, **owner_fields}}
@@ -330,7 +330,7 @@ def build_limits(spec: StrictModeSpec | None) -> Limits | None:
 def diff_limits(desired: Limits | None, live: Limits | None) -> Limits:
     """Return the limits for a PATCH: those that differ, and values that lift limits that are no longer configured.
 
-    Limits that the spec does not offer stay unchanged.
+    Limits that the spec does not offer stay unchanged. None is lifted if strict mode is to be off.
     """
     if not desired:
         return ()

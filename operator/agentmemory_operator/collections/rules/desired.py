@@ -1,4 +1,4 @@
-"""Builds the desired collection of an object, in the canonical form that is compared with the server's state."""
+"""Desired collection of an object, in the canonical form that is compared with the server's state; terms of a pass."""
 
 import hashlib
 import json
@@ -61,7 +61,7 @@ class PassTerms:
         drift_policy: Handling of drift.
         wants_alias: True if an adopted plain collection must be replaced by one behind the alias.
         rebuild: Settings of a Rebuild.
-        batch_size: Number of texts in one request to the embedding provider.
+        batch_size: Maximum number of texts in one request to the embedding provider.
         cancelled: Digest of the cancelled Rebuild. None without one.
         rolled_back: Collection whose rebuild is or will be rolled back. None without one.
         survey: Sampled content lengths and the server's resources, for the costs of a Rebuild. None estimates without
@@ -155,7 +155,7 @@ def with_recorded_preset(memory: AgentMemory, live: Marker | None) -> AgentMemor
     """Return the object with the preset of its collection, if neither its spec nor its status has one.
 
     Args:
-        live: Marker of the collection. None without one: the object is new and gets the default preset.
+        live: Marker of the collection. None without one: the object gets the default preset.
 
     Raises:
         SpecInvalid: If this version does not define the preset.

@@ -74,7 +74,7 @@ class Estimate:
 
 
 def estimate(layout: Layout, memories: int) -> Estimate:
-    """Estimate the bytes of a number of memories. RAM is the amount with which searches need not read from disk."""
+    """Estimate the bytes of a number of memories. RAM includes everything that the layout keeps in memory."""
     vectors = memories * (layout.vector_bytes + 2)
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)

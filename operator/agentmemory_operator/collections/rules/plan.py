@@ -1,4 +1,4 @@
-"""Plans the changes from an observed to a desired collection, as values that can be shown, refused, applied and tested.
+"""Plan the changes from an observed to a desired collection, as values that can be shown, refused, applied and tested.
 
 | difference | change | class | meaning |
 |---|---|---|---|

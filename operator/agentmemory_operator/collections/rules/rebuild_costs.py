@@ -80,7 +80,7 @@ class Costs:
     Attributes:
         calls: Requests to the embedding provider. 0 if vectors are copied.
         tokens: Tokens to embed. None if no content was sampled, or if vectors are copied.
-        price: Price of the tokens, in the currency of the object's price. None if the object has none.
+        price: Price of the tokens, in the currency of the object's price. None without tokens, or if it has no price.
         disk_bytes, ram_bytes: Total of all nodes.
         nodes: Number of nodes over which they are spread.
         shortage: Reason why the server lacks space. None if it fits, as far as known.

@@ -1,4 +1,7 @@
-"""Decides which changes of a plan are withheld, each with its reason, the numbers and a remedy. Pure."""
+"""Decide which changes of a plan are withheld, and which collections and slugs an object may not have. Pure.
+
+Each refusal has a reason, the numbers and a remedy.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -35,7 +38,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 TAKEOVER_REQUESTS_FIELD = "takeoverRequests"
-"""Field of a QdrantConnection's status: objects whose takeover its owner may allow."""
+"""Field of a QdrantConnection's status: refused objects, whose takeovers the connection's owner may allow."""
 
 RECALL_APPROVAL_SUFFIX = "-recall"
 """Suffix of an approval's digest that also accepts the loss of recall that a Rebuild has measured."""
@@ -50,7 +53,7 @@ class Refusal:
 
     Attributes:
         reason: One of the condition reasons.
-        digest: Digest that an approval must contain. None if no approval is needed.
+        digest: Digest of the plan or its Rebuild, which an approval contains. None for queued changes only.
         costs: Costs of the Rebuild among them. None if unknown.
         revision: Newer revision of the preset that is withheld with them. None without one.
     """
@@ -73,8 +76,8 @@ def find_refusal(
 ) -> Refusal | None:
     """Return the changes of a plan that are withheld, or None.
 
-    A pass never carries out a Rebuild itself. While one runs, it replaces most other changes. The first matching row
-    decides:
+    A pass never carries out a Rebuild itself. While a Rebuild runs, most other changes are left to it. The first
+    matching row decides:
 
     | Rebuild | reason | withheld |
     |---|---|---|
@@ -184,15 +187,13 @@ def refuse_upgrade(
 ) -> Refusal | None:
     """Return the refusal of a plan for a newer preset revision, or None if it may be carried out.
 
-    An upgrade of the operator must not reindex every collection or remove memories, whatever the object's changePolicy.
-    So the newer revision needs an approval if its values require a Reindex or Rebuild, or let memories end earlier. It
-    is withheld as a whole, so that its values take effect together. A Rebuild that the object itself configures, and
-    that may run, includes the newer revision unless memories would end earlier.
+    An upgrade of the operator must not reindex collections or remove memories, whatever the changePolicy. So the newer
+    revision needs an approval, as a whole, if it requires a Reindex or Rebuild, or lets memories end earlier. A Rebuild
+    that the object configures, and that may run, includes the newer revision unless memories would end earlier.
 
     Args:
-        plan: Plan under the newer revision.
+        plan, costs: Plan under the newer revision, and the costs of its Rebuild.
         base: Plan under the revision in force. None if its values are unknown.
-        costs: Costs of the plan's Rebuild.
     """
     base_changes = base.changes if base else ()
     costly_changes = [
@@ -350,7 +351,7 @@ def build_not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, wa
 
 
 def build_slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:
-    """Build the refusal of a slug that belongs to another namespace, without naming it.
+    """Build the refusal of a slug that belongs to another namespace. The message does not name that namespace.
 
     Args:
         claim: Claim of a deleted object, which can be taken over. None if no takeover is possible.

@@ -80,7 +80,8 @@ def model_key(settings: ModelSettings) -> RequiredKey | None:
 def slot_name(reference: Reference, to: Destination) -> str:
     """Return the name under which a value is stored: a digest of the reference, and one of the allowed hosts.
 
-    A changed URL leads to another slot, which is empty. Values that are not sent anywhere have a slot without hosts.
+    A URL with another host or port leads to another slot, which does not contain the previous value. The slot of a
+    value that is not sent anywhere names no hosts.
     """
     reference_digest = _digest("/".join(reference))
     if isinstance(to, Exempt):

@@ -40,7 +40,7 @@ _COMPATIBLE, _NAT64, _LOCAL_NAT64 = IPv6Network("::/96"), IPv6Network("64:ff9b::
 # Networks whose last 32 bits are an IPv4 address.
 _LOW = (_MAPPED, _TRANSLATED, _NAT64)
 _SIX_TO_FOUR, _TEREDO = IPv6Network("2002::/16"), IPv6Network("2001::/32")
-# Bits 32 to 63 of an ISATAP address.
+# Bits 32 to 63 of an ISATAP address, counted from its end.
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 _WORD = 0xFFFF_FFFF
 
@@ -74,7 +74,7 @@ class AllowedHosts:
         return any(_is_in(address, network) and network_port in (None, port) for network, network_port in self.networks)
 
     def lists_loopback(self, host: str, address: Address, port: int) -> bool:
-        """Return whether a loopback address is listed explicitly.
+        """Return whether a loopback address is listed explicitly, or is that of a listed `localhost`.
 
         A network that contains more than loopback does not count.
         """
@@ -137,7 +137,7 @@ class EgressPolicy:
         )
 
     def find_unresolved_refusal(self, host: str, port: int) -> EgressRefusal | None:
-        """Return why a name must not be resolved: every address would be refused. None if it may be resolved."""
+        """Return why a name must not be resolved: it is forbidden, or every address would be. None if it may be."""
         if normalise_host(host) in _NEVER_NAMES:
             return EgressRefusal.NEVER
         if self.allowed is None or self.allowed.networks or self.allowed.lists_name(host, port):
@@ -190,7 +190,7 @@ def refusal_message(refusal: EgressRefusal, field: str, host: str, port: int) ->
 
 
 def equivalent_addresses(address: Address) -> Iterator[Address]:
-    """Yield an address, and every IPv4 address that a gateway or tunnel would derive from it."""
+    """Yield an address, and the IPv4 addresses that the known gateways and tunnels may derive from it."""
     yield address
     if isinstance(address, IPv4Address):
         return
@@ -208,17 +208,18 @@ def equivalent_addresses(address: Address) -> Iterator[Address]:
 
 
 def _behind_gateway(packed: bytes) -> Iterator[IPv4Address]:
-    """Yield the IPv4 addresses of a local NAT64 gateway, whose prefix length is unknown (RFC 6052)."""
+    """Yield the IPv4 address that a local NAT64 gateway derives, for each possible prefix length (RFC 6052)."""
     for start in (6, 7, 8, 12):
-        # The octet in the middle is zero and not part of the address.
+        # Octet 8 is reserved: with prefixes of up to 64 bits, the IPv4 address continues after it.
         octets = [packed[index] for index in range(start, 16) if index != 8 or start == 12][:4]
-        # With a wrong prefix length, the address starts with a zero octet.
+        # Skip 0.0.0.0/8, which has no hosts: a wrong prefix length often leads there, and its refusal would refuse the
+        # whole address.
         if octets[0]:
             yield IPv4Address(bytes(octets))
 
 
 def _same(address: Address) -> Iterator[Address]:
-    """Yield an address; if it is an IPv4 address in the notation of IPv6, yield that too."""
+    """Yield an address, and the IPv4 address that it contains if it is IPv4-mapped or of the common NAT64 prefix."""
     yield address
     if isinstance(address, IPv6Address) and (address in _MAPPED or address in _NAT64):
         yield IPv4Address(int(address) & _WORD)

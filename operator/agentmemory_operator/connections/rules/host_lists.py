@@ -1,7 +1,7 @@
-"""Matches the hosts that a Secret's annotation lists with those that its value would be sent to. Pure.
+"""Match the hosts that a Secret's annotation lists with those that its value would be sent to. Pure.
 
-The annotation is not parsed. Instead, every accepted spelling of a host is generated and looked up among the items, so
-a malformed item matches nothing.
+Names in the annotation are not parsed. Instead, every accepted spelling of a host is generated and looked up among the
+items, so a malformed item matches nothing. Only IPv6 addresses in brackets are parsed, in any spelling.
 """
 
 import re
@@ -21,8 +21,8 @@ HOSTS_ANNOTATION = f"{GROUP}/hosts"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_PORT, MAX_NAME_CHARS, MAX_LABEL_CHARS = 65_535, 253, 63
 FIRST_SIGN, DELETE = 0x20, 0x7F
-# Maximum characters of hosts in a message: Kubernetes would truncate an event over 1,024 characters, and with it the
-# command.
+# Maximum characters of hosts in a message, or those of the first host: an event has at most 1,024 characters, and the
+# command comes last.
 MAX_LISTED_CHARS = 150
 
 # Strict, so that every client reads the same host: no user info, and only a port before the path.
@@ -93,9 +93,9 @@ def destinations_of(url: str, *more: str) -> Destinations:
 
 
 def is_valid_reference(name: str, key: str) -> bool:
-    """Return whether Kubernetes permits the names of a Secret and a key.
+    """Return whether the names of a Secret and a key have only characters that Kubernetes permits there.
 
-    Others could change the path of the request.
+    Other characters could change the path of the request.
     """
     return bool(len(name) <= MAX_NAME_CHARS and _SECRET_NAME.fullmatch(name) and _SECRET_KEY.fullmatch(key))
 
@@ -116,7 +116,7 @@ def find_unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
 def refusal_message(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str | None) -> str:
     """Return the message for a Secret that may not be sent to hosts, with the command that permits it.
 
-    The message reveals nothing else about the annotation: the command itself reads the present value.
+    Of the annotation, the message reveals only whether it lists other hosts: the command itself reads them.
     """
     named, remaining = _named(places)
     secret = f"kubectl -n {namespace}"

@@ -32,7 +32,7 @@ def matches(pattern: str, host: str, port: int) -> bool:
 
 
 def parse_pattern(pattern: str) -> tuple[str, int | None]:
-    """Return the host, normalised by `normalise_host`, and the port of a pattern. None if it has no port.
+    """Return the host of a pattern, normalised by `normalise_host` after a leading `*.`, and its port or None.
 
     Raises:
         ValueError: If the pattern is invalid.

@@ -1,7 +1,9 @@
 """Keys of copies of snapshots in object storage, and their owners. Pure.
 
-The key `.../NAMESPACE/AGENT/SNAPSHOT_UID/FILE` or `.../NAMESPACE/AGENT/erased/FILE` belongs to the namespace. Whole
-segments are matched from the end: everything before them is `prefix`, which the author of a spec chooses.
+The key of a copy is `.../NAMESPACE/AGENT/NAME_UID8/FILE`: NAME_UID8 is the name of the MemorySnapshot and the first 8
+characters of its UID. Records of erasures have the key `.../NAMESPACE/AGENT/erased/FILE`. Both belong to NAMESPACE,
+unless another namespace owns the slug AGENT now. Whole segments are matched from the end: everything before them is
+`prefix`, which the author of a spec chooses.
 """
 
 import re
@@ -36,7 +38,7 @@ def copy_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
 
 
 def erasure_folder(storage: S3Storage, *, namespace: str, slug: str) -> str:
-    """Return the prefix of the keys that erasures of an agent have written."""
+    """Return the prefix of the keys of an agent's records of erasures, with a trailing slash."""
     return f"{copy_folder(storage, namespace=namespace, slug=slug)}{ERASED}/"
 
 
@@ -44,8 +46,8 @@ def copy_location(storage: S3Storage, snapshot: Metadata, *, slug: str, file: st
     """Build the location of a file's copy for a status. It can be opened without the spec.
 
     Args:
-        snapshot: Metadata of the MemorySnapshot. Its UID is part of the key, so a later one of the same name has other
-            keys.
+        snapshot: Metadata of the MemorySnapshot. The start of its UID is part of the key, so a later one of the same
+            name has other keys.
         file: Name of the file in Qdrant.
     """
     folder = copy_folder(storage, namespace=snapshot.namespace, slug=slug)
@@ -61,7 +63,7 @@ class KeyOwner:
 
 
 def parse_owner(key: str) -> KeyOwner | None:
-    """Return the owner of an object, or None if the key has another shape or ambiguous segments."""
+    """Return the owner of an object. None if its key is too long, of another shape, or has an invalid segment."""
     segments = key.split("/")
     if len(key) > MAX_KEY_CHARS or not all(text not in (".", "..") and _SEGMENT.fullmatch(text) for text in segments):
         return None
@@ -77,7 +79,7 @@ class BucketArea:
     """The part of a shared bucket that one namespace may use.
 
     Attributes:
-        namespace_of: Returns the present owner of a slug.
+        namespace_of: Returns the namespace that owns a slug now, or None.
     """
 
     namespace: str

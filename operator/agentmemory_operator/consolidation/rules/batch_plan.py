@@ -9,7 +9,7 @@
 | a category | set if there was none, or `general` |
 | an entity | stored on the memories and facts that name it; its other names become aliases |
 | an alias, a relation | stored for the user, if memories contain both names |
-| none | the memory is marked as read: no later run reads it again |
+| any or none | all memories of the batch are marked as read: no later run reads them again |
 
 A description with a number, name or date that no source contains is dropped: an instruction in a memory may have caused
 it.
@@ -142,7 +142,7 @@ class AgentTypes:
         """Return the type of a fact made from some memories.
 
         That is their common type if its memories may be superseded. Otherwise it is the first of `fact`, `semantic` and
-        the default type that the agent has.
+        the default type that the agent has; `fact` if it accepts any type.
         """
         types: set[str] = {row["type"] for row in rows}
         if len(types) == 1 and (type_ := types.pop()) not in CITED_TYPES and self.is_supersedable(type_):
@@ -150,7 +150,10 @@ class AgentTypes:
         return self._first(KNOWLEDGE_TYPES)
 
     def event_type(self) -> str:
-        """Return the type for events: the first of `event`, `episodic` and the default type that the agent has."""
+        """Return the type for events: the first of `event`, `episodic` and the default type that the agent has.
+
+        It is `event` if the agent accepts any type.
+        """
         return self._first(EVENT_TYPES)
 
     def is_supersedable(self, name: str) -> bool:
@@ -216,7 +219,7 @@ def plan_batch(
 def _facts(
     by_id: Mapping[str, Row], extracted: Sequence[ExtractedFact], kinds: AgentTypes, ungrounded: FindUngrounded
 ) -> Iterator[Fact]:
-    """Yield the facts. The first fact made from a memory supersedes it; further ones cite it."""
+    """Yield the facts. Only the first fact made from a memory supersedes it, if it may; further ones cite it."""
     superseded_ids: set[str] = set()
     for fact in extracted:
         rows = [by_id[id_] for id_ in fact.sources]

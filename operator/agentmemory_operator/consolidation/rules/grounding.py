@@ -1,8 +1,8 @@
 """Find numbers, dates and names in a model's statement that its sources do not contain. Pure.
 
-A number counts as contained in any usual spelling: 1,000 and 1000, 07 and 7, two and 2, May and 2026-05. A name is a
-word with a capital letter. At the start of a sentence a capitalised word is no name if it is a common word. Scripts
-without capital letters have no names here.
+A number counts as contained in several spellings: 1,000 and 1000, 07 and 7, two and 2, May and 2026-05-07. A name is a
+word with a capital letter. At the start of a sentence a capitalised word is no name if it is a common word, or shares
+its stem with a word of a source. Scripts without capital letters have no names here.
 
 The relation between names and numbers is not checked: a model may still distort a sentence.
 """
@@ -18,7 +18,7 @@ _DAY = re.compile(r"\d{4}-(\d{2})-\d{2}")
 _DIGITS = re.compile(r"\d+")
 _PARTS = re.compile(r"[.,:/_-]")
 _POSSESSIVE = re.compile(r"['\u2019](?:s|S)?$")
-# Forms of a word share a stem (lives, lived, living): without up to this many last characters, but at least as many.
+# Forms of a word share a stem (lives, lived, living): the word without its last 3 characters, and at least 3 of them.
 _STEM_CHARS = 3
 MONTHS = (
     *("january", "february", "march", "april", "may", "june"),

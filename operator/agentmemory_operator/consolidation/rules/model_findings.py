@@ -167,7 +167,9 @@ class ModelFindings:
 
 
 def parse_findings(answer: Mapping[str, Any], batch: AbstractSet[str]) -> ModelFindings:
-    """Parse an answer, without memory ids that are not in the batch and findings that then name too few memories.
+    """Parse an answer, without memory ids that are not in the batch.
+
+    Findings that then name too few memories are left out, and connections that do not name exactly two.
 
     Args:
         answer: Answer that matches `SCHEMA`.

@@ -3,7 +3,7 @@
 Services are asked for bare JSON. Models that think aloud, or servers that ignore the form of the answer, surround it
 with thoughts, fences and sentences. The search has three steps:
 
-1. Remove what is inside `<think>` and `<thinking>`; a thought may contain drafts of the answer.
+1. Remove the content of `<think>` and `<thinking>`, which may be a draft, unless the text starts with JSON or a fence.
 2. Find all JSON objects in the rest that are inside no other object.
 3. Take the last one that fits the schema: models explain first and answer last.
 """

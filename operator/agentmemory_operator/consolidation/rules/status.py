@@ -155,7 +155,7 @@ class ConsolidationState:
 
     Attributes:
         last: `status.lastConsolidation`; empty before the first action.
-        next_ms: Time of the next run, Unix milliseconds. None for never.
+        next_ms: Time of the next action, Unix milliseconds; 0 for at once. None without one.
         fault: Error in the schedule, or None.
     """
 
@@ -189,7 +189,7 @@ def with_consolidation(
 
 
 def without_consolidation(status: Json) -> Json:
-    """Return the status without fields and condition about consolidation, for an object without a model."""
+    """Return the status without the fields and the condition about consolidation."""
     remaining = {name: value for name, value in status.items() if name not in (LAST_FIELD, NEXT_FIELD)}
     if "conditions" in remaining:
         remaining["conditions"] = [item for item in remaining["conditions"] or [] if item["type"] != CONSOLIDATED]
