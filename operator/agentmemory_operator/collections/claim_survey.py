@@ -117,18 +117,16 @@ class ClaimSurvey:
 
         A slug on an unavailable or deleted connection is among the latter.
         """
-        by_connection: dict[str, set[str]] = defaultdict(set)
+        by_name: dict[str, set[str]] = defaultdict(set)
         for slug, claim in claims.items():
             for name in claim.connections:
-                by_connection[name].add(slug)
+                by_name[name].add(slug)
 
         async def held_on(key: Key) -> set[str] | None:
-            return await self._held_on(key, by_connection[claim_name(key)])
+            return await self._held_on(key, by_name[claim_name(key)])
 
-        slugs_with_data = await self._of_each(map(connection_key, by_connection), held_on)
-        unclear = {
-            slug for key, slugs in slugs_with_data.items() if slugs is None for slug in by_connection[claim_name(key)]
-        }
+        slugs_with_data = await self._of_each(map(connection_key, by_name), held_on)
+        unclear = {slug for key, slugs in slugs_with_data.items() if slugs is None for slug in by_name[claim_name(key)]}
         return claims.keys() - unclear.union(*(slugs or () for slugs in slugs_with_data.values())), unclear
 
     async def _of_each(self, keys: Iterable[Key], operation: Callable[[Key], Awaitable[T]]) -> dict[Key, T]:

@@ -133,10 +133,8 @@ class _Plans:
         refusal = None
         if self.may_hold:
             refusal = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
-        goal, plan_to_goal = (self.older, self.base) if refusal else (self.desired, self.plan)
-        draft = PassDraft(
-            self.observed, self.plan, refusal, goal, (), self.taken_from, plan_to_goal=plan_to_goal, terms=terms
-        )
+        goal, plan = (self.older, self.base) if refusal else (self.desired, self.plan)
+        draft = PassDraft(self.observed, self.plan, refusal, goal, (), self.taken_from, plan_to_goal=plan, terms=terms)
         return _judged(draft, last_physical=self.last_physical)
 
 

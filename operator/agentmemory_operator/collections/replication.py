@@ -88,14 +88,9 @@ async def _move(
     return ReplicationGap(Reason.REPLICATING, NO_REPLICA_API, is_under_way=True)
 
 
-def _with_replication(outcome: PassOutcome, replication: ReplicationGap | None) -> PassOutcome:
-    if replication is None:
+def _with_replication(outcome: PassOutcome, gap: ReplicationGap | None) -> PassOutcome:
+    if gap is None:
         return outcome
-    is_busy = outcome.observed.is_busy or replication.is_under_way
+    is_busy = outcome.observed.is_busy or gap.is_under_way
     observed = replace(outcome.observed, is_busy=is_busy)
-    return replace(
-        outcome,
-        observed=observed,
-        replication=replication,
-        is_queued=outcome.is_queued or bool(replication.slot_holder),
-    )
+    return replace(outcome, observed=observed, replication=gap, is_queued=outcome.is_queued or bool(gap.slot_holder))

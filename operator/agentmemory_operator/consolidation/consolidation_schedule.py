@@ -242,22 +242,12 @@ async def _decide(agent: Agent, pending: PendingAction, report: RunReport, undo_
             await undo(agent, pending.run, undo_report)
 
 
-def _result_fields(report: RunReport, undo_report: UndoReport, settings: ConsolidationSettings | None) -> Json:
-    counts = {str(effect): number for effect, number in report.tally.items()}
-    counts |= {
-        "read": report.read,
-        "dropped": report.dropped,
-        "invalid": report.invalid,
-        "left": report.remaining_batches,
-    }
-    counts |= {
-        name: number for name, number in asdict(undo_report).items() if name in ("reactivated", "kept", "elsewhere")
-    }
-    usage: ModelUsage = report.usage
-    fields: Json = {
-        "counts": {name: number for name, number in counts.items() if number},
-        "stoppedBy": report.stopped_by,
-    }
+def _result_fields(run: RunReport, undo: UndoReport, settings: ConsolidationSettings | None) -> Json:
+    counts = {str(effect): number for effect, number in run.tally.items()}
+    counts |= {"read": run.read, "dropped": run.dropped, "invalid": run.invalid, "left": run.remaining_batches}
+    counts |= {name: number for name, number in asdict(undo).items() if name in ("reactivated", "kept", "elsewhere")}
+    usage: ModelUsage = run.usage
+    fields: Json = {"counts": {name: number for name, number in counts.items() if number}, "stoppedBy": run.stopped_by}
     if usage.calls:
         fields |= {"calls": usage.calls, "tokensIn": usage.tokens_in, "tokensOut": usage.tokens_out}
         fields["spent"] = usage.cost(settings.limits) if settings else None
@@ -265,15 +255,13 @@ def _result_fields(report: RunReport, undo_report: UndoReport, settings: Consoli
 
 
 def _event(pending: PendingAction, status: Json) -> Event | None:
-    counts = status.get("counts") or {}
+    tally = status.get("counts") or {}
     if reason := status.get("reason"):
         return Event("Warning", "ConsolidationFailed", f"{pending.action} {pending.run}: {reason}: {status['message']}")
-    if pending.action is Action.RUN and counts.get("proposed"):
+    if pending.action is Action.RUN and tally.get("proposed"):
         message = (
-            f"run {pending.run}: {render_counts(counts)}. Proposed facts wait for approval: `agentmemory consolidate"
+            f"run {pending.run}: {render_counts(tally)}. Proposed facts wait for approval: `agentmemory consolidate"
             f" NAME --proposals` shows it, --approve {pending.run} or --reject {pending.run} decides"
         )
         return Event("Warning", "ConsolidationProposed", message)
-    return (
-        Event("Normal", "Consolidated", f"{pending.action} {pending.run}: {render_counts(counts)}") if counts else None
-    )
+    return Event("Normal", "Consolidated", f"{pending.action} {pending.run}: {render_counts(tally)}") if tally else None

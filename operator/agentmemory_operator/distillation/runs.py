@@ -260,16 +260,10 @@ class DistillationRun:
         numbered = [(number, fact) for number, fact in numbered if not fact.missing]
         if not numbered:
             return
-        outcomes = await self.remember.store(
-            self.agent, [_memory_of(record, fact, number) for number, fact in numbered]
-        )
-        stored = [outcome.id for outcome in outcomes if isinstance(outcome, StoredMemory) and outcome.event == "ADD"]
+        results = await self.remember.store(self.agent, [_memory_of(record, fact, number) for number, fact in numbered])
+        stored = [outcome.id for outcome in results if isinstance(outcome, StoredMemory) and outcome.event == "ADD"]
         # Conflict: an earlier attempt has stored a memory at this place, perhaps with another text.
-        errors = [
-            outcome
-            for outcome in outcomes
-            if isinstance(outcome, AgentMemoryError) and not isinstance(outcome, Conflict)
-        ]
+        errors = [error for error in results if isinstance(error, AgentMemoryError) and not isinstance(error, Conflict)]
         await self._take_out_orphans(record, [fact for _, fact in numbered], stored)
         self.result.stored.extend(stored)
         if errors:

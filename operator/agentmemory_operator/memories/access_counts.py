@@ -288,11 +288,7 @@ class AccessCounts:
             yield payload | {"updatedAt": now_ms}, ids[state]
 
     def _counted(self, row: Json, increment: Increment, *, mark: str) -> Json:
-        foreign_marks = [
-            stored_mark
-            for stored_mark in row.get(ACCESS_MARKS_KEY, ())
-            if stored_mark.rpartition(":")[0] != self._writer
-        ]
+        foreign_marks = [entry for entry in row.get(ACCESS_MARKS_KEY, ()) if entry.rpartition(":")[0] != self._writer]
         return {
             "accessCount": row.get("accessCount", 0) + increment.count,
             "lastAccessedAt": max(row.get("lastAccessedAt", 0), increment.last_ms),

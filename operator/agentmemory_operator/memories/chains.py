@@ -281,16 +281,14 @@ async def _splice_link(agent: Agent, tombstone: _Row, older: _Row | None) -> boo
 
 async def _links_of(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row) -> tuple[list[str], bool]:
     """Return the ids that `newer` must follow after the splice, and whether all remaining predecessors link to it."""
-    older_ids = [older["id"]] if older else []
+    prior = [older["id"]] if older else []
     if "identityId" in newer:
         # A version with an identity has one predecessor; `supersedesId` may still be from its writer's first attempt.
-        return older_ids, True
-    rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *older_ids)])
-    remaining = [id_ for id_, row in rows.items() if _follows(newer, row)]
-    ids = [id_ for id_ in predecessors(newer) if id_ in (*remaining, tombstone["id"], *older_ids)]
-    return replace_predecessor(ids, tombstone["id"], older_ids), all(
-        newer["id"] in successors(rows[id_]) for id_ in remaining
-    )
+        return prior, True
+    rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *prior)])
+    rest = [id_ for id_, row in rows.items() if _follows(newer, row)]
+    ids = [id_ for id_ in predecessors(newer) if id_ in (*rest, tombstone["id"], *prior)]
+    return replace_predecessor(ids, tombstone["id"], prior), all(newer["id"] in successors(rows[id_]) for id_ in rest)
 
 
 def _follows(newer: _Row, predecessor: _Row) -> bool:

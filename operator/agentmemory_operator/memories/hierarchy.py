@@ -82,22 +82,18 @@ async def read_tree(agent: Agent, memory_id: str, request: TreeRequest) -> Memor
     root = Node(record_of(row))
     # Parent node by the id of each version of its memory.
     level = dict.fromkeys(await _versions(agent, row), root)
-    visited_ids, remaining = set(level), request.limit
+    visited, budget = set(level), request.limit
     for _ in range(request.depth):
-        rows = [
-            child
-            for child in await _below(agent, level, request, limit=remaining + 1)
-            if child["id"] not in visited_ids
-        ]
+        rows = [child for child in await _below(agent, level, request, limit=budget + 1) if child["id"] not in visited]
         following: dict[str, Node] = {}
-        for child in rows[:remaining]:
+        for child in rows[:budget]:
             node = Node(record_of(child))
             level[child["parentId"]].children.append(node)
             following |= dict.fromkeys(await _versions(agent, child), node)
-        if len(rows) > remaining or not following:
-            return MemoryTree(root, is_truncated=len(rows) > remaining)
-        visited_ids |= following.keys()
-        level, remaining = following, remaining - len(rows)
+        if len(rows) > budget or not following:
+            return MemoryTree(root, is_truncated=len(rows) > budget)
+        visited |= following.keys()
+        level, budget = following, budget - len(rows)
     return MemoryTree(root, is_truncated=bool(await _below(agent, level, request, limit=1)))
 
 

@@ -135,12 +135,10 @@ class Identities:
         if row.get("pending"):
             await chains.complete(agent, row)
             row = await read_row(agent, row["id"]) or row
-        predecessor_id = row.get("supersedesId")
+        older_id = row.get("supersedesId")
         # The root of an identity may be a tombstone that no memory superseded.
-        is_alive = predecessor_id and (
-            predecessor_id != _identity(draft) or await self._is_alive(agent, predecessor_id)
-        )
-        return stored_outcome(row["id"], predecessor_id if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
+        is_alive = older_id and (older_id != _identity(draft) or await self._is_alive(agent, older_id))
+        return stored_outcome(row["id"], older_id if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)

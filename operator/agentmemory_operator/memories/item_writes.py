@@ -219,12 +219,10 @@ class ItemWrite:
 
     async def _embedded(self) -> Vector:
         if self._vector is None:
-            item_vector, distance = self._item.vector, self._agent.distance
+            vector, distance = self._item.vector, self._agent.distance
             embed = self._agent.embedder.embed
             [self._vector] = (
-                await embed([self._item.content])
-                if item_vector is None
-                else [normalise_vector(item_vector, distance=distance)]
+                await embed([self._item.content]) if vector is None else [normalise_vector(vector, distance=distance)]
             )
         return self._vector
 

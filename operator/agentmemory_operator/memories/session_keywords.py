@@ -170,13 +170,10 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Add missing session positions and keyword vectors; return the number of memories without a keyword vector."""
     filled = 0
     # Memories in a zone are excluded: `zone_vectors.sweep` adds the vectors that their zone allows.
-    without_vector: Filter = {
-        "must": [NOT_DELETED, NOT_PENDING, UNSEALED],
-        "must_not": [{"has_vector": KEYWORD_VECTOR}],
-    }
+    missing: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     unordered = {
-        "must": [*without_vector["must"], {"is_empty": {"key": ORDER_KEY}}],
-        "must_not": [*without_vector["must_not"], {"is_empty": {"key": "sessionId"}}, IS_WORKING],
+        "must": [*missing["must"], {"is_empty": {"key": ORDER_KEY}}],
+        "must_not": [*missing["must_not"], {"is_empty": {"key": "sessionId"}}, IS_WORKING],
     }
     for _ in range(PAGES_A_SWEEP):
         if rows := await _scroll(agent, unordered, limit=PAGE):
@@ -191,7 +188,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
             ]
             await agent.store.batch(agent.alias, operations, strong=True)
             continue
-        rows = await _scroll(agent, without_vector, limit=PAGE)
+        rows = await _scroll(agent, missing, limit=PAGE)
         if not rows:
             break
         ids = {row["id"] for row in rows}

@@ -332,7 +332,7 @@ async def _explained(
     )
     lists, (scored, *end_lists) = found[: len(question.lists)], found[len(question.lists) :]
     best = scored[: setup.fetched]
-    below_threshold = sum(EXCLUDED_SCORE < point["score"] < setup.threshold for point in scored)
+    below = sum(EXCLUDED_SCORE < point["score"] < setup.threshold for point in scored)
     unlisted = UnlistedMemories(
         ranking=setup.ranking,
         distance=agent.distance,
@@ -342,14 +342,12 @@ async def _explained(
         types=request.selection.types,
     )
     if not agent.allows_exact:
-        return _Response(points, question.matches(lists, setup.clues), below_threshold)
+        return _Response(points, question.matches(lists, setup.clues), below)
     is_same = {point["id"] for point in setup.kept(points)} == {point["id"] for point in setup.kept(best)}
     scores = [point["score"] for point in best]
     # The proof may take tens of milliseconds for hundreds of cells.
     prove = partial(is_proven_complete, unlisted, scores, top_k=setup.fetched, threshold=setup.threshold)
-    return _Response(
-        points, question.matches(lists, setup.clues), below_threshold, is_same and await asyncio.to_thread(prove)
-    )
+    return _Response(points, question.matches(lists, setup.clues), below, is_same and await asyncio.to_thread(prove))
 
 
 def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json:

@@ -145,22 +145,20 @@ class ShardCache:
         self._keep(shard_id, _ReadResult(sequence, at_ms, written))
         return written
 
-    async def _read(self, shard_id: Place) -> _ReadResult:
+    async def _read(self, shard: Place) -> _ReadResult:
         """Read a shard, or only its version if it is cached.
 
         An error is stored as the result, for the callers that wait for it.
         """
-        sequence, at_ms, last = next(self._sequence), self._clock.now_ms(), self._results.get(shard_id)
+        number, at_ms, last = next(self._sequence), self._clock.now_ms(), self._results.get(shard)
         cached = last.shard if last else None
         try:
-            is_same = cached is not None and await self._store.version(*shard_id) == cached.version
-            result = _ReadResult(sequence, at_ms, cached if is_same else await self._store.read(*shard_id))
+            is_same = cached is not None and await self._store.version(*shard) == cached.version
+            result = _ReadResult(number, at_ms, cached if is_same else await self._store.read(*shard))
         except TransientError as exc:
-            log.warning("agent %s: cannot read key shard %s: %s", *shard_id, exc)
-            result = _ReadResult(
-                sequence, at_ms, trouble=f"the keys of agent {shard_id[0]} are not available at the moment"
-            )
-        self._keep(shard_id, result)
+            log.warning("agent %s: cannot read key shard %s: %s", *shard, exc)
+            result = _ReadResult(number, at_ms, trouble=f"the keys of agent {shard[0]} are not available at the moment")
+        self._keep(shard, result)
         return result
 
     def _keep(self, shard_id: Place, result: _ReadResult) -> None:

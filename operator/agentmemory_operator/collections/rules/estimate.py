@@ -111,14 +111,11 @@ class QuantizedRam:
 
 def quantized_in_ram(layout: Layout, memories: int) -> QuantizedRam | None:
     """Return the RAM that quantized copies need and save, or None if the layout has none in RAM."""
-    unquantized = replace(layout, quantization=None)
-    copies = estimate(layout, memories).ram - estimate(unquantized, memories).ram
+    base = replace(layout, quantization=None)
+    copies = estimate(layout, memories).ram - estimate(base, memories).ram
     if layout.quantization is None or not copies:
         return None
-    vectors = (
-        estimate(replace(unquantized, is_cold=False), memories).ram
-        - estimate(replace(unquantized, is_cold=True), memories).ram
-    )
+    vectors = estimate(replace(base, is_cold=False), memories).ram - estimate(replace(base, is_cold=True), memories).ram
     on_disk = vectors if layout.is_cold else 0
     return QuantizedRam(copies=copies, vectors=vectors - on_disk, vectors_on_disk=on_disk)
 

@@ -58,13 +58,12 @@ def build_outgrown_condition(
         expected_memories: Number of memories that the object is sized for. Lower steps are expected and left out.
         old: Previous status.
     """
-    reported_step = _step_in(old)
+    prior = _step_in(old)
     passed_steps = [
         step
         for step in STEPS
         if expected_memories <= step.memories
-        and observed.points
-        > step.memories * (HYSTERESIS_SHARE if reported_step and step.memories <= reported_step.memories else 1)
+        and observed.points > step.memories * (HYSTERESIS_SHARE if prior and step.memories <= prior.memories else 1)
         and not _is_met(step, observed.collection)
     ]
     if not passed_steps:

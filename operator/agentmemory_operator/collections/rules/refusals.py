@@ -195,27 +195,23 @@ def refuse_upgrade(
         plan, costs: Plan under the newer revision, and the costs of its Rebuild.
         base: Plan under the revision in force. None if its values are unknown.
     """
-    base_changes = base.changes if base else ()
-    costly_changes = [
-        change for change in plan.changes if class_of(change) is not ChangeClass.IN_PLACE and change not in base_changes
-    ]
+    older = base.changes if base else ()
+    costly = [change for change in plan.changes if class_of(change) is not ChangeClass.IN_PLACE and change not in older]
     live = observed.collection.marker if observed else None
     ends = terms.earlier_endings.get(live.preset_revision, "") if live else ""
-    if observed is None or not (costly_changes or ends):
+    if observed is None or not (costly or ends):
         return None
-    class_names = " and ".join(sorted({class_of(change) for change in costly_changes}))
+    class_names = " and ".join(sorted({class_of(change) for change in costly}))
     rebuild = find_refusal(plan, observed, terms=terms, costs=costs)
     if rebuild and rebuild.reason not in (Reason.REBUILD_RUNNING, Reason.AWAITING_APPROVAL):
         return replace(rebuild, withheld=plan.changes)
-    has_base_rebuild = any(isinstance(change, Rebuild) for change in base_changes)
+    has_base_rebuild = any(isinstance(change, Rebuild) for change in older)
     is_brought_along = rebuild is not None and rebuild.reason == Reason.REBUILD_RUNNING and has_base_rebuild
     if _ends_as_approved(plan, terms.approved) if ends else is_approved(plan, terms.approved) or is_brought_along:
         return None
     digest = plan.digest if not rebuild else lasting_digest(plan) if ends else rebuild_digest(plan)
     stale = f"the approval of {terms.approved} is for another plan; " if terms.approved else ""
-    requirement = (
-        f"that requires a {class_names} of {_burden(observed, costs if rebuild else None)}" if costly_changes else ""
-    )
+    requirement = f"that requires a {class_names} of {_burden(observed, costs if rebuild else None)}" if costly else ""
     explanation = ", and ".join(filter(None, (requirement, f"under which {ends}" if ends else "")))
     message = (
         f"the preset has a newer revision {explanation}; {stale}the current revision stays in effect until the plan is "
@@ -339,15 +335,13 @@ def build_not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, wa
     owner = owner_to_json(live)
     if is_same_tenant(live, ours):
         owner_text = describe_owner(live, cluster_id=ours.cluster_id)
-        instructions = f"with the annotation {TAKEOVER}={live.uid} on this object"
-        return NotOwned(
-            reason, f"{what} belongs to {owner_text}: {way_out} {instructions}", owner=owner, is_same_tenant=True
-        )
+        remedy = f"with the annotation {TAKEOVER}={live.uid} on this object"
+        return NotOwned(reason, f"{what} belongs to {owner_text}: {way_out} {remedy}", owner=owner, is_same_tenant=True)
     # The refused tenant must not learn the owner, nor the values that would permit a takeover.
-    instructions = (
+    remedy = (
         f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{TAKEOVER_REQUESTS_FIELD}"
     )
-    return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {instructions}", owner=owner)
+    return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {remedy}", owner=owner)
 
 
 def build_slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:

@@ -154,9 +154,7 @@ class EgressPolicy:
         """
         name = normalise_host(host)
         if (address := parse_address(name)) is not None:
-            addresses = {
-                (found, api_port) for entry, api_port in api_server if (found := parse_address(entry)) is not None
-            }
+            addresses = {(ip, api_port) for entry, api_port in api_server if (ip := parse_address(entry)) is not None}
             return self.find_refusal(host, port, address, api_server=addresses)
         if name in _NEVER_NAMES or any(
             (normalise_host(entry), api_port) == (name, port) for entry, api_port in api_server

@@ -39,17 +39,10 @@ def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
         created_before_ms: Only memories created by then, Unix milliseconds.
         types: Only memories of these types. Empty for all.
     """
-    unread = [{"is_empty": {"key": key}} for key in (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY, "expiresAt")]
-    created_before = {"key": "createdAt", "range": {"lte": created_before_ms}}
-    filter_ = narrow(
-        STORED_FILTER,
-        UNSEALED,
-        NOT_SUPERSEDED,
-        *unread,
-        created_before,
-        *([equals_any("type", types)] if types else []),
-    )
-    return filter_ | {"must_not": [IS_WORKING]}
+    fresh = [{"is_empty": {"key": key}} for key in (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY, "expiresAt")]
+    age = {"key": "createdAt", "range": {"lte": created_before_ms}}
+    base = narrow(STORED_FILTER, UNSEALED, NOT_SUPERSEDED, *fresh, age, *([equals_any("type", types)] if types else []))
+    return base | {"must_not": [IS_WORKING]}
 
 
 def is_candidate(row: Row) -> bool:

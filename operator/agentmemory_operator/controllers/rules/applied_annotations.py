@@ -17,10 +17,8 @@ def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
     """
     metadata, live_annotations = manifest["metadata"], live["metadata"].get("annotations") or {}
     removed = _last_applied(live_annotations) | _applied_alone(live["metadata"].get("managedFields") or ())
-    remaining = {
-        name: value for name, value in live_annotations.items() if name not in removed and name != LAST_APPLIED
-    }
-    return {**manifest, "metadata": {**metadata, "annotations": remaining | (metadata.get("annotations") or {})}}
+    rest = {name: value for name, value in live_annotations.items() if name not in removed and name != LAST_APPLIED}
+    return {**manifest, "metadata": {**metadata, "annotations": rest | (metadata.get("annotations") or {})}}
 
 
 def _last_applied(annotations: Json) -> set[str]:

@@ -40,9 +40,7 @@ def find_seeds(graph: ScopeGraph, text: str, lists: EntityLists) -> list[str]:
     """Return the entities of a scope that a text names, by folded name; at most 16. Aliases of the scope count."""
     text = text[:MAX_QUERY_CHARS]
     words = word_spans(text)
-    scope_names = (
-        graph.spellings.spellings[spelling].name for _, spelling in find_occurrences(text, words, graph.spellings)
-    )
+    scope_names = (graph.spellings.spellings[form].name for _, form in find_occurrences(text, words, graph.spellings))
     mentioned_names = (graph.sheet.resolve(entity.name) for entity in find_mentions(text, lists))
     found = dict.fromkeys(fold(name) for names in (scope_names, mentioned_names) for name in names)
     return list(islice((key for key in found if key in graph.nodes), MAX_SEEDS))

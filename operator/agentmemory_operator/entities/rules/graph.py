@@ -99,11 +99,9 @@ class ScopeGraph:
             source, target = fold(relation.source), fold(relation.target)
             is_incoming = source != key
             yield GraphLink(source if is_incoming else target, relation.relation, relation.strength, is_incoming)
-        co_occurrences = Counter(
-            neighbour for index in node.mentions for neighbour in self.mentioned[index] if neighbour != key
-        )
-        for neighbour, count in sorted(co_occurrences.items(), key=lambda pair: (-pair[1], pair[0])):
-            yield GraphLink(neighbour, CO_OCCURRENCE, count)
+        co_occurrences = Counter(other for index in node.mentions for other in self.mentioned[index] if other != key)
+        for other, count in sorted(co_occurrences.items(), key=lambda pair: (-pair[1], pair[0])):
+            yield GraphLink(other, CO_OCCURRENCE, count)
 
 
 def build_graph(rows: Sequence[Mapping[str, Any]], sheet: EntitySheet) -> Generator[None, None, ScopeGraph]:

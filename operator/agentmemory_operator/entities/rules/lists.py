@@ -160,10 +160,7 @@ def parse_names(document: Iterable[Mapping[str, Any]]) -> tuple[ListedName, ...]
 
 
 def _spellings(kind: EntityKind, names: Iterable[ListedName]) -> Iterator[tuple[str, KnownName]]:
-    for listed_name in names:
-        yield (
-            fold(listed_name.name),
-            KnownName(listed_name.name, kind, listed_name.name if listed_name.is_case_sensitive else None),
-        )
-        for alias in listed_name.aliases:
-            yield fold(alias), KnownName(listed_name.name, kind)
+    for entry in names:
+        yield (fold(entry.name), KnownName(entry.name, kind, entry.name if entry.is_case_sensitive else None))
+        for alias in entry.aliases:
+            yield fold(alias), KnownName(entry.name, kind)

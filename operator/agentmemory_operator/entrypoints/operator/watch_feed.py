@@ -42,15 +42,12 @@ def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
     """Feed the objects of one source to the API until cancelled. An empty namespace means all."""
-    source = kind, namespace
-    on_activity, on_failure = (
-        partial(api.readiness.record_activity, source),
-        partial(api.readiness.record_failure, source),
-    )
+    key = kind, namespace
+    on_activity, on_failure = (partial(api.readiness.record_activity, key), partial(api.readiness.record_failure, key))
     async for event, content in cluster.follow(kind, on_activity, on_failure=on_failure, namespace=namespace):
         if isinstance(content, list):
             api.feed.apply_list(kind, content, namespace=namespace)
-            api.readiness.record_synced(source)
+            api.readiness.record_synced(key)
         else:
             api.feed.apply_event(event, content)
 

@@ -218,26 +218,22 @@ def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
     """Return the names of the parts of a point that differ; all foreign payload keys are called `payload`."""
-    own_keys = set(PAYLOAD_KEYS.values())
+    own = set(PAYLOAD_KEYS.values())
     before, now = copy["payload"], live["payload"]
     keys = [key for key in sorted(before.keys() | now.keys()) if key not in equality.ignored]
     keys_off = [key for key in keys if not _same(before.get(key), now.get(key)) or (key in before) != (key in now)]
-    parts = dict.fromkeys(
-        _part_name(key if key in own_keys else "payload", key in before, key in now) for key in keys_off
-    )
-    copied_vectors, live_vectors = vectors_of(copy), vectors_of(live)
+    parts = dict.fromkeys(_part_name(key if key in own else "payload", key in before, key in now) for key in keys_off)
+    copy_vectors, live_vectors = vectors_of(copy), vectors_of(live)
     if not equality.has_keyword:
-        copied_vectors.pop(KEYWORD_VECTOR, None)
+        copy_vectors.pop(KEYWORD_VECTOR, None)
         live_vectors.pop(KEYWORD_VECTOR, None)
     # A tombstone may have been copied before its vectors were deleted: vectors of tombstones do not matter.
     are_emptied = is_emptied(before) and is_emptied(now)
     if are_emptied or (equality.ignores_locked and is_locked(now)):
         return tuple(parts)
-    names = sorted(copied_vectors.keys() | live_vectors.keys())
-    unlike = [name for name in names if not equality.is_same(name, copied_vectors.get(name), live_vectors.get(name))]
-    parts |= dict.fromkeys(
-        _part_name(_vector_of(name), name in copied_vectors, name in live_vectors) for name in unlike
-    )
+    names = sorted(copy_vectors.keys() | live_vectors.keys())
+    unlike = [name for name in names if not equality.is_same(name, copy_vectors.get(name), live_vectors.get(name))]
+    parts |= dict.fromkeys(_part_name(_vector_of(name), name in copy_vectors, name in live_vectors) for name in unlike)
     return tuple(parts)
 
 

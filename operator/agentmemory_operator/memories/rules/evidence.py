@@ -61,7 +61,7 @@ def compute_evidence(
     """
     if row.get(ZONE_KEY):
         return {}
-    terseness = compute_terse(row["content"], language)
+    terse = compute_terse(row["content"], language)
     marks = [
         *([HAS_TIME] if has_time(row["content"], language) else []),
         *([ANSWERS_QUESTION] if before and _answers(row, before[-1]) else []),
@@ -69,9 +69,7 @@ def compute_evidence(
         *(speaker_mark(name) for name in names_of(row.get("speaker") or "")),
         *map(neighbour_mark, held),
     ]
-    return {TERSE_KEY: -terseness if row.get("role") == ASSISTANT else terseness} | (
-        {MARKS_KEY: marks} if marks else {}
-    )
+    return {TERSE_KEY: -terse if row.get("role") == ASSISTANT else terse} | ({MARKS_KEY: marks} if marks else {})
 
 
 def speaker_mark(name: str) -> str:

@@ -73,11 +73,9 @@ def with_api_bounds(tool: Tool, taken: Mapping[str, Json]) -> Tool:
     return replace(tool, parameters=tool.parameters | {"properties": properties})
 
 
-def _bounded(schema: Json, api_schema: Json) -> Json:
-    bounds = {name: api_schema[name] for name in _BOUNDS if name in api_schema and "enum" not in schema}
-    items = (
-        {"items": _bounded(schema["items"], api_schema["items"])} if "items" in schema and "items" in api_schema else {}
-    )
+def _bounded(schema: Json, api: Json) -> Json:
+    bounds = {name: api[name] for name in _BOUNDS if name in api and "enum" not in schema}
+    items = {"items": _bounded(schema["items"], api["items"])} if "items" in schema and "items" in api else {}
     return bounds | schema | items
 
 
@@ -261,12 +259,10 @@ def _type(types: Sequence[MemoryType] | None) -> Json:
 def _meanings(types: Sequence[MemoryType] | None) -> str:
     """Describe each type: those of the agent, else those of every preset."""
     # If several presets have a type of the same name, the first preset wins.
-    preset_meanings = {
-        type_.name: type_.meaning for revisions in reversed(PRESETS.values()) for type_ in revisions[-1].types
-    }
+    meanings = {type_.name: type_.meaning for revisions in reversed(PRESETS.values()) for type_ in revisions[-1].types}
     if types:
-        return _lines((type_.name, type_.meaning or preset_meanings.get(type_.name, "")) for type_ in types)
-    return f"The agent's object says which it takes; without one: {_lines(preset_meanings.items())}"
+        return _lines((type_.name, type_.meaning or meanings.get(type_.name, "")) for type_ in types)
+    return f"The agent's object says which it takes; without one: {_lines(meanings.items())}"
 
 
 def _lines(meanings: Iterable[tuple[str, str]]) -> str:

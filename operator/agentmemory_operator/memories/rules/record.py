@@ -375,12 +375,10 @@ def payload_of(record: MemoryRecord) -> Payload:
     if record.entities:
         payload[ENTITIES_KEY] = entities_to_payload(record.entities)
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
-    due_flag = (
+    due = (
         {DISTIL_DUE_KEY: True} if record.undistilled or (is_long_chain(record.update_count) and not record.zone) else {}
     )
-    return (
-        {key: list(value) if isinstance(value, tuple) else value for key, value in payload.items()} | paths | due_flag
-    )
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in payload.items()} | paths | due
 
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:

@@ -101,20 +101,16 @@ async def _with_versions(agent: Agent, heads: Sequence[Json]) -> list[str]:
     """Return the ids of heads, each after its earlier versions, oldest first."""
     versions = {point["id"]: [point["id"]] for point in heads}
     links = {point["id"]: predecessors(point["payload"]) for point in heads}
-    while unread := sorted({predecessor_id for ids in links.values() for predecessor_id in ids}):
+    while unread := sorted({older_id for ids in links.values() for older_id in ids}):
         rows: Mapping[str, Mapping[str, Any]] = {
             point["id"]: point["payload"]
             for start in range(0, len(unread), PAGE)
             for point in await agent.store.retrieve(agent.alias, unread[start : start + PAGE], keys=_LINK_KEYS)
         }
         for head_id, ids in links.items():
-            found = [
-                predecessor_id
-                for predecessor_id in ids
-                if predecessor_id in rows and predecessor_id not in versions[head_id]
-            ]
+            found = [older_id for older_id in ids if older_id in rows and older_id not in versions[head_id]]
             versions[head_id] += found
-            links[head_id] = tuple(predecessor_id for id_ in found for predecessor_id in predecessors(rows[id_]))
+            links[head_id] = tuple(older_id for id_ in found for older_id in predecessors(rows[id_]))
     return [memory_id for chain in versions.values() for memory_id in reversed(chain)]
 
 

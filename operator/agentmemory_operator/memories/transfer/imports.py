@@ -115,11 +115,9 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
             cleaned[index] = replace(item, memory=replace(item.memory, vector=None))
     vector_agent = replace(agent, source=replace(agent.source, provider="none"))
     without_vector = [index for index in range(len(cleaned)) if index not in {*with_vector, *batch.outcomes}]
-    for target, indexes in ((vector_agent, with_vector), (agent, without_vector)):
-        drafts = (
-            await build_drafts_without_words(target, [cleaned[n] for n in indexes], is_new=False) if indexes else []
-        )
-        for index, draft in zip(indexes, drafts, strict=True):
+    for target, places in ((vector_agent, with_vector), (agent, without_vector)):
+        drafts = await build_drafts_without_words(target, [cleaned[n] for n in places], is_new=False) if places else []
+        for index, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
                 batch.drafts[index] = replace(_with_line(draft, batch.lines[index], agent), place=index)
             else:
@@ -233,14 +231,9 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     """Return a draft with its links to stored versions and to versions in the batch."""
     line, record = batch.lines[draft.place], draft.record
-    predecessor_ids = batch.predecessor_ids.get(record.id, ())
-    merged_ids = predecessor_ids if len(predecessor_ids) > 1 else ()
-    record = replace(
-        record,
-        supersedes_id=predecessor_ids[0] if predecessor_ids else None,
-        supersedes_ids=merged_ids,
-        pending=bool(predecessor_ids),
-    )
+    ids = batch.predecessor_ids.get(record.id, ())
+    merged_ids = ids if len(ids) > 1 else ()
+    record = replace(record, supersedes_id=ids[0] if ids else None, supersedes_ids=merged_ids, pending=bool(ids))
     if has_successor(batch, line, record.id):
         ended = line.superseded_at if line.superseded_at is not None else record.updated_at
         record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)

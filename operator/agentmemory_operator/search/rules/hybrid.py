@@ -103,9 +103,7 @@ class CandidateQueries:
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
         return {
-            id_: self._match(
-                [score_by_id.get(id_, 0.0) for score_by_id in scores], self.activations.get(id_, 0.0), clues
-            )
+            id_: self._match([values.get(id_, 0.0) for values in scores], self.activations.get(id_, 0.0), clues)
             for id_ in scores[0]
         }
 
@@ -237,16 +235,13 @@ def _saturating(variable: str, half: Formula, maximum: float = 1.0) -> Formula:
     return sum_formula(maximum, product_formula(-maximum, decay))
 
 
-def _along_names(plan: CandidatePlan, activations: Mapping[str, float], fusion: Fusion) -> Query:
+def _along_names(plan: CandidatePlan, levels: Mapping[str, float], fusion: Fusion) -> Query:
     """Return the query for the memories linked to names: by distinct rank values with RRF, else by activation."""
-    of_rank = fusion.method == "RRF"
-    weights = {
-        id_: float(len(activations) - index) if of_rank else value
-        for index, (id_, value) in enumerate(activations.items())
-    }
+    is_rrf = fusion.method == "RRF"
+    weights = {id_: float(len(levels) - rank) if is_rrf else value for rank, (id_, value) in enumerate(levels.items())}
     terms = [{"mult": [value, {"has_id": [id_]}]} for id_, value in weights.items()]
-    candidates = {"filter": narrow(plan.filters[0], {"has_id": list(activations)}), "limit": len(activations)}
-    return {"prefetch": [candidates], "query": {"formula": {"sum": terms}}, "limit": len(activations)}
+    candidates = {"filter": narrow(plan.filters[0], {"has_id": list(levels)}), "limit": len(levels)}
+    return {"prefetch": [candidates], "query": {"formula": {"sum": terms}}, "limit": len(levels)}
 
 
 def _by_meaning(plan: CandidatePlan, vector: Sequence[float], distance: str) -> list[Query]:

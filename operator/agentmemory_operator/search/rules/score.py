@@ -246,7 +246,5 @@ def type_names_of(ranking: Ranking) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _named_types(ranking: Ranking) -> frozenset[str]:
-    name_sets = (
-        node.names for node in nodes_of(build_score_tree(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case)
-    )
-    return frozenset(name for names in name_sets for name in names)
+    groups = (node.names for node in nodes_of(build_score_tree(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case))
+    return frozenset(name for names in groups for name in names)

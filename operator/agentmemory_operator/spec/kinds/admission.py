@@ -88,15 +88,11 @@ def find_problems(
                 faults.setdefault(problem.path, problem)
     blocked = [problem.path for problem in faults.values() if problem.blocks_rules]
     rule_problems = _broken_rules(schema, _known(schema, document), old=_known(schema, old), path=(), blocked=blocked)
-    spared_messages = {rule.message for rule in spared}
-    violations = [
-        problem for problem in rule_problems if problem.path not in faults and problem.message not in spared_messages
-    ]
+    ignored = {rule.message for rule in spared}
+    violations = [problem for problem in rule_problems if problem.path not in faults and problem.message not in ignored]
     reported = {problem.path for problem in (*faults.values(), *violations)}
-    further_problems = (
-        problem for problem in _more_problems(document, further, blocked) if problem.path not in reported
-    )
-    problems = [*faults.values(), *violations, *further_problems]
+    others = (problem for problem in _more_problems(document, further, blocked) if problem.path not in reported)
+    problems = [*faults.values(), *violations, *others]
     return parsed, [FieldError(_render_path(problem.path), problem.message) for problem in problems]
 
 

@@ -154,7 +154,5 @@ async def list_namespaces(
     """List a user's namespaces that have items, by name."""
     services, owner = services_of(request), parameters.owner
     opened = await services.directory.open(agent)
-    found = await services.items.namespaces(opened, owner, prefix=tuple(parameters.namespace))
-    return response_views.json_response(
-        {"results": [{"namespace": row.namespace, "items": row.items} for row in found]}
-    )
+    rows = await services.items.namespaces(opened, owner, prefix=tuple(parameters.namespace))
+    return response_views.json_response({"results": [{"namespace": row.namespace, "items": row.items} for row in rows]})

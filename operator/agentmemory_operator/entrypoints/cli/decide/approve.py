@@ -77,24 +77,19 @@ def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "approve", Approve, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: Approve, location: JobsPlace) -> None:
+def _run(jobs: OpenJobs, options: Approve, scope: JobsPlace) -> None:
     if options.all:
         if options.name or options.digest or options.preset not in PRESETS:
             presets = ", ".join(PRESETS)
             raise typer.BadParameter(f"--all takes --preset ({presets}), and no AgentMemory or --digest")
-        notice = "approved plans continue; run the command again to wait for them and approve the rest"
-        run_in_place(
-            open_jobs,
-            location,
-            partial(_approve_all, options, location.namespace or EVERYWHERE),
-            interrupt_message=notice,
-        )
+        hint = "approved plans continue; run the command again to wait for them and approve the rest"
+        run_in_place(jobs, scope, partial(_approve_all, options, scope.namespace or EVERYWHERE), interrupt_message=hint)
         return
     if not options.name or options.preset or options.keep_going or options.at_once is not None:
         raise typer.BadParameter("give an AgentMemory, or --all --preset NAME [--at-once N] [--keep-going]")
-    document, pending = run_in_place(open_jobs, location, partial(_approve, options))
+    document, pending = run_in_place(jobs, scope, partial(_approve, options))
     if options.output is TableJsonOrYaml.TABLE:
-        show([_section(document, pending, location)], Console())
+        show([_section(document, pending, scope)], Console())
     else:
         print_document(_document(document, pending), options.output)
 

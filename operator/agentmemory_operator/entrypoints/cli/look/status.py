@@ -32,13 +32,10 @@ def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "status", StatusOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: StatusOptions, location: JobsPlace) -> None:
-    document = run_in_place(open_jobs, location, partial(_read, options.name))
+def _run(open_jobs: OpenJobs, options: StatusOptions, scope: JobsPlace) -> None:
+    document = run_in_place(open_jobs, scope, partial(_read, options.name))
     if options.output is TableJsonOrYaml.TABLE:
-        show(
-            status_sections(document, options=location.options, kubectl=_kubectl(location), is_full=options.full),
-            Console(),
-        )
+        show(status_sections(document, options=scope.options, kubectl=_kubectl(scope), is_full=options.full), Console())
     else:
         print_document(status_document(document), options.output)
 

@@ -111,10 +111,8 @@ def describe_state(document: Json) -> str:
 def describe_locations(status: Json) -> str:
     """Describe where a snapshot's files are. `SAME_DISK` stands for the disk of the agent's own server alone."""
     locations = status.get("locations") or []
-    buckets = [f"s3://{entry.get('bucket', '?')}" for entry in locations if entry.get("type") == "S3"]
-    on_server = [
-        "Qdrant's S3" if "keptIn" in entry else "Qdrant" for entry in locations if entry.get("type") == "Qdrant"
-    ]
+    buckets = [f"s3://{item.get('bucket', '?')}" for item in locations if item.get("type") == "S3"]
+    on_server = ["Qdrant's S3" if "keptIn" in item else "Qdrant" for item in locations if item.get("type") == "Qdrant"]
     if on_server == ["Qdrant"] and not buckets:
         return SAME_DISK
     return " + ".join([*on_server, *buckets]) or "-"
