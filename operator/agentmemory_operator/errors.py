@@ -364,14 +364,15 @@ class RerankerUnavailable(TransientError):
 
 
 class OutcomeUnknown(TransientError):
-    """A write may have taken effect: read before you repeat it. HTTP 504.
+    """A write may have taken effect: repeat it with its Idempotency-Key, or read before you repeat it. HTTP 504.
 
     Raised if Qdrant did not respond to a write, or accepted it without waiting for it (`adapters/qdrant/points.py`); if
     the collection was replaced, or could not be read, after the write, or the write took too long
     (`agents/fenced_store.py`); if a sequence of writes failed after its first one (`memories/chains.py:
     outcome_unknown_on_failure`); if a key was written concurrently too often (`memories/item_store.py`); if the keys of
-    a zone could not be checked after the write (`zones/sealed_store.py`); and if it is unknown whether an alias was
-    moved (`collections/announce.py`).
+    a zone could not be checked after the write (`zones/sealed_store.py`); if a part of a batch or an import was written
+    (`memories/insert.py`, `entrypoints/api/transfer/transfer_routes.py`). The operator raises it if it is unknown whether
+    an alias was moved (`collections/announce.py`).
     """
 
 

@@ -189,7 +189,7 @@ OUTCOME_UNKNOWN = ProblemType(
     504,
     "The write may or may not have taken effect",
     "Qdrant's answer was lost, or what follows the write could not be done: see `detail`. Repeat the request with the "
-    "same Idempotency-Key: it stores one memory at most.",
+    "same Idempotency-Key: it stores one memory at most. Without a key, read before you repeat it.",
 )
 
 PROBLEMS: tuple[ProblemType, ...] = (

@@ -1,8 +1,8 @@
 """Data types of a preset. Figures that a design does not give are the engine's or this product's defaults.
 
-`Hnsw` and `Optimizers` are also used for a profile, the tuning in force, a collection and a plan. A
-figure has the same name in `spec.index`, here, in the status (`spec/kinds/model_base.py: manifest_name`) and in Qdrant,
-which omits the unit. A new figure needs a field here, in `spec_index.py` and in `status_agent_memory.py`.
+`Hnsw` and `Optimizers` are also used for a profile, the tuning in force, a collection and a plan. A figure has the same
+name in `spec.index`, here, in the status (`spec/kinds/model_base.py: manifest_name`) and in Qdrant, which omits the
+unit. "Your first change" in CONTRIBUTING.md lists what a new figure needs.
 """
 
 from dataclasses import asdict, dataclass, field, fields, replace
