@@ -274,7 +274,7 @@ class ObjectTable:
         return owner.namespace if owner else None
 
     def iter_unclaimed_owners(self, namespace: str) -> Iterator[Key]:
-        """Yield the keys of a namespace's AgentMemories that own a slug without a claim, in no set order."""
+        """Yield the keys of a namespace's AgentMemories that own a slug without a claim, in order of insertion."""
         for slug, claimants in self._claimants.items():
             # Fast path: most slugs are claimed, or have no claimant in this namespace.
             if slug in self.claims.claims or all(key.namespace != namespace for key in claimants):
