@@ -39,7 +39,7 @@ class AgentRights:
         return verb in self.verbs
 
     def check_users(self, users: Iterable[str], *, field: str = "user_id") -> None:
-        """Raise unless the caller may act for each of these users and shared scopes.
+        """Raise unless the caller may act for each of these users and shared scopes; skip malformed scopes.
 
         Args:
             field: Name of the request field that contains them.
@@ -48,7 +48,7 @@ class AgentRights:
             Forbidden: If the caller may not act for one of them.
         """
         for user_id in map(canonical, users):
-            # A malformed scope belongs to no caller; the validation of the request reports it.
+            # The validation of the request reports a malformed scope.
             if is_well_formed(user_id) and not self.scopes.allows(user_id):
                 raise Forbidden(self._why_not(user_id), field=field)
 

@@ -22,8 +22,8 @@ from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 # for up to ACCEPTED_TTL_S.
 ACCEPTED_TTL_S = 30.0
 REJECTED_TTL_S = 10.0
-# Seconds before expiry from which a use renews the result in the background. Renewals have their own semaphore: known
-# callers never queue behind unknown ones.
+# Seconds before an acceptance expires from which `find_cached` renews it in the background. Renewals have their own
+# semaphore: they do not queue behind reviews of unknown callers.
 RENEW_BEFORE_S = 10.0
 MAX_ENTRIES = 10_000
 MAX_CONCURRENT_REVIEWS = 16
@@ -66,7 +66,7 @@ class CallerCache:
     def find_cached(self, token: str) -> Caller | None:
         """Return the caller of a token from the cache, without I/O; None if it is not cached.
 
-        Starts a review in the background if the result expires soon.
+        Start a review in the background if an acceptance expires soon.
 
         Raises:
             Unauthenticated: If the token is cached as invalid.

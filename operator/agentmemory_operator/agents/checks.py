@@ -25,7 +25,10 @@ def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
 
 
 def vector_fault(vector: Vector) -> str:
-    """Return why the engine cannot store or compare a vector: beyond float32, not finite, or zero. Empty if it can."""
+    """Return why the engine cannot store or compare a vector; empty if it can.
+
+    It cannot if a number is not finite or beyond float32, or if every number is zero or below the normal float32 range.
+    """
     if _has_ordinary_length(vector):
         return ""
     largest = max(map(abs, vector))
@@ -74,7 +77,7 @@ def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[Field
 
 
 def find_type(agent: Agent, name: str) -> MemoryType | None:
-    """Return the rules of a memory type, or None if the object does not define it any more."""
+    """Return the rules of a memory type, or None if it is not one of `Ranking.endings`, for example no longer."""
     return next((type_ for type_ in agent.settings.ranking.endings if type_.name == name), None)
 
 

@@ -146,7 +146,7 @@ def agent_closed(slug: str, until: int) -> AgentClosed:
 
 
 def not_ready(settings: AgentSettings) -> CollectionUnavailable:
-    """Return the error for an agent whose collection does not exist or has another owner."""
+    """Return the error for an agent whose collection does not exist, has another owner, or names no embedding."""
     return CollectionUnavailable(
         f"the collection of agent {settings.slug!r} is not ready or was deleted: see the object's Ready condition",
         retry_after_s=2,

@@ -1,7 +1,8 @@
 """Cached numbers of memories behind a user's filter, so that most searches need no count in Qdrant.
 
-A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. Memories that this
-process stores are added to the cached counts: a search right after a store need not count either.
+A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. New memories of
+this process are added to the cached counts of all memories of their user: a search of them right after a store need not
+count either. The user's other counts are discarded.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from cachetools import FIFOCache
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.caller_rights import is_shared
 
-# Seconds for which a count is valid. It may lag behind writes of other processes; this process's are added at once.
+# Seconds for which a count is valid. It may lag behind writes of other processes; this process's change it at once.
 MAX_AGE_S = 10.0
 # Age in seconds from which a search that uses a count renews it in the background.
 RENEW_AFTER_S = 7.0
@@ -51,6 +52,8 @@ class CountCache:
     async def get(self, user_id: str, filter_key: object, count: Count, *, is_whole: bool = False) -> int:
         """Return a count that is less than 10 s old, plus the memories that this process has added since.
 
+        Errors of `count` pass through.
+
         Args:
             count: Counts in Qdrant.
             is_whole: True if the filter selects all of the user's memories; see `add_stored`.
@@ -69,7 +72,7 @@ class CountCache:
         if len(user_counts) >= MAX_FILTERS:
             user_counts.clear()
         size = await count()
-        # If the user's memories were written during the count, `of_user` is no longer in the cache and this has no
+        # If the user's memories were written during the count, `user_counts` is no longer in the cache and this has no
         # effect.
         user_counts[filter_key] = _Counted(started_s, self.now_s(), size, is_whole)
         return size
@@ -90,7 +93,7 @@ class CountCache:
     def write_marker(self, user_id: str) -> object:
         """Return an object that another one replaces once this process writes memories of the user or shared scope.
 
-        Callers compare it by identity.
+        Callers compare it by identity. It is also replaced if `MAX_USERS` others were added since.
         """
         return self._marks.setdefault(user_id, object())
 

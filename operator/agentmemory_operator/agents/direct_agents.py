@@ -17,6 +17,7 @@ async def open_by_name(store: PointStore, settings: AgentSettings, physical: str
     Raises:
         NotFound: If the collection does not exist.
         StoreUnavailable: If Qdrant is unavailable.
+        StoreRejected: If Qdrant rejected the read.
     """
     config = (await store.describe(physical))["config"]
     marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}

@@ -125,7 +125,7 @@ class _Entry:
     Attributes:
         upcoming: Embedder that is loaded ahead of a move.
         namespace: Namespace that owns the slug. None gives it to the oldest object of any namespace.
-        claims: Valid objects with the slug, by uid.
+        claims: Objects with the slug, by uid; an object that became invalid has its last valid settings.
         winner: The object that has the slug. None if no object may have it.
         opened: The agent as last opened.
         is_stale: True if the collection must be read again before the next use.
@@ -145,7 +145,7 @@ class _Entry:
     def opened_at(self, store: PointStore) -> _Opened | None:
         """Return the agent as last opened, or None if its collection must be read again.
 
-        Neither a change of the collection by the operator nor a move of the alias causes an event in this process.
+        No event reports a changed collection or alias: the fence's reads and, for missing keyword vectors, time do.
         """
         opened = self.opened
         if opened is None or self.is_stale or opened.agent.store is not store or opened.fence.facts != opened.facts:
@@ -155,7 +155,7 @@ class _Entry:
 
     @property
     def own(self) -> _Opened | None:
-        """The agent as last opened, or None if another object owned it: its keys and memories must not be reused."""
+        """The agent as last opened. None if it was not, or for an object of another name: its keys are not reused."""
         opened = self.opened
         return opened if opened and opened.agent.settings.owner == self.settings.owner else None
 
@@ -196,7 +196,7 @@ class AgentDirectory:
         timeout_of: Returns the timeout in seconds of a call to an agent's server.
         zone_keys_of: Returns the keys of an agent's zones, or None if this process may not read any.
         entity_lists: Default word lists for entities. None means empty lists.
-        cluster_id: Returns the ID of the agents' cluster. Collections of another cluster are neither read nor written.
+        cluster_id: Returns the ID of the agents' cluster. Memories in collections of another cluster are not served.
         clock: Source of the times of writes.
 
     Attributes:
@@ -238,7 +238,7 @@ class AgentDirectory:
         entry.decide()
 
     def remove(self, slug: str, uid: str) -> None:
-        """Remove an object; the slug passes to the next oldest object that claims it. An unknown uid is no error."""
+        """Remove an object; the oldest remaining eligible object has the slug then. An unknown uid is no error."""
         entry = self._entries.get(slug)
         if entry is None or entry.claims.pop(uid, None) is None:
             return
@@ -269,6 +269,7 @@ class AgentDirectory:
             NotFound: If no object has the slug.
             TransientError: If the collection does not exist yet, has another owner, or is being restored. Also if the
                 connection or the cluster ID is unavailable.
+            StoreRejected: If Qdrant rejected the read of the collection.
             EmbedderUnavailable: If the embedder cannot be created now; retry.
             SpecInvalid: If the embedder cannot be created until the object or its Secret is changed.
         """
@@ -352,6 +353,7 @@ async def open_collection(
 
     Raises:
         TransientError: If the collection does not exist yet, has another owner or is closed, or Qdrant is unavailable.
+        StoreRejected: If Qdrant rejected the read.
     """
     facts = await read_facts(store, settings, cluster_id)
     check_epoch(facts, settings.slug, min_epoch)

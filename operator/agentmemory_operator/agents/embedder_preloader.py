@@ -39,7 +39,7 @@ class EmbedderPreloader:
         self._task: asyncio.Task[Embedder | None] | None = None
 
     def prepare(self, source: EmbeddingSource, settings: AgentSettings) -> None:
-        """Start to create the embedder in the background, unless the last call was for the same embedder."""
+        """Start to create the embedder in the background, unless it is prepared, in preparation, or failed already."""
         if self._target != (target := _target_of(source, settings)):
             self._target = target
             self._task = asyncio.create_task(self._prepare(source, settings))

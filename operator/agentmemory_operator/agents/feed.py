@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ApiFeed:
-    """Updates the directory of agents with each event of an object.
+    """Updates the object table with each event, and the directory of agents with those of AgentMemories.
 
     An object that becomes invalid keeps its last valid settings. Only its subjects (`spec.access`) are still read from
     the invalid document, so that a revocation takes effect.

@@ -42,7 +42,7 @@ class FenceTiming:
     Attributes:
         lease_s: Validity of a read, counted from its start. `renew_if_due` renews it in the background after half of
             it.
-        hold_s: Longest time that a write waits for a final move to end.
+        hold_s: Longest single wait of a write: for a final move to end, or for the move to copy it.
         poll_s: Pause between two reads during that wait.
         now_s: Monotonic clock that also counts the time in which the machine sleeps.
     """

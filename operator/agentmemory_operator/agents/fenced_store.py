@@ -75,8 +75,9 @@ class FencedStore(ForwardingPoints):
 
         Raises:
             CollectionMoved: If the collection was replaced and this store has written nothing.
-            OutcomeUnknown: If it was replaced, or cannot be read, after this store has written.
-            TransientError: If it cannot be read, and this store has written nothing.
+            OutcomeUnknown: If it was replaced, or its metadata cannot be read, after this store has written.
+            TransientError: If Qdrant is unavailable for the call. Also if the metadata cannot be read, and this store
+                has written nothing.
             StoreRejected: If Qdrant rejected the call.
             NotImplementedError: If the store has no rule for the method.
         """
@@ -101,7 +102,8 @@ class FencedStore(ForwardingPoints):
 
         Raises:
             CollectionMoved: If the collection was replaced and this store has written nothing.
-            StoreUnavailable: If Qdrant is unavailable, or a move stays final during the wait; this call wrote nothing.
+            TransientError: If Qdrant is unavailable, the collection is deleted, closed or has another owner, or a move
+                stays final during the wait; this call wrote nothing.
             StoreRejected: If Qdrant rejected the write.
             OutcomeUnknown: If this write, or an earlier one of this store, may have taken effect: read before retrying.
             NotImplementedError: If the store has no rule for the method.
@@ -283,7 +285,7 @@ def _is_all_or_nothing(write: PointCall[None]) -> bool:
 
 
 def _points_with_rev(write: PointCall[None]) -> Sequence[Json] | None:
-    """Return the points whose `rev` shows if a write was copied. None if the write has none, or also other changes."""
+    """Return the points whose `rev` shows if a write was copied. None if `rev` cannot show it for the whole write."""
     if write.name == "upsert":
         points: Sequence[Json] = write.request
         return points

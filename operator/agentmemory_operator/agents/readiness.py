@@ -1,4 +1,4 @@
-"""Readiness of an API process: whether the objects are loaded, their age, and whether any Qdrant server responds."""
+"""Readiness of an API process: loaded objects and their age, a known cluster ID, and a Qdrant server that responds."""
 
 import asyncio
 import logging
@@ -113,7 +113,7 @@ class Readiness:
             await asyncio.sleep(PROBE_PERIOD_S)
 
     async def probe(self) -> None:
-        """Probe every Qdrant server in use once, by reading one collection."""
+        """Probe the Qdrant server of every connection in use once, by reading one collection."""
         settings = {(agent.connection_namespace, agent.connection): agent for agent in self._directory.list_settings()}
         results = await gather_bounded(map(self._responds, settings.values()), concurrency=MAX_CONCURRENT_PROBES)
         is_unavailable = bool(results) and not any(results)
@@ -122,7 +122,7 @@ class Readiness:
         self._is_unavailable = is_unavailable
 
     async def _responds(self, settings: AgentSettings) -> bool:
-        """Return whether the Qdrant server of an agent's connection sends any response."""
+        """Return whether the Qdrant server of an agent's connection answers in time, also if it rejects the read."""
         try:
             store = await self._store_for(settings)
             async with asyncio.timeout(PROBE_PERIOD_S):

@@ -89,7 +89,13 @@ class UserTokens:
         return self._read(token, await self._key_for(self.codec.key_id(token)))
 
     async def _key_for(self, key_id: str) -> SigningKey:
-        """Return the signing key, read again if it is old or if its id is not `key_id`. "" accepts any key."""
+        """Return the signing key. Read it again if it is old, or if its id is not `key_id`; "" accepts any id.
+
+        For another id it is read at most every `MIN_KEY_READ_PERIOD_S`. The id of the result may still differ.
+
+        Raises:
+            TransientError: If no key can be read.
+        """
         async with self._reading:
             is_match = self._key is not None and key_id in ("", self._key.id)
             if self._age_s() >= (KEY_TTL_S if is_match else MIN_KEY_READ_PERIOD_S):

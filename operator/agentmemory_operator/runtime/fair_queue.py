@@ -1,8 +1,9 @@
 """Queue with fair shares: each tenant (namespace) has a share of the slots, and each lane (server) a share of that.
 
-Admission rule: a tenant can start another key only while fewer of its own keys run than slots are free. A single tenant
-gets at most half of the slots. Each further tenant still finds free slots, and many tenants get equal shares. The
-tenant with the fewest running keys is served first; among equals, the one served longest ago.
+Admission rule: a tenant can start another key only while fewer of its own keys run than slots are free. A tenant that
+is alone gets at most half of the slots, and a second one at most half of the rest. A released slot goes to the tenant
+with the fewest running keys, so shares become equal. Among tenants with equally many, the one served longest ago is
+first.
 
 The slots of a lane that several tenants share are assigned by the same rule.
 """
@@ -151,7 +152,8 @@ class FairQueue(Generic[K]):
     def _recheck_lane(self, lane: Hashable) -> None:
         """Let tenants check a lane for a free slot again: at most as many as there are slots in total.
 
-        A tenant that finds no free slot has a running key itself. So at least one of these tenants finds a slot.
+        If the lane has a free slot, only tenants with a running key are refused it. Fewer keys run than there are
+        slots, so among that many waiting tenants at least one gets the slot.
         """
         names = self._shut_out.get(lane, OrderedDict())
         for name in list(islice(names, self._all)):

@@ -38,8 +38,8 @@ class OperatorFeed:
 
     Args:
         forget_connection: Called with the key of each deleted object, to drop a cached connection.
-        on_job_event: Called with the key of the AgentMemory for each event about a snapshot or restore, and with the
-            key of each deleted AgentMemory.
+        on_job_event: Called with the key of the AgentMemory for each event about a snapshot or restore that names one,
+            and with the key of each deleted AgentMemory.
         on_deleted: Called with each deleted object.
     """
 
@@ -60,6 +60,8 @@ class OperatorFeed:
 
     def take(self, event: str, document: Json) -> None:
         """Process one event: update the table, and request passes over the object and those that depend on it.
+
+        A deleted object needs no pass itself. A change of only the status causes no passes at all.
 
         Args:
             event: Type of the event. "DELETED" removes the object, every other type adds or updates it.

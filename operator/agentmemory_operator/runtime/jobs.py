@@ -81,17 +81,17 @@ class Job:
         return self.seconds_since(self.status.get("startTime"))
 
     def seconds_since(self, time: str | None) -> float:
-        """Return the seconds since a timestamp of the status or metadata; 0 if it is None."""
+        """Return the seconds since a timestamp of the status or metadata; 0 if it is None or empty."""
         return (self.book.clock.now_ms() - parse_time(time)) / 1000 if time else 0.0
 
     async def write(self, status: Json) -> None:
-        """Replace the status of the object if it differs from the last known one."""
+        """Replace the status of the object if it differs from the last known one. A deleted object is no error."""
         if status != self.status:
             await self.book.statuses.write(self.document, self.metadata, status)
             self.status = status
 
     async def post_event(self, kind: str, reason: str, message: str) -> None:
-        """Post an event about the object; it is dropped if Kubernetes rejects it. `kind` is Normal or Warning."""
+        """Post an event about the object; it is dropped if it cannot be posted. `kind` is Normal or Warning."""
         await self.book.cluster.post_event(self.key.kind, self.metadata, Event(kind, reason, message))
 
     @property
@@ -175,7 +175,7 @@ class JobBook:
         self.statuses = Statuses(self.table, self.cluster, self.clock)
 
     def open(self, key: Key) -> Job | None:
-        """Open the object of a key as a job, or return None if it is deleted."""
+        """Open the object of a key as a job, or return None if the table does not contain it."""
         document = self.table.get(key)
         if document is None:
             return None
@@ -228,7 +228,8 @@ class RunSchedule:
     async def run_if_due(self, key: Key) -> float | None:
         """Execute the run of an object if it is due; return the seconds until the next check.
 
-        None means that no check is scheduled: after a run, the requested pass schedules the next one.
+        None means that no check is scheduled. After a run, the requested pass schedules the next one. Nothing is run or
+        scheduled for an object that is absent, suspended or invalid, or owns no slug or has no collection.
 
         Raises:
             TransientError: If the run failed and is to be retried.

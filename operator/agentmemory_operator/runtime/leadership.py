@@ -2,14 +2,14 @@
 
 Each process measures time with its own monotonic clock; clocks of different machines are never compared.
 
-1. A standby reads the lease every `try_s`. It takes the lease if it was released, or if it saw no renewal for the
-   lease's duration. That time counts from its first sight of the last renewal.
+1. A standby reads the lease every `try_s`. It takes the lease if there is none, it was released, or it saw no renewal
+   for the lease's duration. That time counts from its first sight of the last renewal.
 2. The leader renews every `renew_s`. Each accepted renewal allows writes until `deadline_s` after it was sent.
 3. Transports call `check` before each write, and run the write inside `limit_write`, which aborts it at the deadline.
 
-Invariant: the old leader has stopped writing before a new one starts. The old leader stops `deadline_s` after it sent
-its last renewal. A standby saw that renewal later than that, and waits for the longer `duration_s`. A process that was
-suspended finds its deadline passed.
+Invariant: unless the Lease object is deleted, an expired leader has stopped writing before a new one starts. It stops
+`deadline_s` after it sent its last renewal. A standby saw that renewal later than that, and waits for the longer
+`duration_s`. A process that was suspended finds its deadline passed.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ MAX_UNAVAILABLE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Durations in seconds. A hand-over after a kill takes at most `duration_s` plus two tries.
+    """Durations in seconds. If the API server responds at once, a new leader starts within `duration_s + 2 * try_s`.
 
     Attributes:
         duration_s: Time after which other processes may take a lease that is not renewed.
-        deadline_s: Time after its last renewal during which a leader may write. The rest of `duration_s` is a margin
-            for calls in progress.
+        deadline_s: Time during which a leader may write, from when it sent its last accepted renewal. The rest of
+            `duration_s` is a margin for calls in progress.
         renew_s: Pause between renewals.
         try_s: Pause between the reads of a standby, and between retries.
         call_s: Timeout of one call to the API server.
@@ -119,8 +119,8 @@ class Leadership:
         Each renewal extends the deadline.
 
         Raises:
-            LeadershipLost: If this process may not write, or the lease expired during the call, which may still take
-                effect.
+            LeadershipLost: If this process may not write, or the lease expired or was given up during the call, which
+                may still take effect.
         """
         self.check()
         limit = asyncio.timeout(self._deadline_s - self._now_s())
@@ -141,7 +141,7 @@ class Leadership:
         If it names another process, or is absent, this process stops writing permanently (`give_up`).
 
         Raises:
-            LeadershipLost: If another process has the lease, or it could not be read before the deadline.
+            LeadershipLost: If another process has the lease, it is absent, or it could not be read before the deadline.
         """
         while True:
             self.check()
@@ -175,8 +175,7 @@ class Leadership:
         """Wait until this process leads.
 
         Raises:
-            AgentMemoryError: If the lease could not be read or written for `MAX_UNAVAILABLE_S`. The message has the
-                cause.
+            AgentMemoryError: If no attempt got a usable response for `MAX_UNAVAILABLE_S`. The message has the cause.
         """
         since_s = self._now_s()
         while not await self._attempt():
@@ -190,7 +189,7 @@ class Leadership:
         """Renew until the lease is lost; never return.
 
         Raises:
-            LeadershipLost: If another process took the lease, or it could not be renewed in time.
+            LeadershipLost: If another process took the lease, it could not be renewed in time, or was given up.
         """
         pause_s = self._timing.renew_s
         while True:
@@ -206,7 +205,7 @@ class Leadership:
                 pause_s = self._timing.try_s
 
     async def release(self) -> None:
-        """Release the lease, so that a standby can take it at once. A lost lease is no error."""
+        """Release the lease: a standby can take it at once. Do nothing if it is lost; a failure is only logged."""
         lease, self._held = self._held, None
         if lease is None or self._now_s() >= self._deadline_s:
             return

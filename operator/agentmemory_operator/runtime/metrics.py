@@ -59,7 +59,7 @@ class LiveGauge(Collector):
 
 
 def render(collectors: Sequence[Collector]) -> bytes:
-    """Render all metrics in Prometheus' text format."""
+    """Render the metrics of the collectors in Prometheus' text format."""
     registry = CollectorRegistry()
     for collector in collectors:
         registry.register(collector)
@@ -107,7 +107,7 @@ _SERVER_REASONS = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNO
 
 
 def call_counter() -> Counter:
-    """Build the counter of calls to Qdrant; label outcome is 2xx, 4xx, 5xx or unreachable."""
+    """Build the counter of calls to Qdrant. Label outcome is the class of the status, such as 2xx, or unreachable."""
     return Counter("agentmemory_qdrant_calls_total", "Calls to Qdrant.", ("method", "outcome"), registry=None)
 
 
@@ -195,7 +195,7 @@ class OperatorMeter:
         ]
 
     def _record_result(self, key: Key) -> str:
-        """Return the result of a pass; record its time if it succeeded or ended with a fault of the object."""
+        """Return the reason label of a pass; record its time unless it must be retried or failed at the server."""
         document = self._table.get(key)
         if document is None:
             self._successes.pop(key, None)

@@ -28,8 +28,8 @@ class ServedRequest:
 
     Attributes:
         route: Path template, with names of parameters; empty if no route matched.
-        status: 0 if the client disconnected before a response.
-        agent: Slug in the path.
+        status: HTTP status; 0 if no response was sent.
+        agent: Slug in the path; empty if no route matched or the path has none.
     """
 
     route: str = ""

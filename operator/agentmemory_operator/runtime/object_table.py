@@ -1,6 +1,6 @@
 """Object table: the last known state of every object of our kinds, and the owner of each slug.
 
-The operator and the development stack update it from their sources (Kubernetes, a folder); passes read it. Every part
+The operator, the API process and the development stack update it from their sources (Kubernetes, a folder). Every part
 of the operator writes statuses through `Statuses`, which also updates the table at once, before the watch delivers the
 change.
 """
@@ -100,7 +100,7 @@ def documents_in(table: "ObjectTable", kind: str, namespace: str) -> list[Json]:
 
 
 def read_recorded_names(table: "ObjectTable", namespace: str) -> list[str | None]:
-    """Return all physical names in the statuses of a namespace's snapshots and restores; None for a status without one.
+    """Return all physical names in the statuses of a namespace's snapshots and restores; None for each absent field.
 
     Statuses of other namespaces are not read: they prove nothing about this one.
     """
@@ -137,8 +137,9 @@ class ObjectTable:
     def put(self, document: Json) -> bool:
         """Store an object from a source; return whether it needs a pass.
 
-        A change of the status alone needs none, because the operator itself wrote it. Parts of the status that do not
-        fit the schema are dropped. If the source is older than a status that `put_status` stored, that status is kept.
+        A new object needs one, and a change of uid, generation, deletionTimestamp or our annotations. A change of the
+        status alone needs none. Parts of the status that do not fit the schema are dropped. If the source is older than
+        a status that `put_status` stored, that status is kept.
         """
         key = key_of(document)
         existing = self._documents.get(key)
@@ -172,11 +173,13 @@ class ObjectTable:
             self._written.pop(key, None)
 
     def put_status(self, key: Key, uid: str, status: Json, version: str) -> None:
-        """Store a status that this process has written. Older versions of the object from the source do not replace it.
+        """Store a status that this process has written, unless the source has already delivered a later version.
+
+        Older versions of the object that the source delivers afterwards do not replace it.
 
         Args:
             uid: uid of the object that the status was written to; an object of another uid is not changed.
-            version: resourceVersion after the write. If it is empty, the next event replaces the status.
+            version: resourceVersion after the write. If it is no decimal number, the next event replaces the status.
         """
         document, written = self._documents.get(key), _number(version)
         if document is None or uid_of(document) != uid:
@@ -193,10 +196,13 @@ class ObjectTable:
         return self._documents.get(key)
 
     def parse(self, document: Json) -> AgentMemory:
-        """Parse an AgentMemory document, with a cache. A change of only the status is not validated again.
+        """Parse an AgentMemory document.
+
+        The validated spec of the last document of its key is reused if at most status and resourceVersion have changed
+        since; the result has the new ones. At most `MAX_PARSED_MEMORIES` are cached.
 
         Raises:
-            SpecInvalid: If the document is invalid. The message names every wrong field.
+            SpecInvalid: If the document is invalid. The message names up to 20 invalid fields.
         """
         key, new_status = key_of(document), document.get("status")
         cached, status, memory = self._parsed.get(key, (None, None, None))
@@ -216,11 +222,11 @@ class ObjectTable:
         return [self._documents[key] for key in self._kinds.get(kind, ())]
 
     def find_users(self, connection: Key) -> list[Key]:
-        """Return the AgentMemories that refer to a connection."""
+        """Return the keys of the AgentMemories that refer to a connection, sorted."""
         return [key for key in self.keys(AGENT_MEMORY) if self.find_connection(key) == connection]
 
     def find_memory(self, key: Key) -> Key | None:
-        """Return the AgentMemory that a snapshot or restore is for, or None if it names none."""
+        """Return the key of a snapshot's or restore's AgentMemory. None if it names none or is not in the table."""
         return target_memory_key(self._documents[key]) if key in self._documents else None
 
     def list_job_keys(self, memory: Key, kind: str) -> list[Key]:
@@ -268,7 +274,7 @@ class ObjectTable:
         return owner.namespace if owner else None
 
     def iter_unclaimed_owners(self, namespace: str) -> Iterator[Key]:
-        """Yield the AgentMemories of a namespace that own a slug without a claim, in the order of arrival."""
+        """Yield the keys of a namespace's AgentMemories that own a slug without a claim, in order of insertion."""
         for slug, claimants in self._claimants.items():
             # Fast path: most slugs are claimed, or have no claimant in this namespace.
             if slug in self.claims.claims or all(key.namespace != namespace for key in claimants):
@@ -313,9 +319,10 @@ def _relevant(document: Json) -> tuple[Any, ...]:
 
 
 def _is_same_spec(before: Json, after: Json) -> bool:
-    """Return whether two states of an object differ only in status and resourceVersion."""
+    """Return whether two states of an object differ at most in status and resourceVersion."""
     old_spec, new_spec = _without_status(before), _without_status(after)
-    # `repr` tells True from 1, which compare equal. Compare first: a differing value may be too deep for `repr`.
+    # `repr` distinguishes True from 1, which compare equal. Compare first: `before` was validated and is not deep, so a
+    # value of `after` that is too deep for `repr` is found to differ.
     return old_spec == new_spec and repr(old_spec) == repr(new_spec)
 
 
@@ -365,7 +372,7 @@ class Statuses:
         return render_second(self.clock.now_ms() / 1000)
 
     async def write(self, document: Json, metadata: Metadata, status: Json) -> bool:
-        """Replace the status of an object if it differs; return whether it was written.
+        """Replace the status of an object; return False if it is unchanged. A deleted object is no error.
 
         Args:
             document: The object as the caller read it. Its status is updated too, unless it is still the table's object

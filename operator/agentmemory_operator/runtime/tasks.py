@@ -60,7 +60,7 @@ async def update(
         read: Reads the current value.
         write: Writes a new value that follows from the one that was read. Returns None if another writer was faster;
             then `read` and `write` are called again.
-        busy: Raised if other writers were faster `max_attempts` times.
+        busy: Exception to raise if other writers were faster `max_attempts` times.
         wait_s: Upper bound of the random wait after the first failed attempt; it doubles with each attempt.
     """
     for attempt in range(max_attempts):

@@ -1,13 +1,13 @@
 """Keyed work queue with retries: at most one pass per key at a time.
 
-1. `WorkQueue.request` adds a key now or after a delay. Requests for a waiting key are merged. A request for a running
-   key causes one more pass afterwards.
+1. `WorkQueue.request` adds a key now or after a delay. Requests for a waiting key are merged. Requests for a running
+   key together cause one more pass afterwards.
 2. `FairQueue` (`runtime/fair_queue.py`) chooses the next key. Each tenant has a share of the workers, and each server
    has a share of that. So a server that does not respond delays only its own objects.
 3. A worker calls the handler, which returns the delay until the next pass, or None.
 4. A failed pass is retried with exponential backoff. The jitter keeps a thousand objects from retrying in step.
 
-`run_periodically` runs a periodic check of every object of a kind, with the same shares.
+`run_periodically` runs a periodic check of every object of a kind in a queue of its own, with smaller shares.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ CURRENT: ContextVar[Hashable | None] = ContextVar("CURRENT", default=None)
 FIRST_RETRY_S = 1.0
 MAX_RETRY_S = 60.0
 TENANT_SHARE = 32
-# Concurrent calls of `run_periodically` for the objects of one namespace.
+# Default maximum of concurrent calls by `run_periodically` for the objects of one namespace.
 PERIODIC_SHARE = 4
 LANE_WIDTH = 8
 
@@ -55,7 +55,7 @@ class WorkQueue(Generic[K]):
 
     Args:
         handle: Runs one pass; returns the seconds until the next one is due, or None. Any exception causes a retry with
-            backoff; a TransientError can ask for a longer delay.
+            backoff; a TransientError can ask for a longer delay, up to `MAX_RETRY_S`.
         share: Maximum number of concurrent passes of a tenant that is alone; twice as many for all tenants together.
         place_of: Returns tenant and lane of a key. By default all keys share one place.
         width: Maximum number of concurrent passes of one tenant in a lane; twice as many for all tenants together.
@@ -108,7 +108,7 @@ class WorkQueue(Generic[K]):
             self._release_keys()
 
     def forget(self, key: K) -> None:
-        """Cancel pending requests, and reset the backoff, of a deleted key. A running pass continues."""
+        """Cancel pending requests and reset the backoff of a deleted key. A running pass continues, and its retries."""
         self._cancel(key)
         self._line.drop(key)
         self._repeat.discard(key)
@@ -231,7 +231,7 @@ async def run_periodically(
     period_s: float,
     share: int = PERIODIC_SHARE,
 ) -> None:
-    """Call `look` for every object of a kind once per period, until cancelled.
+    """Request a call of `look` for every object of a kind each period, until cancelled. Waiting requests are merged.
 
     Args:
         look: Checks one object. An exception causes a retry with backoff.

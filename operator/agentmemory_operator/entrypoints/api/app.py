@@ -113,7 +113,7 @@ def create_app(
     """Build the application.
 
     While it runs, it writes access counts and distils conversations in the background. On shutdown, after the last
-    request, it writes the remaining counts.
+    request, it writes the remaining counts, for at most 10 s.
 
     Args:
         user_tokens: Accepted in addition to the credentials that the guard accepts.
@@ -158,7 +158,7 @@ class _Application(FastAPI):
 
 
 def _bare_app(edge: Callable[[ASGIApp], ASGIApp]) -> FastAPI:
-    """Create the application without any routes of the framework."""
+    """Create the application. Of the framework's own routes it only has `/openapi.json`."""
     return _Application(
         edge,
         title=openapi.TITLE,
@@ -249,7 +249,7 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Collector]) -> None:
 
 
 def build_gauges(pressure: AdmissionControl, sources: SourceState) -> list[Collector]:
-    """Return gauges of the requests in progress and of the age of the settings, which are read at each scrape."""
+    """Return gauges of requests, body bytes and the age of the settings; their values are read at each scrape."""
     return [
         LiveGauge(
             "agentmemory_api_requests_in_flight", "Requests in progress.", (), lambda: {(): float(pressure.requests)}
@@ -313,7 +313,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _other_path(app: FastAPI, path: str) -> str:
-    """Return a text with the path that an unknown path was probably meant to be."""
+    """Return a remedy that names the result of `nearest_path` for a requested path."""
     templates = [route.path_format for route in app.routes if isinstance(route, Route) and route.path != ROOT]
     return f"the nearest path is {nearest_path(path, templates)}"
 

@@ -80,7 +80,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class ParsedBody:
-    """A parsed body, and location and message of each value that cannot be stored.
+    """A parsed body, and location and message of the first 50 values that cannot be stored.
 
     Such values are numbers that are not finite, integers beyond 64 bits, and texts with lone surrogates.
     """
@@ -124,8 +124,8 @@ def media_type_of(headers: Mapping[bytes, bytes]) -> str:
 def wrong_media_type(media_type: str, *, expected: str) -> ProblemRaised:
     """Build the error for a missing or wrong Content-Type.
 
-    The check also prevents cross-site requests: a web page can send any body to any server, but a body declared as JSON
-    only after a preflight request.
+    The check also prevents cross-site requests: a web page can send any body to any server, but one that is declared
+    as JSON or NDJSON only after a preflight request.
     """
     fault = f"Content-Type is {media_type[:MAX_QUOTED_CHARS]!a}" if media_type else "Content-Type is missing"
     return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{fault}: send {expected}"))
@@ -136,7 +136,8 @@ async def reserve_parsed_body(request: Request, body: bytes) -> None:
 
     Raises:
         RequestInvalid: If the body has too many parts or is nested too deeply.
-        ProblemRaised: If brackets or quotes of the body do not match, or the process has no capacity now.
+        ProblemRaised: If brackets or quotes of the body do not match, it is too deep for the parser, or the process has
+            no capacity now.
     """
     parts = parts_if_small(body)
     if parts is None:
@@ -225,7 +226,7 @@ def validate_body(model: type[Model], document: ParsedBody) -> Model:
     """Validate a parsed body.
 
     Raises:
-        RequestInvalid: If the body has faults or invalid fields. The error lists them.
+        RequestInvalid: If the body has faults or invalid fields. The error lists the first 50.
     """
     if document.faults:
         raise RequestInvalid(field_errors_of_faults(document.faults))
@@ -244,9 +245,10 @@ async def read_model(
         choose: Selects the model by the parsed body, for routes with several models.
 
     Raises:
-        ProblemRaised: As `read_body` and `parse_json`.
+        ProblemRaised: As `read_body`, `reserve_parsed_body` and `parse_json`.
         Forbidden: If the body names a user, scope or author that the caller may not act for.
-        RequestInvalid: If fields are invalid, or the body has too many parts. The error lists them.
+        RequestInvalid: If fields are invalid (the error lists the first 50), or the body has too many parts or is
+            nested too deeply.
     """
     body = await read_body(request, max_bytes=MAX_BODY_BYTES)
     await reserve_parsed_body(request, body)
@@ -257,7 +259,7 @@ async def read_model(
 
 
 def check_named_users(rights: AgentRights, sent: BaseModel) -> None:
-    """Raise unless the caller may act for all users, scopes and authors that a body names.
+    """Raise unless the caller may act for what `user_id`, `include_scopes` and `author` of a body name.
 
     Raises:
         Forbidden: If the caller may not act for one of them.
@@ -276,7 +278,9 @@ def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[Field
 
 
 def request_invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
-    """Convert pydantic's errors to field errors with public names. An error of the whole body may name its field.
+    """Convert the first 50 errors of pydantic to field errors with public names, and count the rest.
+
+    An error of the whole body may name a field in its context.
 
     Args:
         known: Fields of the model, to suggest one of them for an unknown field.

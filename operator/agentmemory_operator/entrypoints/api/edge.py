@@ -2,8 +2,9 @@
 
 For each request it does the following:
 1. Assign a request id; open the metrics and the trace of the request.
-2. Reject malformed text, and cross-origin requests if no authentication protects the API.
-3. Authenticate the caller and reserve a share of the process's capacity.
+2. Reject malformed text, and cross-origin requests to `/mcp` or to an API without authentication.
+3. Under `/v1/` and `/mcp`, authenticate the caller and admit the request within the limits. The route of a hook checks
+   its signature. Of other requests, only the number is limited, and probes are exempt.
 4. Run the application and convert every error to a problem response.
 5. Write the access log.
 
@@ -49,11 +50,11 @@ GUARDED_PREFIXES = ("/v1/", MCP_PATH)
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 # Bodies of requests with other methods are not read.
 WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
-# Larger than the server's write buffer for a connection, so sending waits for the client.
+# The server's write buffer for a connection: sending a larger response waits for the client.
 LARGE_BYTES = 1 << 16
 REQUEST_ID = "request_id"
 STALE_HEADER = "X-AgentMemory-Stale"
-# Age at which responses get the header. A healthy watch has contact at least every 50 s.
+# Age in seconds above which responses get the header. A healthy watch has contact at least every 50 s.
 STALE_S = 60.0
 # The id is echoed into headers and logs, so only short visible ASCII is accepted.
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
@@ -149,7 +150,7 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         """Authenticate before the body is read, then serve the request within the caller's share of the capacity."""
-        # A hook's signature can only be checked with the body, so until then the share is that of the client's address.
+        # A hook's signature can only be checked with the body, so the request uses the share of the client's address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
         authorization = headers.get(b"authorization", b"")
         caller = UNBOUNDED_CALLER if is_signed else self._guard.authenticate_cached(authorization)
@@ -201,7 +202,10 @@ class _Exchange:
 
 
 def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
-    """Log without the query string, which contains user ids. Successes outside `/v1` and `/mcp` log at debug."""
+    """Log without the query string, which may contain user ids.
+
+    Statuses from 500 log as warnings. Others log at debug if the path is outside `/v1` and `/mcp`.
+    """
     is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
     level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
     if not log.isEnabledFor(level):

@@ -35,11 +35,11 @@ OPERATIONS: Mapping[tuple[str, str], str] = MappingProxyType(
         ("POST", f"{_AGENT}/forget"): "delete_memory",
     }
 )
-"""`gen_ai.operation.name` by method and path. Other endpoints do not operate on memories."""
+"""`gen_ai.operation.name` by method and path. Requests to other endpoints get no span of a memory operation."""
 
 
 def memory_span(request: Request, operation: str | None) -> AbstractContextManager[None]:
-    """Open the span of a request, if it is a memory operation and traces are exported."""
+    """Return a context with the span of a request; without a span if `operation` is None or no traces are exported."""
     meter: ApiMeter = request.app.state.services.meter
     return nullcontext() if operation is None or not meter.is_tracing else _opened(request, operation, meter)
 
@@ -48,7 +48,7 @@ def record_result(request: Request, count: int, *, id: str | None = None, top_k:
     """Add the result of a memory operation to its span, if it has one.
 
     Args:
-        count: Number of memories that were returned, stored or removed.
+        count: Number of memories that were returned, stored, changed or removed.
         id: Id of the memory, if the request is about a single one.
         top_k: Maximum number of results of a search.
     """

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
-# Longer paths are not compared: it takes long, and unauthenticated callers can request any path.
+# Longer paths are not aligned with the templates: it takes long, and unauthenticated callers can request any path.
 MAX_PARTS, MAX_PART_CHARS = 10, 32
 # Minimum similarity (difflib, at most 1.0) of two names that may be the same one misspelt.
 _MIN_SIMILARITY = 0.7
@@ -17,7 +17,8 @@ Parts = tuple[str, ...]
 def nearest_path(path: str, templates: Iterable[str]) -> str:
     """Return the path of the most similar template, filled with the values of this path.
 
-    If no template is similar, return the longest prefix of this path that fits a template, or "/".
+    If no template is similar, or the path is too long to compare, return its longest prefix of at most `MAX_PARTS`
+    parts that fits a template, or "/".
 
     Args:
         templates: Paths with `{name}` for values.

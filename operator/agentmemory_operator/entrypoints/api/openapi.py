@@ -146,7 +146,7 @@ def describe(
         answer: Model of the response, or a tuple of alternatives; None if the response has no body.
         body: Model of the request body, or a tuple of alternatives.
         problems: Statuses of the errors that the route may return.
-        headers: Name and description of each response header.
+        headers: Name and description of each response header; the values are integers.
         media_type: Media type of the request body, or of the response if there is no body.
     """
     responses: dict[int | str, Any] = {code: _problem(code) for code in problems}

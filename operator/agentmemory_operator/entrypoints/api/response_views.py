@@ -73,7 +73,7 @@ def render_memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     """Render the JSON of `MemoryOut`.
 
     Args:
-        agent: Agent with the settings that give the priority. None renders a null priority.
+        agent: Agent with the scoring model Priority, for the priority; it is null for other models and for None.
     """
     # Attributes of a record that have the default value are missing in its `vars`.
     rendered = _ABSENT | {_NAMES[name]: value for name, value in vars(record).items() if name in _NAMES}
@@ -110,7 +110,7 @@ FieldName = Annotated[
 
 
 class MemoryView(BaseModel):
-    """Which fields of memories to return, and in which format."""
+    """Selection of the fields of memories to return, and their format."""
 
     fields: Annotated[list[FieldName], Field(max_length=len(_KNOWN))] = Field(
         default=[], description="Only these fields of each memory. Default: all."
@@ -232,7 +232,7 @@ def render_stats(found: Statistics, user_id: str | None) -> Json:
 
 
 def render_agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
-    """Render the JSON of `AgentOut`. `memories` is None if the agent is not ready."""
+    """Render the JSON of `AgentOut`. `memories` is None if the agent cannot be opened or read."""
     return {
         "agent": settings.slug,
         "namespace": settings.namespace,

@@ -1,4 +1,4 @@
-"""The use cases that the routes call, and helpers that all route modules share."""
+"""The use cases that the routes call, and helpers of the route modules."""
 
 from dataclasses import dataclass, field
 from typing import cast

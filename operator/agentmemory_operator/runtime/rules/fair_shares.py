@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
-# One in so many slots is reserved for callers that have none.
+# An eighth of the slots is reserved for callers that have none.
 RESERVE_DIVISOR = 8
 
 HOUR_S = 3600.0
@@ -52,11 +52,11 @@ class MinimumRate:
 
 @dataclass(slots=True)
 class RecentThroughput:
-    """Recent throughput of a stream, as an exponentially decaying sum of bytes.
+    """Recent throughput of a stream, as an exponentially decaying sum of bytes. Times count from the stream's start.
 
     Attributes:
-        max_bytes: Upper limit of the sum in bytes, so that a burst does not count for long. A new stream starts with
-            it.
+        max_bytes: Upper limit of the sum in bytes before it decays: a burst does not count for long. A new stream
+            starts with it.
         half_life_s: Half-life in seconds.
     """
 
@@ -111,7 +111,7 @@ class LoopTimeShares:
     """Seconds of event loop time that each caller used, in the current and the previous window.
 
     Attributes:
-        window_s: Length of a window in seconds.
+        window_s: Minimum length of a window in seconds. The first call after that ends it.
         busy_share: Fraction of a window that all callers together must use before any caller counts as excessive.
     """
 

@@ -25,8 +25,8 @@ def foreign_reason(headers: Mapping[bytes, bytes], *, scheme: str, is_local: boo
     Args:
         headers: Request headers, names in lower case.
         scheme: Scheme of the request as received: http or https.
-        is_local: True if the server listens on loopback, where no other host name is legitimate.
-        is_page: True if the request is for a page to display; a link to it from another site is harmless.
+        is_local: True if the server listens on loopback. `Host` must then name this machine; see `is_local_host`.
+        is_page: True if the request only reads a page to display; a link to it from another site is harmless.
     """
     host = headers.get(b"host", b"").lower()
     if is_local and not is_local_host(host):
@@ -39,7 +39,7 @@ def foreign_reason(headers: Mapping[bytes, bytes], *, scheme: str, is_local: boo
             f"Origin is {_quoted(origin)}, not that of {_quoted(host)}: requests from pages of other sites are rejected"
         )
     site = headers.get(b"sec-fetch-site")
-    # The user followed a link and the response fills a window, not a frame of the other site.
+    # A navigation by a link, form or script. The response fills a window, and the other site cannot read it.
     is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
     if site is None or site in _OWN_SITES or (is_page and is_link):
         return None
@@ -50,7 +50,7 @@ def foreign_reason(headers: Mapping[bytes, bytes], *, scheme: str, is_local: boo
 def is_local_host(host: bytes) -> bool:
     """Return whether a `Host` header names this machine: a loopback address, `localhost`, or a name below it.
 
-    No DNS server outside this machine resolves such names (RFC 6761, 6.3).
+    Resolvers return loopback for `localhost` and names below it, and should not query a DNS server (RFC 6761, 6.3).
     """
     name = host.decode("latin-1")
     bracketed, is_closed, port = name.removeprefix("[").partition("]")

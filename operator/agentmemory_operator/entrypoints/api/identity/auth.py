@@ -34,7 +34,7 @@ class Guard(Protocol):
         """Authenticate from the cache; None if `authenticate` has to be called.
 
         Raises:
-            Unauthenticated: If the token is known to be invalid.
+            Unauthenticated: If the token is missing or known to be invalid.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""The verb that each endpoint requires, and the route classes that check it before they read anything of the request.
+"""The verb that each endpoint requires, and the route classes that check it before the body is read.
 
 If the caller's subject lists users, the caller may only act for these users. A shared scope must be allowed by the
 subject. The route classes check the user ids of path and query. The readers of bodies check those in the body, and its
@@ -84,7 +84,7 @@ ALL_USERS_ENDPOINTS = frozenset(
 
 
 class GuardedRoute(APIRoute):
-    """A route of an agent. Its method and path must be in `VERBS`, else building it fails."""
+    """A route under `/v1`. Building it raises KeyError unless its method and path are in `VERBS`."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Wrap the framework's handler in the checks, the trace and the repetition."""
@@ -116,7 +116,7 @@ class PlainRoute(GuardedRoute):
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Run the checks, then the route function."""
+        """Check the rights, then run the route function; once more if the collection was replaced before any write."""
         if scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return

@@ -1,4 +1,7 @@
-"""Receive the body of a request: count its bytes, enforce a minimum rate, then start the request."""
+"""Receive the body of a request: count its bytes, enforce a minimum rate, then start the request.
+
+`run_timed` measures the event loop time of a request.
+"""
 
 import time
 from collections.abc import Awaitable, Generator, Hashable, Mapping
@@ -24,7 +27,7 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 @dataclass(slots=True)
 class BodyReceiver:
-    """Wraps the ASGI `receive` of a request. The request occupies a place for receiving until its body is complete.
+    """Wraps the ASGI `receive` of a request. The request occupies a place for receiving until it starts to run.
 
     Only time in which the application waits for the body counts for its rate.
 
@@ -45,8 +48,8 @@ class BodyReceiver:
         """Return the next message.
 
         Raises:
-            ProblemRaised: If the body arrives too slowly, the request was dropped, or its caller has too many requests
-                under way.
+            ProblemRaised: If the body arrives too slowly or there is no capacity for it, the request was dropped, or it
+                may not start (`RequestSlot.start`).
         """
         if self._is_complete:
             return await self.receive()

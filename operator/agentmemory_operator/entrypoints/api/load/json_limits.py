@@ -3,6 +3,7 @@
 The memory of a parsed value has little relation to its size: `{},` is 3 bytes, but becomes an object of 64 bytes. So
 the brackets and strings of a body are counted first, without building its values. A batch is split into its items, and
 each item is parsed on its own. Numbers are not counted: the limit on the size of a body also bounds their number.
+`check_unique_keys` then rejects parsed documents with repeated keys.
 
 Long scans are generators that yield where they may be interrupted (`runtime.slices`).
 """
@@ -53,7 +54,7 @@ class LimitExceeded(Exception):
 
 
 class MalformedJson(Exception):
-    """A document is not JSON by its brackets and quotes, or too deep for the parser."""
+    """A document is not JSON by its brackets, quotes or keys, or too deep for the parser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +115,11 @@ def parts_if_small(document: bytes) -> int | None:
 def _is_shallow(document: bytes) -> bool:
     """Return whether the brackets are balanced and at most `MAX_DEPTH` deep, ignoring those in strings."""
     brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
-    # There are few opening brackets. Many closing ones would make each pass below expensive.
+    # The caller has limited the opening brackets. Many more closing ones would make each pass below expensive.
     if brackets.count(b"[") != brackets.count(b"]"):
         return False
     for _ in range(MAX_DEPTH):
-        # Removes the innermost level.
+        # Remove the innermost level.
         brackets = brackets.replace(b"[]", b"")
     return not brackets
 
@@ -128,7 +129,7 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
 
     Raises:
         LimitExceeded: If there are too many, or they are nested too deeply.
-        MalformedJson: If brackets or quotes do not match.
+        MalformedJson: If a scan finds an unopened bracket, an unclosed string, or a depth beyond the parser's.
     """
     if (parts := parts_if_small(document)) is not None:
         return parts
@@ -152,8 +153,8 @@ def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None,
     The document is valid JSON if the rest and every item are.
 
     Raises:
-        LimitExceeded: If there are too many items, too many parts in total, or too much besides the list.
-        MalformedJson: If brackets or quotes do not match.
+        LimitExceeded: If there are too many items, too many parts in total, or the rest is too large or too deep.
+        MalformedJson: If brackets are unbalanced, a string is not closed, or it is too deep for the parser.
     """
     splitter = _Splitter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):
@@ -172,7 +173,7 @@ class _Splitter:
     max_items: int
     _depth: int = 0
     _last: tuple[int, int] = (0, 0)
-    # Items of the last list `name`, and the start of the current one; then the byte ranges outside such lists.
+    # Items of the last list `name`, and the start of the current item; then the byte ranges outside such lists.
     _items: list[ItemSpan] | None = None
     _is_inside: bool = False
     _item_start: int = 0

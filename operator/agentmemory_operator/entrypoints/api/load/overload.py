@@ -2,8 +2,7 @@
 
 A request with a body first needs a place for receiving, and its bytes are counted as they arrive. After the last byte
 it needs a place under way instead. A request without a body needs that place from its start. A caller may have as many
-places as are free. If bytes run out, the slowest body of a caller with the most bytes is dropped. Rejected requests get
-429.
+places as are free, except for a reserve. Rejected and dropped requests get 429. `request_slots.py` has the rules.
 """
 
 import ipaddress

@@ -1,11 +1,12 @@
 """Account for the resources that each request uses until it is answered, and share them fairly among callers.
 
 A request is *receiving* until its body is complete. Then it is *under way*: it may wait for other requests of its
-caller, and then it *runs*. A request without a body is under way from its start. `RequestTotals` has the totals,
+caller, still in its place for receiving, and then it *runs*. A request without a body is under way from its start, and
+one that is processed in pieces during each piece, while it is receiving. `RequestTotals` has the totals,
 `CallerUsage` those of one caller, `RequestSlot` those of one request.
 
-- Places for receiving: if none is free, the slowest request is dropped. It is one of the caller with the most, if that
-  caller has at least two more than this one; otherwise it is one of this caller.
+- Places for receiving: the rule is the same as below. If a caller may have no more, the slowest request is dropped: of
+  the caller with the most places, if it has at least two more than this one, otherwise of this caller.
 - Places under way: a caller may have as many as are free, except for a reserve (`may_take_slot`).
 - Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
 - Large bodies of one caller wait for each other if they would exceed half of the byte limit together.
@@ -34,9 +35,10 @@ class Limits:
     Attributes:
         requests: Maximum number of requests under way.
         receiving: Maximum number of requests with incomplete bodies.
-        body_bytes: Maximum size of all bodies in memory, without the first 32 KiB of each.
+        body_bytes: Maximum size of all bodies in memory, without the first 32 KiB of each. A single body may exceed it.
         exports: Maximum number of concurrent exports and change streams.
-        unauthenticated: Maximum number of unauthenticated requests: before authentication, or to public paths.
+        unauthenticated: Maximum number of unauthenticated requests: before a remote authentication, or to public paths
+            other than probes.
         caller_rate: Requests per second and caller, which is also the burst; 0 is unlimited.
         pace: Minimum rate at which bodies must arrive.
     """
@@ -110,7 +112,7 @@ class RequestSlot:
     """Resources that one request uses, until it is answered.
 
     Attributes:
-        body_bytes: Bytes of its body in memory.
+        body_bytes: Bytes of its body in memory, and those reserved for its parsed parts.
         receive_wait_s: Seconds that the process has waited for its body.
         is_in_pieces: True if the body is processed in pieces while it is received, as for an import.
     """
@@ -146,10 +148,10 @@ class RequestSlot:
             self._pressure.shares.pop(self._share.key, None)
 
     def start_receiving(self) -> None:
-        """Reserve a place for a request with an incomplete body, if necessary by dropping a slower request.
+        """Reserve a place for a request with an incomplete body, if necessary by dropping another request.
 
         Raises:
-            ProblemRaised: If no place is free, and no request can be dropped for it.
+            ProblemRaised: If the caller may have no more places, and no request can be dropped for it.
         """
         pressure, share = self._pressure, self._share
         if not may_take_slot(len(share.receiving), pressure.receiving, pressure.limits.receiving):
@@ -222,7 +224,7 @@ class RequestSlot:
 
     @asynccontextmanager
     async def run_piece(self) -> AsyncIterator[None]:
-        """Process one piece of a body inside the context, after a wait for other requests of the caller if necessary.
+        """Process one piece of a body inside the context, after a wait for other requests or a place if necessary.
 
         Raises:
             ProblemRaised: If the wait takes more than `MAX_TURN_WAIT_S`.
@@ -239,7 +241,7 @@ class RequestSlot:
             self._stop()
 
     def start_export(self) -> None:
-        """Reserve a place for an export.
+        """Reserve a place for an export or a change stream; repeated calls do nothing.
 
         The request keeps its place under way, but no longer counts as running, because an export is long and uses
         little time.
@@ -260,7 +262,7 @@ class RequestSlot:
         pressure.exports += 1
 
     def add_body_bytes(self, body_bytes: int) -> None:
-        """Count further bytes of the body in memory, if necessary by dropping a slower request.
+        """Count further bytes of the body in memory, if necessary by dropping other requests.
 
         A body is always accepted while no other large body is in memory.
 

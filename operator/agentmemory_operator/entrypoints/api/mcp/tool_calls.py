@@ -23,7 +23,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 Json = dict[str, Any]
 
 TOP_K = 10
-"""Number of results of a search without `top_k`."""
+"""Maximum number of results of a search without `top_k`."""
 
 MAX_CONTENT_CHARS = 2_000
 MAX_RESULT_CHARS = 32_000
@@ -60,7 +60,7 @@ def list_tools(rights: AgentRights | None, addressee: RequestTarget) -> list[Too
     """Return the tools that the caller may use.
 
     Args:
-        rights: Rights to the agent; None if no agent is named.
+        rights: Rights to the agent. None if no agent is named: the result then has all tools.
         addressee: Agent and user that URL, headers and token of the request name.
     """
     if rights is None:

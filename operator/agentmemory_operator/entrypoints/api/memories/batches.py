@@ -52,7 +52,7 @@ class BatchReader(Generic[T]):
 
         Raises:
             RequestInvalid: If the batch itself is invalid.
-            ProblemRaised: If the body or an item is not JSON, or the process has no capacity now.
+            ProblemRaised: If the body or an item is not JSON or repeats a key, or the process has no capacity now.
         """
         items = self._small(body)
         if items is None:

@@ -1,4 +1,4 @@
-"""The routes of search, memories, agents and tool schemas. Each runs one use case and renders its result."""
+"""The routes of search, memories, agents and tool schemas."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -240,7 +240,7 @@ def default_type_of(settings: AgentSettings) -> str | None:
 
 
 async def _count(services: Services, slug: str) -> int | None:
-    """Return the number of stored memories, or None if the agent cannot be opened."""
+    """Return the number of stored memories, or None if the agent cannot be opened or counted."""
     try:
         return await count_stored(await services.directory.open(slug, renews_lease=False))
     except AgentMemoryError:

@@ -1,7 +1,7 @@
 """The route of the change log, as pages or as server-sent events.
 
-A stream occupies a place for exports and ends after 5 minutes. Its reader reconnects with `Last-Event-ID`, so its
-rights are checked again.
+A stream occupies a place for exports and ends after 5 minutes. Its reader reconnects with `Last-Event-ID`, and is then
+authenticated again. Its rights are checked at each read of the log.
 """
 
 import asyncio

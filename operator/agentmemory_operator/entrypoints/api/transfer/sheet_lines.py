@@ -1,4 +1,4 @@
-"""Lines of an export other than memories: entity relations and aliases, and the user's name."""
+"""Lines of an export with the user's entity relations and aliases, and with the user's name."""
 
 from typing import Any
 

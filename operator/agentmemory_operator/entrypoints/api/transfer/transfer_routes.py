@@ -1,4 +1,4 @@
-"""The routes of export and import: NDJSON with one memory per line, both streamed in constant memory."""
+"""The routes of export and import, streamed in bounded memory: NDJSON with one memory per line, then further facts."""
 
 from codecs import BOM_UTF8
 from collections import Counter
@@ -162,7 +162,8 @@ class _Import:
         """Import a batch of lines.
 
         Raises:
-            TransientError: If the batch failed. The message has the number of imported lines.
+            TransientError: If the batch failed and can be repeated. The message has the number of lines before it.
+            AgentMemoryError: Any other error of the whole batch, such as StoreRejected.
         """
         read = await run_in_slices(self._read_all(batch))
         memories = [(number, line) for number, line in read if isinstance(line, ImportLine)]
@@ -181,7 +182,7 @@ class _Import:
                 self.counts[outcome] += 1
 
     def interrupted_by(self, refusal: ProblemRaised) -> Exception:
-        """Return the error of an import that is rejected midway; it is unchanged if nothing was imported yet."""
+        """Return the error of an import that is rejected midway; `refusal` itself if no batch was processed yet."""
         if not self.processed_lines:
             return refusal
         return _interrupted(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.processed_lines)
