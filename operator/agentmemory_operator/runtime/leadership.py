@@ -93,7 +93,8 @@ class Leadership:
     @property
     def is_leading(self) -> bool:
         """True if this process may write now."""
-        return self._held is not None and self._now_s() < self._deadline_s
+        # A renewal that was in flight when this process gave up may still be accepted.
+        return self._held is not None and not self._give_up_reason and self._now_s() < self._deadline_s
 
     def check(self) -> None:
         """Raise unless this process may write now.

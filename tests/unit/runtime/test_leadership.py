@@ -348,6 +348,22 @@ async def test_giving_up_cancels_running_calls(leases: FakeLeases, clock: Time) 
             await calling
 
 
+async def test_renewal_in_flight_restores_no_leadership_given_up(clock: Time) -> None:
+    leases = FakeLeases()
+    leader = Leadership(leases, "me", now_s=clock.read, sleep=clock.sleep)
+    await leader.acquire()
+    store = leases.write
+
+    async def write(lease: Lease) -> Lease:
+        with pytest.raises(LeadershipLost):
+            leader.give_up("the alias leads elsewhere")
+        return await store(lease)
+
+    leases.write = write  # type: ignore[method-assign]
+    with pytest.raises(LeadershipLost, match="the alias leads elsewhere"):
+        await leader.keep()
+
+
 async def test_forbidden_lease_ends_process_after_limit(clock: Time) -> None:
     leases = FakeLeases(error=TransientError("Kubernetes answered 403: leases is forbidden"))
     start_s = clock.now_s
