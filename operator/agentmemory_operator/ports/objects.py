@@ -81,7 +81,7 @@ class ObjectStore(Protocol):
         ...
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream, with about two parts of it in memory. The object becomes visible as a whole, or not at all.
+        """Store a stream in bounded memory. The object becomes visible as a whole, or not at all.
 
         Args:
             key: Key relative to the prefix.
