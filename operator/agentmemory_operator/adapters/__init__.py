@@ -1,1 +1,1 @@
-"""Implementations of the ports, one package or module per vendor. Only these import client libraries."""
+"""Implementations of the ports: one package or module for each external system or library."""

@@ -1,6 +1,6 @@
 """Rules of detect-secrets for tokens that their format alone identifies. The rest of the library is not used.
 
-These detectors are left out:
+Left out, among others:
 - JWT, OpenAI, npm and basic auth: their patterns can be slow on crafted text.
 - Private keys: the detector finds only the start of a key.
 - Detectors that need a name next to the token: `memories/rules/secret_patterns.py` covers these, in ordinary sentences
@@ -25,7 +25,7 @@ from detect_secrets.plugins.twilio import TwilioKeyDetector
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule
 
 # Kind of secret, detector, and hints: parts of the format in lower case, one of which a matching text must contain.
-# The hints are empty if the format has no fixed part.
+# With no hints, the patterns are tried on every text.
 DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = (
     ("cloud-key", AWSKeyDetector, ("a3t", "abia", "acca", "akia", "asia", "aws")),
     ("cloud-key", AzureStorageKeyDetector, ("accountkey",)),

@@ -23,7 +23,7 @@ KEY_BYTES = 32
 MAX_TOKEN_CHARS = 8192
 # Tolerated difference between the clocks of replicas.
 LEEWAY_S = 5
-# The library does not check the times: `_check_times` compares them with the caller's clock.
+# The library does not check these times: `_check_times` compares them with `now_s` of `read`.
 DECODE_OPTIONS: "Options" = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "sub", "iat", "exp"]}
 
 
@@ -55,7 +55,10 @@ class JwtUserTokens:
         return token.startswith(PREFIX)
 
     def key_id(self, token: str) -> str:
-        """Return the id of the signing key in the token header, or '' if there is none. Nothing is verified."""
+        """Return the id of the signing key in the token header; '' if there is none, or the token is malformed.
+
+        Nothing is verified.
+        """
         import jwt
 
         try:
@@ -112,7 +115,7 @@ def new_key() -> str:
 
 
 def parse_key(text: str) -> SigningKey | None:
-    """Parse a key; None if the text is no base64, or has less than 32 bytes. The id is a hash of the key."""
+    """Parse a key; None if the text is no base64, or encodes less than 32 bytes. The id is a hash of the key."""
     try:
         secret = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):

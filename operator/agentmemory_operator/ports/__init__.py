@@ -1,5 +1,6 @@
-"""Protocols for the outside systems that rooms use. Adapters implement them, and so do the fakes of unit tests.
+"""Protocols for the outside systems that this package uses. Adapters implement them, and so do the fakes of unit tests.
 
-Every method that does I/O is async, raises only errors of `agentmemory_operator.errors`, and can be called again after
-any failure.
+A method that does I/O is async, or returns an async iterator or context manager. It raises errors of
+`agentmemory_operator.errors`, unless its `Raises` names others. A failed call can be repeated; after OutcomeUnknown,
+read first.
 """

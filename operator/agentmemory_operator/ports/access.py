@@ -75,15 +75,18 @@ class UserTokenCodec(Protocol):
         ...
 
     def key_id(self, token: str) -> str:
-        """Return the id of the signing key that the token header names, or '' if there is none. Nothing is verified."""
+        """Return the id of the signing key in the token header; '' if there is none, or the token is malformed.
+
+        Nothing is verified.
+        """
         ...
 
     def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
         """Verify a token; return the account that minted it, with the delegation that the token carries.
 
         Raises:
-            Unauthenticated: If the signature is wrong, the token has expired, or it is malformed. The message only
-                distinguishes an expired token from an invalid one.
+            Unauthenticated: If the token is malformed, has a wrong signature or too long a lifetime, or has expired.
+                The message only distinguishes an expired token from an invalid one.
         """
         ...
 
@@ -102,7 +105,7 @@ class PointsTokens(Protocol):
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
         """Return the expiry of a token in Unix seconds, even if it is past.
 
-        None if this key did not sign the token for this collection.
+        None if this key did not sign the token, or the token grants anything other than the points of this collection.
         """
         ...
 
@@ -117,6 +120,7 @@ class Hosts(Protocol):
             field: Field with the URL, for the error message.
 
         Raises:
-            SpecInvalid: If the host is forbidden, or the URL has none. The message names the field.
+            SpecInvalid: If the host or all its addresses are forbidden, or it is no http(s) URL with a host. The
+                message names the field.
         """
         ...

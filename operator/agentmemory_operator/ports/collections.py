@@ -12,7 +12,7 @@ from agentmemory_operator.controllers.rules.orphans import CollectionSummary
 
 
 class CollectionCatalogue(Protocol):
-    """Lists the collections of agents on one Qdrant server. Methods raise the errors of `PointStore`."""
+    """Lists the collections of agents on one Qdrant server. Raises StoreUnavailable or StoreRejected on failure."""
 
     async def list_agent_collections(self) -> list[CollectionSummary]:
         """Return the collections whose name or alias starts with the prefix of agent collections, sorted by name.
@@ -25,8 +25,9 @@ class CollectionCatalogue(Protocol):
 class CollectionStore(CollectionCatalogue, Protocol):
     """Collections and aliases of one Qdrant server, as the operator reads and changes them.
 
-    Methods raise the errors of `PointStore`, except that a missing collection raises NotFound unless a method states
-    another result. A tombstone is the content-free rest of a deleted memory.
+    Methods raise StoreUnavailable if the server is unavailable, and StoreRejected if it rejects the call. After
+    StoreUnavailable, a change may have been made: its response may be lost. A missing collection raises NotFound unless
+    a method states another result. A tombstone is the content-free rest of a deleted memory.
     """
 
     async def close(self) -> None:
@@ -44,7 +45,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
     async def process(self) -> Process:
         """Return the process metrics of the server; in a cluster, those of the node that responds.
 
-        All fields are None if the key may not read them, or the server has no metrics.
+        A field is None if its metric is missing; all are None if the key may not read metrics, or there are none.
         """
         ...
 
@@ -120,13 +121,16 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """Return the number of memories as the API counts them: without tombstones and pending writes.
 
         Args:
-            exact: False uses the server's estimate. True is slow if strict mode forbids exact counts: all points are
-                listed instead.
+            exact: False uses the server's estimate. True is slow if strict mode forbids exact counts: all memories
+                are listed instead.
         """
         ...
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        """Return exact counts of memories by type, for the most frequent types that are not in `types`."""
+        """Return exact counts by type, for the most frequent types that are not in `types`.
+
+        Tombstones are not counted; pending writes are.
+        """
         ...
 
     async def count_sealed_before(self, physical: str, made_ms: int) -> int:
@@ -138,7 +142,10 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
-        """Return the lengths in characters of the first `limit` contents, by id; 0 for a memory without content."""
+        """Return the content length in characters of up to `limit` memories, those with the smallest point ids.
+
+        The length is 0 for a memory without content.
+        """
         ...
 
     async def delete(self, physical: str) -> None:

@@ -30,7 +30,7 @@ class KeyShards(Protocol):
         """Write a shard by compare-and-set on its version; return the new version.
 
         Raises:
-            Conflict: If the stored version differs; nothing was written.
+            Conflict: If the stored version differs, or the shard was deleted; nothing was written.
             TransientError: If the store is unavailable or rejects the write. The shard may have been written.
         """
         ...

@@ -63,7 +63,7 @@ class SecretSource(Protocol):
     """
 
     async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
-        """Return a Secret with its decoded values, or None if it does not exist."""
+        """Return a Secret with its decoded text values, or None if it does not exist."""
         ...
 
 
@@ -120,7 +120,7 @@ class Namespaces(Protocol):
 
 
 class ClusterReader(SecretSource, Namespaces, Protocol):
-    """Reads Secrets, namespace labels and the cluster id for the retrieval API; custom resources are not part of it."""
+    """Reads Secrets, namespace labels and the cluster id for the retrieval API; it reads no custom resources."""
 
     async def cluster_id(self) -> str:
         """Return the unique id of this cluster. The operator writes the same id into ownership markers.
@@ -135,7 +135,10 @@ class ObjectReader(SecretSource, Protocol):
     """Read access to Kubernetes for the commands that change nothing."""
 
     async def cluster_id(self) -> str:
-        """Return the cluster id in ownership markers: the uid of kube-system, or the configured id."""
+        """Return the cluster id in ownership markers: the configured id, or else the uid of kube-system.
+
+        In development, the id of the data folder replaces the uid.
+        """
         ...
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
@@ -148,7 +151,7 @@ class ObjectReader(SecretSource, Protocol):
         ...
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
-        """Return all objects of a kind, and the resource version of the list."""
+        """Return all objects of a kind, and the resource version of the list; '' in development."""
         ...
 
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
@@ -163,7 +166,10 @@ class Cluster(Namespaces, Protocol):
     """Write access of the operator to Kubernetes, or to the manifests that replace it in development."""
 
     async def cluster_id(self) -> str:
-        """Return the unique id of this cluster: the uid of kube-system, or the configured id."""
+        """Return the unique id of this cluster: the configured id, or else the uid of kube-system.
+
+        In development, the id of the data folder replaces the uid.
+        """
         ...
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
@@ -184,6 +190,8 @@ class Cluster(Namespaces, Protocol):
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
         """Replace the finalizers of an object by compare-and-set on its resourceVersion. A deleted one is no error.
+
+        In development, nothing is compared.
 
         Raises:
             TransientError: If the object has changed since it was read.
@@ -237,6 +245,8 @@ class ClaimStore(Protocol):
     async def save(self, claims: ClaimSet) -> None:
         """Replace the claims by compare-and-set on the version that was loaded or saved last.
 
+        In development, nothing is compared: only one process may use the store.
+
         Raises:
             Conflict: If another process has written in the meantime. Call `load` before the next `save`.
             TransientError: If the write failed or its outcome is unknown.
@@ -250,7 +260,7 @@ class AgentMemories(Protocol):
     """Objects that commands list and annotate for users."""
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
-        """Return all objects of a kind, and the resource version to watch from."""
+        """Return all objects of a kind, and the resource version to watch from; '' in development."""
         ...
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
@@ -259,12 +269,13 @@ class AgentMemories(Protocol):
         Raises:
             NotFound: If the object does not exist.
             TransientError: If the object was deleted and created again since it was read.
-            AgentMemoryError: In development, if the object or annotation is in a manifest of another author.
+            AgentMemoryError: In development, if another author's manifest has one of the annotations, or the
+                development stack created the object.
         """
         ...
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Append entries to `spec.takeovers` of a QdrantConnection; keep the existing entries.
+        """Append entries to `spec.takeovers` of a QdrantConnection, except those that it has already.
 
         Raises:
             NotFound: If there is no such QdrantConnection.

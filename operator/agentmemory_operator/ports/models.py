@@ -19,9 +19,9 @@ class Embedder(Protocol):
         """Return one vector per text, in order.
 
         Raises:
-            EmbedderUnavailable: If the provider is unavailable or throttles, after retries.
-            SpecInvalid: If the provider rejects key or model, or returns vectors of another size than declared; or if
-                the egress policy forbids its host.
+            EmbedderUnavailable: If the provider is unavailable, throttles or returns unusable vectors, after retries.
+            SpecInvalid: If the provider rejects key or model, returns vectors of another size than declared, or has a
+                host that the egress policy forbids. Also if a local model is missing or unusable.
             RequestInvalid: If the provider rejects a text, or the agent accepts only vectors that callers send.
         """
         ...
@@ -34,8 +34,8 @@ class Reranker(Protocol):
         """Score how well each text answers the query, in order. Larger is better, on the model's own scale.
 
         Raises:
-            SpecInvalid: If the model is not available here.
-            RerankerUnavailable: If the model fails or takes too long.
+            SpecInvalid: If this process cannot open the model.
+            RerankerUnavailable: If the model is still loading, fails, or takes too long.
         """
         ...
 
@@ -69,7 +69,7 @@ class LanguageModel(Protocol):
             material: Untrusted text that the task is about (`consolidation/rules/prompt_material.py`).
             schema: JSON Schema of the answer, an object. Only keywords that `consolidation/rules/schema_fit.py`
                 supports.
-            max_tokens: Maximum length of the answer.
+            max_tokens: Maximum length of the answer in tokens.
 
         Raises:
             ModelUnavailable: If the service is unavailable or throttles, after retries.

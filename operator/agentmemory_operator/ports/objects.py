@@ -70,9 +70,9 @@ def accept_any_key(key: str) -> bool:
 class ObjectStore(Protocol):
     """Objects below one prefix of a bucket; keys are relative to the prefix.
 
-    Every method raises:
-        StorageUnavailable: If another attempt may succeed.
-        StorageRejected: If the storage rejects the call. The message names the remedy and contains no secret.
+    Every method except `close` raises:
+        StorageUnavailable: If another attempt may succeed. A change may have been made: its response may be lost.
+        StorageRejected: If the storage rejects the call. The message names the remedy, but none of the credentials.
         SpecInvalid: If the egress policy forbids the host of the storage.
     """
 
@@ -81,7 +81,7 @@ class ObjectStore(Protocol):
         ...
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream in constant memory. The object becomes visible as a whole, or not at all.
+        """Store a stream in bounded memory. The object becomes visible as a whole, or not at all.
 
         Args:
             key: Key relative to the prefix.
@@ -120,7 +120,7 @@ class ObjectStore(Protocol):
     ) -> int:
         """Abort the incomplete multipart uploads of a minimum age; return their number.
 
-        The result is 0 if the storage cannot list uploads.
+        The result is 0 if the storage responds that it does not implement the list of uploads.
 
         Args:
             prefix: Prefix of the keys.
@@ -139,7 +139,7 @@ class WebFiles(Protocol):
         Raises:
             StorageUnavailable: If the server is unreachable or untrusted, responds with 5xx or 429, or the connection
                 breaks.
-            StorageRejected: If the server redirects, or responds with any other status than 200.
+            StorageRejected: If the server redirects, or responds with another status that is not 200.
             SpecInvalid: If the egress policy forbids the host.
         """
         ...

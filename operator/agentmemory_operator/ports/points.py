@@ -1,4 +1,4 @@
-"""Port for the points of Qdrant collections: the hot path of the retrieval API."""
+"""Port for the points of Qdrant collections, and the base class of stores that wrap another store."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
@@ -17,8 +17,9 @@ class PointStore(Protocol):
     `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies.
 
     Reads raise StoreUnavailable if the server is unavailable. A failed write raises StoreUnavailable if nothing was
-    written, or OutcomeUnknown if it may have taken effect. StoreRejected is raised for redirects and 4xx responses. A
-    missing collection raises StoreUnavailable, because it may not be created yet.
+    written, or OutcomeUnknown if it may have taken effect. Redirects and 4xx responses raise StoreRejected, except 404,
+    408 and 429. A missing collection raises StoreUnavailable, because it may not be created yet. SpecInvalid is raised
+    if the egress policy forbids the host.
     """
 
     async def close(self) -> None:
@@ -51,10 +52,10 @@ class PointStore(Protocol):
         """Return one page of `POST /points/scroll`, and the offset of the next page, or None at the end."""
 
     async def count(self, collection: str, filter_: Json | None, /, *, exact: bool = True) -> int:
-        """Return the number of points that match a filter.
+        """Return the number of points that match a filter; None matches all.
 
         Args:
-            exact: False uses the server's estimate.
+            exact: False uses estimates of the server.
         """
 
     async def facet(self, collection: str, key: str, filter_: Json, /, *, limit: int) -> dict[str, int]:
@@ -75,9 +76,9 @@ class PointStore(Protocol):
 
         Args:
             insert_only: True leaves existing points unchanged. The server does not report which: read back.
-            update_filter: Only existing points that match this filter are replaced, and none is inserted
-                (`update_only`). The server does not report which: read back. None replaces and inserts all.
-            inserts: True also inserts missing points with `update_filter`.
+            update_filter: Only existing points that match this filter are replaced. The server does not report which:
+                read back. None replaces every existing point, unless `insert_only` is True.
+            inserts: With `update_filter`, True inserts missing points, and False does not. Ignored without it.
             strong: True uses `ordering=strong`, which a compare-and-set needs if there are several replicas.
         """
 

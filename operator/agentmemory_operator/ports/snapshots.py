@@ -49,9 +49,10 @@ class SnapshotFile:
 class SnapshotStore(Protocol):
     """Snapshots of the collections of one Qdrant server; `physical` is a collection's own name, never an alias.
 
-    Methods raise the errors of `PointStore`. Each call has a deadline. StoreUnavailable is also raised for an operation
-    that the server has started but not completed in time. `create`, `recover` and `upload` raise SpecInvalid if the
-    server is a cluster of several nodes and the connection does not list them.
+    Methods raise StoreUnavailable if the server is unavailable, and StoreRejected if it rejects the call. Each call
+    except `download` has a deadline. StoreUnavailable is also raised for an operation that the server has started but
+    not completed in time: it may still complete it. `create`, `recover` and `upload` raise SpecInvalid if the server is
+    a cluster of several nodes and the connection does not list them.
     """
 
     async def close(self) -> None:
@@ -92,6 +93,7 @@ class SnapshotStore(Protocol):
         Raises:
             StoreRejected: If the snapshot does not exist, its content or the collection does not fit, or the server
                 accepts no URLs.
+            RecoveryOutcomeUnknown: If the response was lost: the server may still complete the recovery.
         """
         ...
 
@@ -130,5 +132,9 @@ class SnapshotStore(Protocol):
         ...
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
-        """Merge changes into the metadata of a collection; a null value deletes its key."""
+        """Merge changes into the metadata of a collection; a null value deletes its key.
+
+        Raises:
+            StoreUnavailable: If the collection does not exist.
+        """
         ...

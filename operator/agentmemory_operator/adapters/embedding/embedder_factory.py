@@ -53,7 +53,8 @@ def build_embedder(
 
     Raises:
         SpecInvalid: If the provider is unknown, or a model, key or package that it requires is missing. Also if
-            wordllama does not have the model or the dimensions.
+            wordllama does not have the model or the dimensions, or if, for fastembed, `files` has no folder and permits
+            no downloads.
     """
     match source.provider:
         case "none":

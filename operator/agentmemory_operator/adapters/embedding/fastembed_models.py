@@ -26,7 +26,7 @@ from agentmemory_operator.ports.base import Vector
 
 # Maximum time that a search waits for reranking.
 MAX_RERANK_S = 5.0
-# Pause before another attempt to open a model: a failing download is slow.
+# Pause before another attempt to open a reranker's model: a failing download is slow.
 RELOAD_PAUSE_S = 30.0
 # Longer texts are cut: memory grows with the square of the length, and most models use about 2,000 characters at most.
 MAX_TEXT_CHARS = 2_000
@@ -59,7 +59,7 @@ class FastEmbedReranker:
 
         Raises:
             SpecInvalid: If fastembed is not installed, the model does not exist, or its files are missing or unusable.
-            RerankerUnavailable: If the model is still loading, fails, or takes too long.
+            RerankerUnavailable: If the model fails or takes too long, or another call is still loading a model.
         """
         deadline_s = time.monotonic() + self._longest_s
         scoring = asyncio.get_running_loop().run_in_executor(_THREADS, self._read, model, query, texts, deadline_s)

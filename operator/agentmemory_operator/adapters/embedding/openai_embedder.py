@@ -53,7 +53,7 @@ MAX_BATCH_ATTEMPTS = 2
 MAX_NUMBER_BYTES, MAX_ROW_BYTES, MAX_OVERHEAD_BYTES = 24, 512, 4 * MIB
 # Maximum number of tokens that mark the start and end of a text.
 MAX_MARKER_TOKENS = 16
-# Only these model families accept the parameter `dimensions`.
+# The parameter `dimensions` is sent only to these model families: others may reject it.
 SHORTENABLE = ("text-embedding-3", "gemini-embedding")
 
 Encoding = Literal["base64", "float"]
@@ -88,7 +88,7 @@ class OpenAIEmbedder:
         options: Address of the service, and parameters.
         jitter: Draws from 0..1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
-        on_used: Called with the number of tokens of each response that reports it.
+        on_used: Called with the number of tokens of each response that reports a plausible number.
 
     Raises:
         SpecInvalid: If `options` has neither a key nor a base URL.
@@ -129,7 +129,7 @@ class OpenAIEmbedder:
             RequestInvalid: If the service rejects a text, usually because of its length.
             EmbedderUnavailable: If the service is unavailable, throttles, or returns unusable vectors, after retries.
             SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host. Also if the
-                response has no embeddings, or vectors of another length than declared.
+                response is too large, has no embeddings, or has vectors of another length than declared.
         """
         size = self._options.batch_size
         batches = [list(texts[start : start + size]) for start in range(0, len(texts), size)]

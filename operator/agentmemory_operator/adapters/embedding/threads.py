@@ -1,6 +1,6 @@
 """Thread pool for embedding on local CPUs, off the event loop.
 
-It is separate and small: large batches wait only for each other, and nothing else waits for them.
+It is separate and small: embeddings wait only for each other, and no other work waits for them.
 """
 
 import asyncio

@@ -1,1 +1,1 @@
-"""Folder of manifests that replaces a cluster in development."""
+"""Folders of the development stack: manifests, which replace a cluster, and data files."""

@@ -1,4 +1,4 @@
-"""Write files atomically, and never through a symbolic link.
+"""Replace files atomically, and create files, never through a symbolic link.
 
 The folder may have been prepared by someone else, so a link in it could redirect writes to another place.
 """
@@ -20,6 +20,7 @@ def ensure_folder(path: Path) -> None:
 
     Raises:
         AgentMemoryError: If the path is a symbolic link.
+        OSError: If the path is a file, or the folder cannot be created.
     """
     if path.is_symlink():
         raise AgentMemoryError(f"{path} is a link, and files are not written to another folder: remove the link")

@@ -56,7 +56,7 @@ class FileClaims:
     """Implements ports.ClaimStore; only one process at a time may use the file.
 
     Args:
-        file: Path; created with the first claim.
+        file: Path; created by the first `save`.
     """
 
     def __init__(self, file: Path) -> None:

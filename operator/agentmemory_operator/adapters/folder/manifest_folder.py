@@ -1,12 +1,13 @@
 """Folder of manifests that replaces Kubernetes in development: objects, statuses, Secrets, namespaces.
 
 State that Kubernetes would store is kept in the subfolder `.status/`, so that a restart continues with it:
-- `.status/*.json`: uid, generation, creation time, finalizers and status of each object.
+- `.status/*.json`: each object as last read, with uid, generation, creation time, finalizers and status.
 - `.status/created/`: objects that the operator has created.
 - `.status/annotations/`: annotations that commands have set on objects of other authors' manifests.
 
-Git ignores the subfolder. A file that becomes unreadable keeps its last good content, `spec.access` included. That is
-safe, because callers have no identities here (`entrypoints/api/identity/auth.py: build_guard`).
+Git ignores the subfolder. While the process runs, a file that becomes unreadable keeps its last good content,
+`spec.access` included. That is safe, because callers have no identities here
+(`entrypoints/api/identity/auth.py: build_guard`).
 """
 
 import asyncio
@@ -365,7 +366,7 @@ def _is_object(document: Any, path: Path) -> bool:
 
 
 def _problem_of(document: Any) -> str | None:
-    """Return the reason why a document is no object, or None. Its spec is validated later, by the passes."""
+    """Return the reason why a document is no object, or None. Its spec is validated later, by reconciliation."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
     if not isinstance(metadata, dict):
         return "it needs apiVersion, kind and metadata.name"

@@ -53,7 +53,7 @@ class InvalidDocument:
 
 
 class UnreadableManifest(AgentMemoryError):
-    """A file cannot be parsed, so that none of its objects is used.
+    """The content of a file is not usable, so none of its objects is used.
 
     Args:
         line: Line of the fault, from 1.
@@ -133,8 +133,8 @@ def read_manifests(path: Path) -> tuple[list[Manifest], list[InvalidDocument]]:
     """Read a file or standard input; return its objects, and its documents that are no objects.
 
     Raises:
-        OSError: If the file cannot be opened.
-        UnreadableManifest: If the content is no YAML or JSON, or too large; none of its objects is returned.
+        OSError: If the file cannot be read.
+        UnreadableManifest: As `parse_manifests`; none of its objects is returned.
     """
     if path == STDIN:
         return parse_manifests(sys.stdin.buffer.read(MAX_BYTES + 1))
@@ -146,7 +146,8 @@ def parse_manifests(content: bytes) -> tuple[list[Manifest], list[InvalidDocumen
     """Parse the content of a file; return its objects, and its documents that are no objects. Lists are expanded.
 
     Raises:
-        UnreadableManifest: If the content is no YAML or JSON, repeats a key, or is larger than `MAX_BYTES`.
+        UnreadableManifest: If the content is no YAML or JSON in UTF-8, repeats a key, is nested too deeply, or
+            exceeds `MAX_BYTES` or `MAX_NODES`.
     """
     if len(content) > MAX_BYTES:
         raise UnreadableManifest(1, FieldError("file", f"is larger than {MAX_BYTES} bytes: split it"))
@@ -189,7 +190,7 @@ def _value(node: yaml.Node) -> Any:
     """Return the value of a document as JSON: like kubectl, replace YAML types that JSON lacks.
 
     Raises:
-        UnreadableManifest: If the document has no JSON value.
+        UnreadableManifest: If the document has no JSON value, repeats a key, or has too many values.
     """
     line = node.start_mark.line + 1
     try:

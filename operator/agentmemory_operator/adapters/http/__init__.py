@@ -1,1 +1,1 @@
-"""HTTP server, HTTP clients, and the egress policy that all clients obey."""
+"""HTTP server, HTTP clients, and the check of outgoing connections against the egress policy."""

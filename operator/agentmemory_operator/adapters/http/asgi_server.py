@@ -38,7 +38,7 @@ MAX_IDLE_S = 75.0
 LAST_REQUEST_S = 0.5
 # Maximum number of pipelined requests on one connection.
 MAX_PIPELINED_REQUESTS = 16
-# Allowed bytes of framing per byte of a body: a chunk of one byte has six.
+# Allowed bytes on the wire per byte of a body: a chunk of one byte takes six, its framing included.
 MAX_FRAMING_PER_BYTE = 8
 
 _NO_LINGER = struct.pack("ii", 1, 0)
@@ -192,7 +192,7 @@ class ServedConnection(HttpToolsProtocol):
 
 
 def select_evictable(connections: Iterable[ServedConnection]) -> list[ServedConnection]:
-    """Return up to 64 idle connections to close.
+    """Return up to 64 connections to close. All of them are idle: no request is being served.
 
     Connections of the clients with the most idle connections come first; among these, those that have waited longest.
     """
@@ -276,7 +276,8 @@ SWEEP_TICKS = 10
 async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = DEFAULT_RATE) -> AsyncIterator[str]:
     """Serve `app` while the context is open; yield its URL.
 
-    The application starts before the port is open, and stops after the last request.
+    The application starts before the port is open. It stops after the last request, which is aborted if it takes longer
+    than `GRACE_S`.
 
     Args:
         host: Address to listen on.
@@ -284,7 +285,7 @@ async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = D
         pace: Minimum rate at which clients must read responses.
 
     Raises:
-        OSError: If the port is in use.
+        OSError: If the port is in use, or the address is not usable.
         Exception: Errors of the application's startup.
     """
     async with app.router.lifespan_context(app):

@@ -1,4 +1,4 @@
-"""Read response bodies up to a size limit."""
+"""Read response bodies up to a size limit, and the header `Retry-After`."""
 
 from collections.abc import Mapping
 
@@ -23,6 +23,7 @@ async def read_capped(response: aiohttp.ClientResponse, max_bytes: int) -> bytes
 
     Raises:
         AnswerTooLarge: If the body is larger; the connection was closed.
+        aiohttp.ClientError, TimeoutError: If the connection breaks, or the response takes too long.
     """
     length = response.content_length
     if length is not None and length > max_bytes and response.method != "HEAD":

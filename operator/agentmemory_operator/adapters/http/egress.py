@@ -1,9 +1,9 @@
 """Outgoing connections to addresses that tenants can write: checked against the egress policy, safe from DNS rebinding.
 
 Every client of a Qdrant server, a model service, an object storage, a webhook or a web server uses `HostSession`, which
-1. resolves the host name once,
+1. resolves the host name for new connections, and keeps the result for some seconds,
 2. checks each address against the policy,
-3. connects only to the permitted addresses, and follows no redirects.
+3. connects only to addresses that passed this check, and follows no redirects.
 
 If a proxy makes the connection, only the name is checked. This module also handles CA certificates and failed TLS
 handshakes.
@@ -30,7 +30,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 PORTS = ("http", "https")
-# Validity of a resolved name for checks without a connection.
+# Validity of a resolved name for checks without a connection, and of the API server's name.
 RESOLVE_CACHE_S = 60.0
 RESOLVE_TIMEOUT_S = 5.0
 _MAX_RESOLVED_HOSTS = 1_000
@@ -94,7 +94,7 @@ class Egress:
             field: Field with the URL, for error messages.
 
         Raises:
-            SpecInvalid: If the host is forbidden, or the URL has none.
+            SpecInvalid: If the host or all its addresses are forbidden, or it is no http(s) URL with a host.
         """
         host, port = host_and_port(field, url)
         if self._policy is None:
@@ -232,6 +232,7 @@ class HostSession:
         Raises:
             SpecInvalid: If the policy forbids the host, or the session's URL has none.
             aiohttp.ClientError, OSError: If there was no response.
+            ValueError: If a header contains a line break.
         """
         session = self._session or await self._open()
         return await session.request(method, url, allow_redirects=False, **self._proxy_options, **options)
@@ -326,7 +327,7 @@ def host_and_port(field: str, url: str) -> tuple[str, int]:
 
 
 def find_proxy(url: str, others: tuple[str, ...] = ()) -> URL | None:
-    """Return the proxy that the environment configures for a URL, or None.
+    """Return the HTTP proxy that the environment configures for a URL; None if there is none for this host.
 
     Args:
         others: Kinds of proxy to use if there is none for the URL's own scheme, such as `all`.
@@ -361,7 +362,7 @@ def build_tls_context(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
         ca_pem: Trusted CA certificates in PEM. None trusts the system's.
 
     Raises:
-        SpecInvalid: If `ca_pem` contains no certificate.
+        SpecInvalid: If the URL is https, and `ca_pem` contains no certificate.
     """
     if not url.startswith("https://"):
         return None

@@ -29,7 +29,7 @@ _RETRIED = (408, 409, 429)
 OK = 200
 _REDIRECTS = range(300, 400)
 INPUT_ERROR_STATUSES = (400, 413, 422)
-"""Statuses that services return because of the input, usually because it exceeds the model's limit."""
+"""Statuses that usually mean a fault of the input, most often that it exceeds the model's limit."""
 
 # Error codes that are safe to show, unlike error texts, which may quote the input.
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,64}")
@@ -125,7 +125,7 @@ def map_service_errors(secret_field: str) -> Iterator[None]:
     Raises:
         ServiceError: If the service responded with an error.
         SpecInvalid: If the key cannot be sent as a header, or the egress policy forbids the host.
-        openai.OpenAIError, aiohttp.ClientError, OSError: If there was no response.
+        openai.OpenAIError, aiohttp.ClientError, OSError: If there was no response, or it was too large.
     """
     try:
         yield

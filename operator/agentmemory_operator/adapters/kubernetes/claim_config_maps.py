@@ -84,12 +84,12 @@ class KubernetesClaims:
 async def follow_claims(
     cluster: KubernetesCluster, namespace: str, heard: Callable[[], None]
 ) -> AsyncGenerator[ClaimSet, None]:
-    """Yield the whole set of claims at the start and after each change, forever.
+    """Yield the whole set of claims at the start, after each change, and after each gap in the watch, forever.
 
     Args:
         cluster: Client to watch with.
         namespace: Namespace of the Lease.
-        heard: Called at each sign of life of the API server, at least every 50 s.
+        heard: Called at each sign of life of the API server, at least every 50 s while the watch works.
     """
     documents: dict[str, Json] = {}
     async for event, content in cluster.follow(CONFIG_MAP, heard, namespace=namespace, selector=LABEL):
@@ -103,7 +103,10 @@ async def follow_claims(
 
 
 def parse_claims(documents: Iterable[Json]) -> ClaimSet:
-    """Parse the claims of ConfigMaps. The set is complete if all parts are among them."""
+    """Parse the claims of ConfigMaps; leave out claims that are malformed or in the wrong part.
+
+    The set is complete if all parts are among `documents`.
+    """
     parts = {part: document for document in documents if (part := _part_of(document)) is not None}
     claims = {}
     for part, document in parts.items():

@@ -95,7 +95,7 @@ class KubernetesCluster:
         return self._cluster_id
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
-        """Replace the status of an object; return its resourceVersion, or '' if the object was deleted."""
+        """Replace the status of an object; return its resourceVersion, or '' if no object has its uid."""
         patch = [
             # Compare the uid: the object may have been deleted and created again.
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
@@ -148,7 +148,7 @@ class KubernetesCluster:
         await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Append entries to `spec.takeovers` of a QdrantConnection by compare-and-set; keep the existing entries."""
+        """Append entries to `spec.takeovers` of a QdrantConnection by compare-and-set; skip those that exist."""
         document = await self.read_object("QdrantConnection", namespace, name)
         existing = document["spec"].get("takeovers") or []
         takeovers = [*existing, *(entry for entry in entries if entry not in existing)]
@@ -158,7 +158,7 @@ class KubernetesCluster:
         await self._transport.call("PATCH", path, patch, content_type=MERGE_PATCH)
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Post an event about an object, or raise the count of the same event."""
+        """Post an event about an object, or increase the count of the same event."""
         await self._events.post(kind, metadata, event)
 
     async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
@@ -386,7 +386,7 @@ class KubernetesInstallation(KubernetesCluster):
             return
 
     async def read_lease_renewals(self) -> dict[str, str]:
-        """Return the last renewal time of each operator's Lease, as text, by namespace."""
+        """Return the last renewal time of each operator's Lease, as text, by namespace; 'None' without a renewal."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
         leases = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
         return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in leases["items"]}

@@ -1,7 +1,7 @@
 """Kubernetes Events: one Event object per distinct message about an object, with a count of its repetitions.
 
-The name is a hash of object and message, so a restarted operator continues the count. The API server deletes an Event
-an hour after its last update (`--event-ttl`).
+The name contains a hash of object, type, reason and message, so a restarted operator continues the count. The API
+server deletes an Event an hour after its last update by default (`--event-ttl`).
 """
 
 import hashlib
@@ -60,7 +60,7 @@ class KubernetesEvents:
                 del counts[next(iter(counts))]
 
     async def _write(self, body: Json, times: int) -> int:
-        """Create the Event, or raise its count; return the new count."""
+        """Create the Event, or increase its count; return the new count."""
         folder, name = f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body["metadata"]["name"]
         count = self._counts.get(name)
         if count is None:

@@ -61,7 +61,7 @@ class KubernetesRejected(TransientError):
     """The API server rejected a call. It is transient, because an administrator can correct permissions or schema.
 
     Args:
-        status: HTTP status, 400..499.
+        status: HTTP status below 500, except 404.
         causes: True if the response lists invalid fields.
     """
 
@@ -204,8 +204,8 @@ class KubernetesTransport:
 
         Raises:
             NotFound: On status 404.
-            KubernetesRejected: On any other 4xx; KubernetesConflict on 409.
-            TransientError: On any other failure.
+            KubernetesRejected: On another status from 300 to 499; KubernetesConflict on 409.
+            TransientError: If the API server is unreachable or responds with 5xx.
         """
         headers = {"Accept": JSON, "Content-Type": content_type}
         return await self._send(method, path, body, headers, query, timeout_s)

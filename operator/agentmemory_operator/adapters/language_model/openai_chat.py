@@ -1,7 +1,7 @@
 """Language models of any OpenAI-compatible service, through `POST {base_url}/chat/completions`.
 
-Services differ in the parameters they accept. The forms of `FORMS` are tried in order until one succeeds, which is then
-kept.
+Services differ in the parameters they accept. Until the first success, a request that is rejected with 400 or 422 is
+repeated with the next of `FORMS`. The form of the first success is kept.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ FIRST_DELAY_S = 0.5
 MAX_OVERHEAD_BYTES = MIB
 # Size limit per token of the answer, as JSON.
 MAX_TOKEN_BYTES = 64
-# Bytes per token for estimates. Below the average of any model, so that an estimate is rather too high.
+# Bytes per token for estimates. Below the usual average, so that an estimate is rather too high.
 MIN_TOKEN_BYTES = 3
 # Maximum number of tokens that a request contains in addition to its texts.
 MAX_MARKER_TOKENS = 256

@@ -33,7 +33,10 @@ class QdrantTokens:
             return jwt.encode(claims, api_key, algorithm=ALGORITHM)
 
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
-        """Return the expiry of a token in Unix seconds, or None if this key did not sign it for this collection."""
+        """Return the expiry of a token in Unix seconds.
+
+        None if this key did not sign it, or it grants anything other than the points of this collection.
+        """
         import jwt
 
         try:

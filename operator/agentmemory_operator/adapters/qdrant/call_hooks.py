@@ -1,4 +1,4 @@
-"""Hooks and retry budget around calls to Qdrant, shared by all adapters of it.
+"""Hooks around control calls to Qdrant, retry budget for reads of points, and HTTP session of both.
 
 A read of points that timed out is retried once. A pause of this process, or one lost packet, is over by then, so the
 retry succeeds at once. But retries double the load of a server that is slow or unavailable. So they are paid from a
@@ -21,7 +21,7 @@ URL_FIELD, NODES_FIELD = "spec.url", "spec.nodes"
 # The server closes idle connections after 5 s. A write sent into a closed connection has an unknown outcome.
 KEEP_ALIVE_S = 4.0
 
-# Calls by POST that change nothing.
+# Ends of the paths of POST calls that do not count as writes.
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
 
 # Number of reads that pay for one retry.
@@ -51,15 +51,16 @@ class CallResponse(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallHooks:
-    """Hooks around each call.
+    """Hooks around each call of `QdrantControl`, except downloads.
 
     Attributes:
-        before_write: Called right before each call that changes something. An exception stops the call.
-        writing: Context to enter around each call that changes something.
-        after_move: Called after each attempt to move an alias, successful or not. Its exception replaces the result.
+        before_write: Called right before each call that counts as a write (`is_write`). An exception stops the call.
+        writing: Context to enter around each call that counts as a write.
+        after_move: Called after an attempt to move an alias that succeeded, or failed with StoreUnavailable. Its
+            exception replaces the result.
         report_unexpected_state: Called with a message if the server is not in the state that this process just wrote;
             must raise.
-        count_call: Called with method and outcome of each call: 2xx, 4xx, 5xx or unreachable.
+        count_call: Called with method and outcome of each call: the class of its status, such as 2xx, or unreachable.
         tracer: Creates a span for each call.
     """
 
@@ -76,7 +77,7 @@ class CallHooks:
         """Send a call inside the hooks.
 
         Args:
-            send: Sends the call with these additional headers.
+            send: Sends the call with the additional headers that it is given.
         """
         if not is_write(method, path):
             return await self._traced(method, send)
@@ -116,14 +117,14 @@ def build_qdrant_session(
 
 
 def is_write(method: str, path: str) -> bool:
-    """Return whether a call changes something."""
+    """Return whether a call counts as a write: any method but GET, except POST to a path that ends in `_READS`."""
     return method != "GET" and not (method == "POST" and path.partition("?")[0].endswith(_READS))
 
 
 class ReadRetries:
     """Retry budget for the reads of one server: one retry at the start, and one per ten reads; ten can be saved.
 
-    All readers of the server share it.
+    Several stores of the same server can share it.
     """
 
     def __init__(self) -> None:

@@ -137,9 +137,9 @@ class QdrantCollections:
         return await self._qdrant.names()
 
     async def _behind(self, alias: str, candidate: str) -> str:
-        """Return the target of an alias, or the alias itself if it is a plain collection.
+        """Return the target of an alias, or the name itself if it is no alias.
 
-        The aliases of `likely` are read first: the list of all aliases grows with the installation.
+        The aliases of `candidate` are read first: the list of all aliases grows with the installation.
         """
         try:
             aliases = await self._aliases(candidate)
@@ -291,12 +291,12 @@ class QdrantCollections:
             return 0
 
     async def count_memories(self, physical: str, *, exact: bool = True) -> int:
-        """Return the number of memories as the API counts them."""
+        """Return the number of memories as the API counts them, or an estimate if `exact` is False."""
         count = count_exactly if exact else estimate_count
         return await count(self._qdrant.read, _path(physical), STORED_FILTER)
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        """Return exact counts of memories by type, for the 8 most frequent types that are not in `types`."""
+        """Return exact counts by type, pending writes included, for the 8 most frequent types not in `types`."""
         filter_ = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
         return await facet_exactly(self._qdrant.read, _path(physical), "type", filter_, limit=MAX_LISTED_TYPES)
 
@@ -306,7 +306,7 @@ class QdrantCollections:
         return await count_exactly(self._qdrant.read, _path(physical), filter_)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
-        """Return the lengths in characters of the first `limit` contents, by id; 0 for a memory without content."""
+        """Return the content length in characters of the first `limit` memories by point id; 0 without content."""
         body = {"filter": _ALIVE, "limit": limit, "with_payload": ["content"], "with_vector": False}
         result = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
         with map_parse_errors():

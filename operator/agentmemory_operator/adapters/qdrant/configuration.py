@@ -1,4 +1,4 @@
-"""Convert between our values and the bodies of Qdrant's API."""
+"""Convert collections and changes to bodies of Qdrant's API, and Qdrant's descriptions to observations."""
 
 from collections.abc import Mapping
 from dataclasses import fields

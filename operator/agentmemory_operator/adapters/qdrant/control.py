@@ -93,14 +93,15 @@ class QdrantControl(AsyncApiClient):
 
     Every call raises:
         NotFound: On status 404; CollectionNotFound if Qdrant reports that the collection does not exist.
-        SpecInvalid: If the egress policy forbids the host.
+        SpecInvalid: If the egress policy forbids the host, or the URL has none.
         StoreRejected: If the server rejects the call; a retry would be rejected too.
-        StoreUnavailable: If the server is unavailable, or the response is larger than any response of Qdrant.
+        StoreUnavailable: If the server is unavailable, or the response is too large or not from Qdrant. After a lost
+            response, a change may have been made; ResponseTimeout if it timed out.
 
     Args:
         url: http(s) URL of the server.
         api_key: Key that may manage collections, or None.
-        timeout_s: Timeout of each call, connecting included.
+        timeout_s: Timeout of each call, connecting included, except those that `deadline_s` covers, and downloads.
         ca_pem: Trusted CA certificates in PEM. None trusts the system's.
         egress: Policy for outgoing connections.
         field: Field of the QdrantConnection with the URL, for error messages.
@@ -192,13 +193,13 @@ class QdrantControl(AsyncApiClient):
         return response.body.decode(errors="replace") if type_ is str else _document(response)
 
     async def read(self, method: str, path: str, body: Any) -> Any:
-        """Return `result` of a call that reads points, for the functions of `counts.py`."""
+        """Make a reading call of `counts.py` or `QdrantCollections`; return `result` of its response."""
         size_limit = {MAX_BYTES_HEADER: str(max_response_bytes(method, path, body))}
         content = None if body is None else orjson.dumps(body)
         return await result_of(self.request(type_=None, method=method, url=path, content=content, headers=size_limit))
 
     async def send_file(self, path: str, content: AsyncIterator[bytes], *, name: str) -> Any:
-        """Post a stream as the form field `snapshot`, in constant memory. Errors of the stream pass through.
+        """Post a stream as the form field `snapshot`, in constant memory. AgentMemoryErrors of the stream pass through.
 
         Args:
             path: URL path with its query, encoded.
@@ -210,7 +211,7 @@ class QdrantControl(AsyncApiClient):
         try:
             return _document(await self._send_watched("POST", path, partial(self._send_form, path, form)))
         except StoreUnavailable:
-            # The client reports only that sending failed; raise the cause.
+            # The HTTP client reports only that sending failed; raise the cause.
             if source.fault is not None:
                 raise source.fault from None
             raise
@@ -274,7 +275,7 @@ class _Source:
     """Stream to send, with the exception that reading it raised.
 
     Attributes:
-        fault: Our own exception, which the HTTP client would wrap; None without a failure.
+        fault: Our own exception, which the HTTP client would wrap; None if it raised none.
     """
 
     def __init__(self, content: AsyncIterator[bytes]) -> None:

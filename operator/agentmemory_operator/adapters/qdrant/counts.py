@@ -1,4 +1,4 @@
-"""Exact counts and facets. If the strict mode of a collection forbids them, all matching points are listed instead.
+"""Counts, estimates and facets. If strict mode forbids exact ones, all matching points are listed instead.
 
 With `search_allow_exact: false` the server rejects exact counts and facets in addition to exact searches (400, "Exact
 search disabled!"; Qdrant 1.18.3). Listing points is allowed, up to `max_query_limit` per page. The configuration of the

@@ -76,7 +76,7 @@ class QdrantNode:
             return parse_snapshot(result)
 
     async def files(self, physical: str, shard: int) -> list[SnapshotFile]:
-        """Return the node's snapshots of a shard; empty if it no longer has a replica."""
+        """Return the node's snapshots of a shard; empty if it has no replica of the shard, or not the collection."""
         try:
             result = await result_of(self.qdrant.snapshots.list_shard_snapshots(physical, shard))
         except (NotFound, StoreRejected) as exc:
@@ -121,7 +121,7 @@ async def read_views(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Q
 
     Raises:
         NotFound: If no reachable node has the collection.
-        StoreUnavailable: If only some nodes have it, or no node is reachable.
+        StoreUnavailable: If only some of the reachable nodes have it, or no node is reachable.
     """
     all_nodes = list(nodes)
     results = await asyncio.gather(*(node.read_view(physical) for node in all_nodes), return_exceptions=True)
@@ -199,7 +199,7 @@ async def wait_for_metadata(
         within_s: Time limit in seconds.
 
     Raises:
-        StoreUnavailable: If less than a majority has the metadata in time.
+        StoreUnavailable: If less than a majority has the metadata in time, or is reachable.
     """
     all_nodes, current_count = list(nodes), 0
     async for _ in poll_times(within_s):

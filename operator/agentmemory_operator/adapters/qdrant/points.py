@@ -4,7 +4,7 @@ The official client spends 3 to 8 ms per call on parsing models. A compressed re
 server writes it in small pieces. So this module uses aiohttp and orjson with `Accept-Encoding: identity`.
 
 Retries: a read that failed by a connection error is repeated once. A read that timed out is repeated once, within the
-budget of `ReadRetries`. A write is never repeated: without a response its outcome is unknown.
+budget of `ReadRetries`. A write is never repeated: without a response its outcome is usually unknown.
 """
 
 import asyncio
@@ -169,8 +169,8 @@ class QdrantPoints:
         """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
-            OutcomeUnknown: If a response was lost, or some requests of a large upsert were written before another
-                failed with StoreUnavailable. If that other one is rejected, `StoreRejected.is_partial` is True.
+            OutcomeUnknown: As the port. Also if some requests of a large upsert were written before another failed
+                with StoreUnavailable. If that other one is rejected, `StoreRejected.is_partial` is True.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
@@ -210,7 +210,7 @@ class QdrantPoints:
         try:
             return await self._call(method, path, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # The server has closed the pooled connection. A read can be repeated.
+            # Usually the server has closed the pooled connection. A read can be repeated.
             timeout = self._timeout
         except _NO_RESPONSE as error:
             if not (isinstance(error, TimeoutError) and self._retries.try_take()):
@@ -265,7 +265,7 @@ class QdrantPoints:
 
 
 def _serialise_fragment(value: object) -> orjson.Fragment:
-    """Serialise a value that orjson does not support."""
+    """Insert a JsonText as it is; the `default` hook of orjson. Raise TypeError for a value of another type."""
     if isinstance(value, JsonText):
         return orjson.Fragment(value.text)
     raise TypeError(f"{type(value).__name__} is no JSON")
@@ -364,7 +364,7 @@ def _refusal(status: int, text: str, headers: Mapping[str, str], *, is_write: bo
         kind = OutcomeUnknown if is_write else StoreUnavailable
         return kind(f"Qdrant failed{details}")
     if status == 404:
-        # Not Qdrant's own 404: a proxy responded, or the URL is wrong.
+        # Not Qdrant's 404 for a missing collection: usually a proxy responded, or the URL is wrong.
         return StoreUnavailable(error_message(status, text), retry_after_s=2)
     return StoreRejected(status, error_message(status, text))
 

@@ -41,8 +41,8 @@ class QdrantReplicas:
     async def placement(self, physical: str) -> Placement | None:
         """Return the replicas of a collection. None if the server is no cluster, or does not report them.
 
-        If the last call of `peers` found no cluster, this method returns None without a call. The probe of the
-        connection calls `peers` again.
+        If the last call of `peers` found no cluster or was rejected, this method returns None without a call. The probe
+        of the connection calls `peers` again.
 
         Raises:
             NotFound: If there is no such collection.
@@ -64,6 +64,7 @@ class QdrantReplicas:
 
         Raises:
             NotFound: If there is no such collection.
+            StoreRejected: If the server has the API call, but rejects this move.
         """
         try:
             await self._qdrant.cluster.update_collection_cluster(physical, cluster_operations=_operation_of(move))

@@ -39,7 +39,7 @@ MAX_POINT_BYTES, MAX_KEYS_BYTES, MAX_PAYLOAD_BYTES, MAX_VECTOR_BYTES = (
     MIB + (256 << 10),
     MIB + (512 << 10),
 )
-# Limit for any number of points: 1,000 vectors of 3,072 numbers with their memories take less than 100 MiB.
+# Limit for any number of points: 1,000 vectors of 3,072 numbers with memories of usual size take less than 100 MiB.
 MAX_POINTS_BYTES = 192 * MIB
 # The server's default for `limit`.
 DEFAULT_LIMIT = 10

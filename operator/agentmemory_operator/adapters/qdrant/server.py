@@ -29,7 +29,7 @@ _MAX_LINE_CHARS, _MAX_TRIES = 256, 1_000
 
 
 class QdrantServer:
-    """Reads the properties of one server. Telemetry is cached until the version changes or a call fails.
+    """Reads the properties of one server. Telemetry is cached until the version changes, or `capabilities` fails.
 
     Args:
         qdrant: Client of the server.

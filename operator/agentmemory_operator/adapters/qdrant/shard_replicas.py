@@ -17,10 +17,10 @@ from agentmemory_operator.errors import NotFound, StoreUnavailable
 
 
 class ShardReplicas:
-    """Reads the replica states from every node of a cluster.
+    """Reads the replica states from every reachable node of a cluster.
 
     Args:
-        deadline_s: Maximum time to wait for active replicas.
+        deadline_s: Seconds after which `wait_until_active` fails.
     """
 
     def __init__(self, nodes: tuple[QdrantNode, ...], *, deadline_s: float) -> None:
@@ -28,7 +28,7 @@ class ShardReplicas:
         self._deadline_s = deadline_s
 
     async def find_sources(self, physical: str) -> dict[int, QdrantNode]:
-        """Return a node with an active replica for each shard; wait 10 s at most for replicas that are being created.
+        """Return a node with an active replica for each shard; poll for 10 s while replicas are being created.
 
         Raises:
             NotFound: If no reachable node has the collection.
@@ -53,10 +53,10 @@ class ShardReplicas:
         return {shard: node for node, view in views for shard in view.local}
 
     async def wait_until_active(self, physical: str) -> None:
-        """Wait until every node reports every replica as active.
+        """Wait until the reachable nodes report every replica as active, and no transfers.
 
         Raises:
-            StoreUnavailable: If that takes longer than `deadline_s`.
+            StoreUnavailable: If that takes longer than `deadline_s`, or the nodes do not agree on the collection.
         """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._deadline_s
@@ -66,7 +66,7 @@ class ShardReplicas:
             await asyncio.sleep(MAX_POLL_PAUSE_S)
 
     async def describe_inactive(self, physical: str) -> str:
-        """Describe the inactive replicas, and the number of shard transfers; '' if there are none of either."""
+        """Describe the inactive replicas and shard transfers, or the absence of the collection; '' if there is none."""
         try:
             views = await wait_for_views(self._nodes, physical)
         except NotFound:

@@ -3,8 +3,9 @@
 Qdrant has no sets, only single files, each on its own node. The record is written before the first file is created, and
 marked as complete after the last one. After a crash it identifies the files to remove. An incomplete set is never used.
 
-Nodes can have records of different age. So a read queries every node, requires a majority, and takes the most advanced
-record of each set. A write completes when a majority of nodes has the record (docs/adr/0021).
+Nodes can have records of different age (docs/adr/0021). So a read queries every node, requires a majority, and takes
+the most advanced record of each set. A write completes when all reachable nodes have the record, or after 10 s a
+majority.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,7 +113,7 @@ class ShardSets:
         return next((set_ for set_ in await self.list_sets(physical) if set_.name == name and set_.is_complete), None)
 
     async def write(self, record: ShardSet) -> None:
-        """Create or replace the record of a set, and wait until a majority of nodes has it.
+        """Create or replace the record of a set. Wait until all reachable nodes have it, or after 10 s a majority.
 
         Raises:
             StoreUnavailable: If no majority has the record in time. It may have been written.

@@ -4,7 +4,8 @@ Create:
 1. Record the set and its source nodes (`ShardSets`).
 2. Create a snapshot of each shard on a node with an active replica, and record it.
 3. Read all files once, which yields the SHA-256 of the set's archive, and mark the set as complete.
-If a step fails, the set is removed; the next `create` removes the set of a killed process.
+If step 2 or 3 fails, the set is removed. The next `create` removes an incomplete set that is left, for example by a
+killed process.
 
 Recover:
 1. Create the collection with the same shards and replicas, marked as unfinished. An existing collection must fit.
@@ -110,12 +111,12 @@ class QdrantShardSnapshots:
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the complete sets whose files all exist, oldest first; empty if the collection is deleted.
 
-        Each node lists its own files. If a node does not have the collection yet, or is still creating its replica, the
-        call waits, then raises: its files are not missing.
+        Each node lists its own files. If a node does not have the collection yet, the call waits, then raises. If its
+        replica is not active and lists no files, the call raises at once: the files may still exist.
 
         Raises:
-            StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable, or the nodes
-                do not agree in time.
+            StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable or cannot list
+                them yet, or the nodes do not agree in time.
         """
         sets = [set_ for set_ in await self._sets.list_sets(physical) if set_.is_complete]
         locations = {(file.shard, file.peer) for set_ in sets for file in set_.files}
@@ -200,7 +201,10 @@ class QdrantShardSnapshots:
         return await self._whole.collections()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Create an empty collection with all shards on every node, which makes all snapshot files reachable."""
+        """Create an empty collection with all shards on every node, which makes all snapshot files reachable.
+
+        An existing collection is kept. The incomplete sets of its name are removed.
+        """
         shards = [len(set_.sources) for set_ in await self._sets.list_sets(physical)]
         peers = await QdrantReplicas(self._front).peers() or ()
         marks = placeholder_metadata(owner)
@@ -229,9 +233,9 @@ class QdrantShardSnapshots:
         return copies[0] if is_majority(len(copies), len(self._nodes)) else None
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
-        """Merge changes into the metadata of a collection, and wait until a majority of nodes has them.
+        """Merge changes into the metadata of a collection; a null value deletes its key.
 
-        A null value deletes its key.
+        Wait until all reachable nodes have the changes, or after 10 s a majority.
         """
         await self._whole.write_metadata(physical, changes)
         await wait_for_metadata(self._nodes, physical, changes)
@@ -288,7 +292,7 @@ class QdrantShardSnapshots:
                 await self._remove(record)
 
     async def _remove(self, record: ShardSet) -> None:
-        """Delete the files of a set, including a file whose creation was not recorded."""
+        """Delete the files of a set, including a file whose creation was not recorded, then its record."""
         recorded = {file.name for set_ in await self._sets.list_sets(record.physical) for file in set_.files}
         nodes = await self._replicas.read_nodes_by_peer()
         for shard, peer in record.sources.items():

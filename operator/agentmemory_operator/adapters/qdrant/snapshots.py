@@ -89,7 +89,7 @@ class QdrantSnapshots:
             await self.qdrant.snapshots.recover_from_snapshot(physical, wait=True, snapshot_recover=source)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot, which the server recovers. Afterwards delete the file that the server keeps."""
+        """Send a snapshot, which the server recovers. Then delete the file that it keeps, except on LeadershipLost."""
         await self._check_single_node()
         try:
             await upload_file(self.qdrant, _snapshots(physical), content, sha256=sha256)
@@ -169,8 +169,8 @@ def recovery_errors() -> Iterator[None]:
     """Convert the errors of a recovery call.
 
     Raises:
-        RecoveryOutcomeUnknown: If there was no response: the server may still complete the recovery.
-        StoreUnavailable: If the collection or one of its shards was deleted during the call.
+        RecoveryOutcomeUnknown: If the response timed out or was cut off: the server may still complete the recovery.
+        StoreUnavailable: If the server was unavailable, or the collection or a shard was deleted during the call.
         StoreRejected: If anything else was not found.
     """
     try:

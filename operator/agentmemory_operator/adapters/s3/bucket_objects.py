@@ -25,7 +25,8 @@ class S3Objects:
 
     Args:
         bucket: Address and credentials.
-        before_write: Called right before each call that changes something. An exception stops the call.
+        before_write: Called right before each attempt of a call that changes something, except the abort of an upload
+            that failed. An exception stops the call.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
@@ -44,13 +45,13 @@ class S3Objects:
         await self._calls.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream in constant memory. The object becomes visible as a whole, or not at all."""
+        """Store a stream, with about two parts in memory. The object becomes visible as a whole, or not at all."""
         upload = Upload(self._calls, self._bucket, self._before + key, metadata)
         await upload.send(content)
         return StoredObject(key, upload.size, upload.sha256)
 
     async def head(self, key: str) -> StoredObject | None:
-        """Return the metadata of an object, or None if it does not exist."""
+        """Return the metadata of an object, or None if it or the bucket does not exist."""
         try:
             headers = (await self._calls.call(S3Request("HEAD", self._before + key))).headers
         except NotFound:
@@ -107,7 +108,7 @@ class S3Objects:
                     yield _text(upload, "Key"), _text(upload, "UploadId")
 
     async def _pages(self, query: Mapping[str, str]) -> AsyncIterator[tuple[Element, int]]:
-        """Yield the pages of a list, each with the storage's clock in Unix milliseconds."""
+        """Yield the pages of a list, with the storage's clock in Unix milliseconds; 0 without a Date header."""
         page_query: dict[str, str] = {}
         while True:
             response = await self._calls.call(S3Request("GET", query={**query, **page_query}))
@@ -151,7 +152,7 @@ def _iso_ms(text: str) -> int:
 
 
 def _http_ms(text: str | None) -> int:
-    """Return Unix milliseconds of an HTTP date; 0 if it is missing."""
+    """Return Unix milliseconds of an HTTP date; 0 if it is missing or unreadable."""
     try:
         return int(parsedate_to_datetime(text or "").timestamp() * 1000)
     except ValueError:

@@ -1,7 +1,8 @@
 """Signed calls to one bucket of an S3-compatible storage, with retries, timeouts and our own exceptions.
 
-Amazon's C runtime (awscrt) signs requests and finds the identity of the process; aiohttp sends them as in all adapters.
-Amazon's Python client is not used: its version of python-dateutil conflicts with that of the Kubernetes client.
+Amazon's C runtime (awscrt) signs requests, and finds the identity of the process if the bucket has no access key;
+aiohttp sends them. Amazon's Python client is not used: its version of python-dateutil conflicts with that of the
+Kubernetes client.
 """
 
 import asyncio
@@ -49,8 +50,9 @@ class S3Request:
 
     Attributes:
         key: Full key including the prefix, not encoded; empty for the bucket itself.
-        sha256: Digest of the body. Empty: the digest is computed for the signature.
-        is_fenced: True if `before_write` can stop the call. False for the cleanup of our own uploads.
+        sha256: SHA-256 of the body, as 32 bytes. If empty, it is computed.
+        is_fenced: True if `before_write` is called first, which can stop the call; reads are never stopped. False for
+            the cleanup of our own uploads.
     """
 
     method: str
@@ -75,7 +77,8 @@ class S3Calls:
 
     Args:
         bucket: Address and credentials.
-        before_write: Called right before each call that changes something. An exception stops the call.
+        before_write: Called right before each attempt of a call that changes something, if the request `is_fenced`. An
+            exception stops the call.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
@@ -97,10 +100,10 @@ class S3Calls:
         """Send a call, with up to 3 retries after transient failures; return its response.
 
         Raises:
-            StorageUnavailable: If all attempts failed.
+            StorageUnavailable: If all attempts failed. A change may have been made: a response may be lost.
             StorageRejected: If the storage rejects the call.
-            NotFound: If the object does not exist.
-            SpecInvalid: If the egress policy forbids the host.
+            NotFound: If the object does not exist, or on a 404 without an error code.
+            SpecInvalid: If the egress policy forbids the host, or the endpoint has no host.
         """
         return await _retry(lambda: self._call_once(request))
 
@@ -190,7 +193,7 @@ class S3Calls:
 
 
 async def _retry(attempt: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of an attempt; retry with backoff after StorageUnavailable."""
+    """Return the result of an attempt; retry with backoff, up to 3 times, after StorageUnavailable."""
     for failures in range(MAX_ATTEMPTS - 1):
         try:
             return await attempt()

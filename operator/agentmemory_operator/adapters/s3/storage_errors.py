@@ -1,4 +1,7 @@
-"""Exceptions for error responses of an S3-compatible storage: with the remedy, and without secrets."""
+"""Parse XML responses of an S3-compatible storage, and build the exceptions for its error responses.
+
+Messages never contain the credentials of the bucket. Permanent errors, except NotFound, name a remedy.
+"""
 
 import re
 from collections.abc import Mapping
@@ -43,11 +46,11 @@ _REMEDIES_BY_STATUS = {
 def storage_error(
     status: int, body: bytes, bucket: Bucket, *, headers: Mapping[str, str] | None = None
 ) -> AgentMemoryError:
-    """Build the exception for an error response.
+    """Build the exception for an error response: StorageUnavailable, NotFound or StorageRejected.
 
     Args:
         bucket: Bucket of the call; its credentials are removed from the message.
-        headers: Headers of the response.
+        headers: Headers of the response; None if they are of no use, as with a status of 200.
     """
     code, error_text = _read(body)
     message = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"

@@ -1,7 +1,8 @@
-"""Upload of one object: small ones in a single request, larger ones in parts, with one part in memory at a time.
+"""Upload of one object: in a single request up to 8 MiB, else in parts, with about two parts in memory.
 
-Size and digest are compared before the upload completes, so an object with wrong content never becomes visible. After
-any failure the upload is aborted. A crash leaves parts, which `S3Objects.abort_uploads` removes later.
+Size and digest, if given, are compared before the upload completes, so an object with wrong content never becomes
+visible. A failure aborts an upload in parts. If the abort fails, or the process is killed, parts remain, which
+`S3Objects.abort_uploads` removes later.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from agentmemory_operator.ports.objects import Bucket
 log = logging.getLogger(__name__)
 
 PART_BYTES = 8 << 20
-# Limit of S3; objects above 78 GiB use larger parts.
+# Limit of S3; with a declared size above 78 GiB, parts are larger than `PART_BYTES`.
 MAX_PARTS = 10_000
 ABORT_TIMEOUT_S = 10.0
 
@@ -59,12 +60,13 @@ class Upload:
         return self._digest.hexdigest()
 
     async def send(self, content: AsyncIterator[bytes]) -> None:
-        """Store the content.
+        """Store the content, in one request or in parts. Errors of `content` pass through; nothing was stored then.
 
         Raises:
             ChecksumMismatch: If the content differs from `sha256` or `size` of the metadata; nothing was stored.
-            ValueError: If the content needs more than one part and the metadata has no `sha256`.
-            StorageUnavailable, StorageRejected: If a call failed; the upload was aborted.
+            ValueError: If the content needs more than one part and the metadata has no `sha256`; nothing was stored.
+            StorageUnavailable, StorageRejected, NotFound, SpecInvalid: As `S3Calls.call`. If the response to the last
+                call was lost, the object may be stored.
         """
         try:
             min_part_bytes = -(-int(self._metadata.get("size", 0)) // MAX_PARTS)
@@ -130,7 +132,7 @@ class Upload:
         try:
             await self._calls.call(S3Request("POST", self._key, query={"uploadId": self._id}, body=body.encode()))
         except StorageRejected as exc:
-            # An earlier attempt completed the upload, and its response was lost.
+            # NoSuchUpload: an earlier attempt may have completed the upload, and its response was lost.
             if exc.code != "NoSuchUpload" or not await self._is_stored():
                 raise
         self._id = ""
@@ -158,7 +160,12 @@ class Upload:
 
 
 async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool) -> None:
-    """Abort an incomplete upload with its parts; an absent one is no error."""
+    """Abort an incomplete upload with its parts; an absent one is no error. Other errors as `S3Calls.call`.
+
+    Args:
+        number: Upload id.
+        is_fenced: As in `S3Request`.
+    """
     try:
         await calls.call(S3Request("DELETE", key, query={"uploadId": number}, is_fenced=is_fenced))
     except NotFound:
