@@ -118,7 +118,7 @@ class RebuildComparison:
     async def _missing(self) -> CheckFinding:
         """Walk both collections to find missing points, and draw the sample.
 
-        Points that are behind are copied and checked again.
+        If there are differences, they are copied, and the points that differed are checked again.
         """
         gaps, pair = CopyGaps(), self.pair
         async for source, target in pair.walk_pair(VERSION_KEYS):
@@ -150,7 +150,7 @@ class RebuildComparison:
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
-        """Embed a few texts again, and compare them with the target's vectors: those of the first probes."""
+        """Embed the texts of the first probes again, and compare with the target's vectors; [] if these were copied."""
         if self.embedder is None:
             return []
         checked = choose_probes(targets, self.alike, needs_content=True)[:MAX_CHECKED_TEXTS]
@@ -163,7 +163,7 @@ class VerifyStep:
     """Step Verify: compares the target with the source, and measures the recall of searches.
 
     Attributes:
-        converge: Step that brings a target to the state that its object specifies.
+        converge: Step Converge, which corrects the target's settings.
     """
 
     converge: Callable[[RebuildRun], Awaitable[str]]
@@ -172,7 +172,7 @@ class VerifyStep:
         """Run the step; return its result for users.
 
         Raises:
-            SpecInvalid: If the target differs from the source in two comparisons.
+            SpecInvalid: If the target differs from the source in two comparisons, or Qdrant reports it as red.
             RebuildAwaitsApproval: If searches find less than the object allows, and that is not approved.
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
             TransientError: If the step must be repeated.
