@@ -1,4 +1,4 @@
-"""Facts about a snapshot, parsed from its object as received."""
+"""Facts about a snapshot, parsed from its object as received, and the rule which Qdrant versions can restore it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
