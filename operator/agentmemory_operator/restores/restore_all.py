@@ -1,4 +1,4 @@
-"""Restore every agent that lost its collection with a Qdrant server, each from its latest verified snapshot.
+"""Restore every agent that lost its collection with a Qdrant server, from its latest verified snapshot that succeeds.
 
 The name of a restore is derived from the agent, the time of the loss, and the snapshot. So an interrupted command can
 run again: existing restores are found by name and awaited, and nothing is restored twice.
@@ -33,7 +33,7 @@ class LostAgent:
     """An agent that lost its collection.
 
     Attributes:
-        since: Time at which the loss was first observed, RFC 3339.
+        since: Time since which the condition Ready is False, now because of the loss; RFC 3339.
         snapshots: Verified snapshots that the server can restore, or may if a version is unknown; newest first.
     """
 
@@ -157,7 +157,7 @@ class RestoreAll:
 
 
 def _lost_since(document: Mapping[str, Any]) -> str | None:
-    """Return the time at which the loss of an agent's collection was observed; None if it was not lost."""
+    """Return the time since which the condition Ready is False; None if a lost collection is not the reason."""
     ready = find_condition(document.get("status"), "Ready")
     is_lost = (ready.get("status"), ready.get("reason")) == ("False", Reason.COLLECTION_LOST)
     return str(ready["lastTransitionTime"]) if is_lost else None

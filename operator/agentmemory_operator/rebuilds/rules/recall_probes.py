@@ -31,7 +31,7 @@ With 100, a share of 95 % has a precision of about 4 percentage points (two stan
 """
 
 TOP_K = 10
-"""Number of results that count."""
+"""Number of nearest results of each search that the figures compare."""
 
 FETCHED_RESULTS = 2 * TOP_K
 """Number of requested results. Memories that change in the meantime are dropped, and later results take their place."""

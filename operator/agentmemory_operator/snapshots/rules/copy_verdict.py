@@ -46,7 +46,7 @@ have been written at any time.
 """
 
 MAX_PROBES = 8
-"""Maximum number of exact searches in one verification."""
+"""Maximum number of points that one verification searches for, each in both collections."""
 
 MAX_SHA_DIGITS = 12
 """Number of hex digits of a SHA-256 in a message."""
