@@ -1,4 +1,4 @@
-"""Limit and count a rebuild's calls of an embedding provider; metrics of their duration and tokens."""
+"""Limit, count and measure a rebuild's calls of an embedding provider."""
 
 import asyncio
 import time

@@ -217,9 +217,10 @@ class Rebuilds:
         return await self._advance(key, memory, server, live, decision)
 
     async def _release_clients(self, key: Key, slug: str, server: Server, physical: str) -> None:
-        """Release writers that a killed process has left held. Reopen a collection that its restore will not reopen.
+        """Release the writers that a killed process has left held.
 
-        Does nothing while a restore is in progress, because the restore holds the writers.
+        A collection that a restore has closed and will not open again is reopened too. Does nothing while a restore is
+        in progress, because that restore holds the writers.
         """
         if find_started_restore(key, self.table) is not None:
             return

@@ -57,7 +57,8 @@ Row = Mapping[str, Any]
 async def renew_late_vectors(task: RebuildRun) -> int:
     """Renew outdated embeddings of memories written since shortly before the move; return the number of renewed ones.
 
-    If both collections have keyword vectors, but by different rules, those of these memories are computed again too.
+    If both collections have keyword vectors, but by different rules, the keyword texts of these memories are computed
+    again too.
 
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.

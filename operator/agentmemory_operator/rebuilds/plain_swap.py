@@ -23,9 +23,9 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 
 MAX_LINK_ATTEMPTS = 50
-"""Number of attempts to create the alias, while clients find nothing, after which another follows in `LINK_RETRY_S`.
+"""Maximum number of retries of the alias's creation while clients find nothing, `LINK_RETRY_S` seconds apart.
 
-If that last attempt fails too, each pass over the object tries again.
+If the last one fails too, each pass over the object tries again.
 """
 
 LINK_RETRY_S = 0.1
@@ -163,7 +163,7 @@ async def record_replaced(task: RebuildRun) -> None:
 async def _check_complete(task: RebuildRun) -> None:
     """Raise if the target or the way back has fewer points than the collection.
 
-    It then has points without `updatedAt` that were added since the full comparison. Only direct writers write them.
+    The collection then has points without `updatedAt` that direct writers added since the full comparison.
     """
     points, names = task.server.points, (task.source_name, task.target_name, str(task.record.way_back))
     source_count, *counts = [await points.count(name, None) for name in names]

@@ -1,4 +1,8 @@
-"""Step Verify: compare a target with its source while writers continue (`rebuilds/rules/target_verdict.py`)."""
+"""Step Verify: compare a target with its source while writers continue, and compare their search results.
+
+`rebuilds/rules/target_verdict.py` defines the checks, `rebuilds/rules/recall_probes.py` the recall. If the recall drops
+by more than the object allows, the move waits for an approval.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,7 +122,7 @@ class RebuildComparison:
     async def _missing(self) -> CheckFinding:
         """Walk both collections to find missing points, and draw the sample.
 
-        If there are differences, they are copied, and the points that differed are checked again.
+        If there are differences, `copy_differences` corrects the target, and the points concerned are checked again.
         """
         gaps, pair = CopyGaps(), self.pair
         async for source, target in pair.walk_pair(VERSION_KEYS):
@@ -173,7 +177,7 @@ class VerifyStep:
 
         Raises:
             SpecInvalid: If the target differs from the source in two comparisons, or Qdrant reports it as red.
-            RebuildAwaitsApproval: If searches find less than the object allows, and that is not approved.
+            RebuildAwaitsApproval: If the recall drops by more than the object allows, and that is not approved.
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
             TransientError: If the step must be repeated.
         """

@@ -256,7 +256,7 @@ class RestorePasses:
         await job.post_event("Warning", reason, str(exc))
 
     def _request_related(self, job: RestoreJob) -> None:
-        """Request passes over the AgentMemory and its other restores, because both may wait for this restore."""
+        """Request passes over the AgentMemory, because its collection may have changed, and over its other restores."""
         target = job.target_key
         self.request(target)
         for key in self.table.list_job_keys(target, MEMORY_RESTORE):

@@ -81,7 +81,7 @@ class Copies:
             namespace: Namespace of the MemorySnapshot, and of the Secret.
 
         Raises:
-            ChecksumMismatch: If two attempts stored a copy that differs from the file. It was deleted.
+            ChecksumMismatch: If two attempts stored a copy that differs from the file. The copy was deleted.
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """

@@ -33,7 +33,7 @@ def awaits_alias(record: RebuildRecord | None, alias: str) -> bool:
 
 
 def is_plain_deleted(record: RebuildRecord, alias: str) -> bool:
-    """Return whether a move in progress has deleted the plain collection, or was about to. Then keep its target."""
+    """Return whether a move in progress has deleted the plain collection, or was about to; its target is then kept."""
     return awaits_alias(record, alias) and record.gone_ms is not None
 
 

@@ -169,7 +169,7 @@ class SnapshotOverview:
 
     @property
     def readable(self) -> list[SnapshotFacts]:
-        """Verified snapshots that the running server can restore, or whose version is unknown; newest first."""
+        """Verified snapshots that the running server can restore, or may if a version is unknown; newest first."""
         return [snapshot for snapshot in self.verified if is_restorable(snapshot, self.server_version) is not False]
 
     @property
