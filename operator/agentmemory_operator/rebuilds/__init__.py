@@ -16,7 +16,8 @@ alias itself, is replaced in `plain_swap.py`.
 
 Invariants: until the move the source is authoritative. Every acknowledged write is in the target after the move, and
 no chain of versions has two heads (`memories/chains.py`). A record in the target's metadata lets another operator
-continue after any crash; a failure before the move releases the writers at once.
+continue after any crash. A failure before the move releases the writers at once, unless a plain collection may already
+be deleted.
 
 Tests: `tests/unit/rebuilds`, `tests/contract/rebuilds`, `tests/property/test_moving.py`, `tests/faults`.
 """

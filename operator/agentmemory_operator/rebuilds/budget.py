@@ -1,4 +1,4 @@
-"""Limit a rebuild's calls of an embedding provider, count them, and measure their duration."""
+"""Limit, count and measure a rebuild's calls of an embedding provider."""
 
 import asyncio
 import time
@@ -34,7 +34,7 @@ class BudgetedEmbedder(WrappedEmbedder):
         batch_size: Maximum number of texts in a call.
 
     Attributes:
-        calls: Number of calls of the rebuild, including those of earlier runs.
+        calls: Number of calls of the rebuild: those in its record when this object was created, and the calls since.
     """
 
     def __init__(self, inner: Embedder, task: RebuildRun, batch_size: int) -> None:

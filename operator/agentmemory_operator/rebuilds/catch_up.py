@@ -1,7 +1,8 @@
 """Copy the changes that a rebuild's source got since the copy of all points, until few remain.
 
-A pass by time reads points whose `updatedAt` is later than the last pass, and is short. It misses points without a time
-and physical deletions. The full pass compares all points of both collections by `rev` and `updatedAt`, without vectors.
+A pass by time reads points whose `updatedAt` is after the start of the last pass, less a margin for delayed writes
+(`max_write_delay_ms`). It misses points without a time and physical deletions. The full pass compares all points of
+both collections by `rev` and `updatedAt`, without vectors.
 """
 
 import logging
@@ -34,9 +35,9 @@ log = logging.getLogger(__name__)
 
 
 async def catch_up(task: RebuildRun) -> str:
-    """Copy changes in ever shorter passes, until one finds at most 100 points or after 10 passes.
+    """Copy changes in passes by time until one finds at most 100 points, in at most 10 passes. Then compare all points.
 
-    Then compare all points.
+    Return the result for users.
 
     Raises:
         RebuildPaused, RebuildCancelled: If the rebuild must stop.
@@ -60,7 +61,8 @@ async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is
 
     Args:
         embedder: Embedder to use instead of `task.embedder`; None uses that.
-        is_last: True while writers are held. To save time, pages are then not checked, and no record is written.
+        is_last: True while writers are held. To save time, `task.check` is then not called for each page, and no record
+            is written.
     """
     started_ms, copied = task.clock.now_ms(), 0
     async for source, target in walk_changed(task, task.record.since_ms - max_write_delay_ms(task)):
@@ -108,7 +110,7 @@ def walk_all(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
 
 
 async def read_points(carrying: PointCopier, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
-    """Yield the source's existing points among `ids`, page by page, in the form that `PointCopier` writes."""
+    """Yield the source's existing points among `ids`, page by page, as `PointCopier.update` accepts them."""
     for chunk in chunks_of(ids, carrying.page):
         page, _ = await carrying.read({"must": [{"has_id": list(chunk)}]}, limit=len(chunk))
         yield page

@@ -149,7 +149,8 @@ class Rebuilds:
         None means that a pass over the object requests the next run.
 
         Raises:
-            TransientError: If the run must be repeated. The status has the reason.
+            TransientError: If the run must be repeated. If a step of the rebuild failed, the status has the reason.
+            SpecInvalid, NotOwned: If the connection or the collection cannot be used.
         """
         memory = owned_memory(self.table, key)
         if memory is None:
@@ -216,9 +217,10 @@ class Rebuilds:
         return await self._advance(key, memory, server, live, decision)
 
     async def _release_clients(self, key: Key, slug: str, server: Server, physical: str) -> None:
-        """Release the writers of a collection, and reopen it, if a killed process has left them held.
+        """Release the writers that a killed process has left held.
 
-        Does nothing while a restore is in progress, because the restore holds them.
+        A collection that a restore has closed and will not open again is reopened too. Does nothing while a restore is
+        in progress, because that restore holds the writers.
         """
         if find_started_restore(key, self.table) is not None:
             return
@@ -377,7 +379,7 @@ def _log_result(task: RebuildRun, result: str | None) -> None:
 
 
 async def _check_nothing() -> None:
-    """Continue a rebuild without checks: until it ends, clients are not served."""
+    """Let a rebuild continue in any case, because clients are not served until its alias exists."""
 
 
 def _reportable(status: Json) -> Json:

@@ -1,6 +1,7 @@
-"""Step Converge: bring a rebuild's target to the state that the object specifies now, and wait until it is indexed.
+"""Step Converge: bring a rebuild's target to its required state (`RebuildRun.desired`), and wait until it is indexed.
 
-Searches of the target are fast only once its graph is built. Before that, each would scan the whole collection.
+Searches of the target are fast only once its graph is built. Before that, each would scan every point that matches its
+filter.
 """
 
 import asyncio
@@ -25,8 +26,8 @@ class ConvergeStep:
     """Step Converge: applies the missing changes to the target, and waits until Qdrant has indexed it.
 
     Attributes:
-        look_s: Pause between two reads of the target's state.
-        patience_s: Maximum time without progress.
+        look_s: Pause between two reads of the target's state, in seconds.
+        patience_s: Maximum time without progress of the indexing, in seconds.
         monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 
@@ -40,8 +41,9 @@ class ConvergeStep:
 
         Raises:
             SpecInvalid: If Qdrant reports the target as red.
-            StoreUnavailable: If Qdrant makes no progress for `patience_s`. The step can be repeated.
-            RebuildPaused, RebuildCancelled: If the rebuild must stop, or another rebuild is needed now.
+            TransientError: If Qdrant is unavailable, or makes no progress for `patience_s`. The step can be repeated.
+            RebuildPaused, RebuildCancelled: If the rebuild must stop, its target was deleted, or another rebuild is
+                needed now.
         """
         changed = await self._apply_changes(task)
         observed = await self._wait_until_indexed(task)

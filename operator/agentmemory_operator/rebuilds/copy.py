@@ -124,7 +124,7 @@ class _Run:
         return CachedEmbedder(self.budget, cache=self.cache)
 
     async def _wait_for_pages(self, max_pending: int) -> None:
-        """Wait for the oldest pages until at most `max_pending` are in progress, and record the cursor."""
+        """Wait for the oldest pages until at most `max_pending` are in progress; record the progress when due."""
         while len(self.pages) > max_pending:
             page = self.pages[0]
             await page.work

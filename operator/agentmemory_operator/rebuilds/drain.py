@@ -55,9 +55,10 @@ Row = Mapping[str, Any]
 
 
 async def renew_late_vectors(task: RebuildRun) -> int:
-    """Renew the vectors of memories that were written around the move with an outdated embedding; return their number.
+    """Renew outdated embeddings of memories written since shortly before the move; return the number of renewed ones.
 
-    If the rules for keywords changed, the keywords of all memories written around the move are computed again too.
+    If both collections have keyword vectors, but by different rules, the keyword texts of these memories are computed
+    again too.
 
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
@@ -133,9 +134,10 @@ class DrainStep:
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Copy late writes until a full pass finds none.
+        """Copy late writes until a full pass finds none; return the result for users.
 
-        The last pass starts at least one request timeout after the first.
+        The last pass starts at least one request timeout after the first. If the source does not exist, nothing is
+        copied.
 
         Raises:
             TransientError: If the step must be repeated.
@@ -214,7 +216,7 @@ def _moved_ms(task: RebuildRun) -> int:
 
 
 async def mark_source_replaced(task: RebuildRun) -> str:
-    """Step Settle: mark the source as replaced, or remove it if `keepPreviousHours` is 0.
+    """Step Settle: mark the source as replaced, or remove it if `keepPreviousHours` is 0. Return the result for users.
 
     Raises:
         TransientError: If the step must be repeated.

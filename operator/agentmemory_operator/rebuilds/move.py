@@ -8,9 +8,9 @@ for at most `LEASE_S`. Before writers are held (their requests wait), the move i
 2. Final: writers wait. Every acknowledged write was completed before, so the last pass copies it.
 3. The alias moves, and the writers continue in the target.
 
-If anything fails before the alias has moved, writers continue at once and the move starts again. The same applies if
-another process releases the writers. The writers of a plain collection that may be deleted wait until the alias exists:
-`rebuilds/plain_swap.py`.
+If anything fails before the alias has moved, writers continue at once; unless the rebuild must stop, the move starts
+again. The same applies if another process releases the writers. The writers of a plain collection that may be deleted
+wait until the alias exists: `rebuilds/plain_swap.py`.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class MoveStep:
         Raises:
             RebuildPaused, RebuildCancelled: If the alias must not be moved any more.
             SpecInvalid, StoreRejected: If the alias cannot be moved.
-            TransientError: If the alias was not moved, or this is unknown. The step must be repeated.
+            TransientError: If the step must be repeated. The alias may have been moved.
         """
         if task.announcement is None:
             await withdraw_announcement(task)
@@ -123,7 +123,7 @@ class MoveStep:
 
     @staticmethod
     def _unpublished(task: RebuildRun) -> Announcement:
-        """Return the announcement of a move whose source has no writers. It was never published."""
+        """Return an announcement for a move whose source has no writers. It has not been written to Qdrant."""
         marker = task.desired.marker
         return Announcement(
             source=task.source_name,
@@ -135,7 +135,7 @@ class MoveStep:
         )
 
     async def _prepare(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> None:
-        """Copy the remaining changes until the announcement has lasted long enough for every process."""
+        """Copy the remaining changes until every API process must have read the announcement."""
         for run in runs:
             await copy_differences(run, embedder=build_budgeted_embedder(run))
         await _copy_metadata(task)

@@ -23,9 +23,9 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 
 MAX_LINK_ATTEMPTS = 50
-"""Maximum number of attempts to create the alias while clients find nothing, `LINK_RETRY_S` seconds apart.
+"""Maximum number of retries of the alias's creation while clients find nothing, `LINK_RETRY_S` seconds apart.
 
-After one last attempt, each pass over the object tries again.
+If the last one fails too, each pass over the object tries again.
 """
 
 LINK_RETRY_S = 0.1
@@ -47,6 +47,7 @@ async def create_way_back(task: RebuildRun) -> str:
 
     Raises:
         SpecInvalid: If the copy differs from the collection.
+        StoreRejected, NotFound, ChecksumMismatch: If the snapshot cannot be created or restored.
         RebuildPaused, RebuildCancelled: If the rebuild must not continue.
         TransientError: If the step must be repeated.
     """
@@ -82,7 +83,7 @@ async def _choose_name(task: RebuildRun) -> str:
 async def _read_record(task: RebuildRun) -> SnapshotRecord:
     collections, name = task.server.collections, task.source_name
     started_ms, before = task.clock.now_ms(), await collections.count(name)
-    # Observe again: the collection got an index since this run started.
+    # Observe again: step CatchUp may have created an index since this run started.
     observed = await collections.observe(name, name, is_linked=True)
     return SnapshotRecord(
         started_ms=started_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
@@ -130,8 +131,10 @@ async def replace_by_alias(task: RebuildRun) -> None:
 
     Raises:
         StoreUnavailable: If the target or the way back has fewer points than the collection. Nothing was changed.
-        StoreRejected: If Qdrant rejects the deletion, or the alias. Then every pass tries to create the alias first.
-        TransientError: If it is unknown whether the alias exists. Every pass over the object handles that first.
+        StoreRejected: If Qdrant rejects the deletion, which had no effect, or the alias.
+            After a rejected alias, every pass over the object tries to create it first.
+        TransientError: If the outcome of the deletion or of the alias's creation is unknown. Every pass over the object
+            handles that first.
     """
     collections = task.server.collections
     await _check_complete(task)
@@ -147,7 +150,10 @@ async def replace_by_alias(task: RebuildRun) -> None:
 
 
 async def record_replaced(task: RebuildRun) -> None:
-    """Record that the alias points to the target, and that the replaced contents are in the way back."""
+    """Record that the alias points to the target, and that the replaced contents are in the way back.
+
+    Does nothing in rebuilds that replace no plain collection.
+    """
     record = with_way_back_as_source(task.record, task.alias, task.clock.now_ms())
     if record != task.record:
         task.source = replace(task.source, physical=record.source)
@@ -155,9 +161,9 @@ async def record_replaced(task: RebuildRun) -> None:
 
 
 async def _check_complete(task: RebuildRun) -> None:
-    """Raise if points without `updatedAt` were added since the full comparison.
+    """Raise if the target or the way back has fewer points than the collection.
 
-    Only direct writers write such points.
+    The collection then has points without `updatedAt` that direct writers added since the full comparison.
     """
     points, names = task.server.points, (task.source_name, task.target_name, str(task.record.way_back))
     source_count, *counts = [await points.count(name, None) for name in names]
@@ -169,7 +175,7 @@ async def _check_complete(task: RebuildRun) -> None:
 
 
 async def _record_deletion(task: RebuildRun, deleted_ms: int | None) -> None:
-    """Record in the target's metadata that the collection is deleted at `gone_ms`; None withdraws that.
+    """Record in the target's metadata that the collection is about to be deleted; None withdraws that.
 
     Progress is not reported, because writers wait.
     """

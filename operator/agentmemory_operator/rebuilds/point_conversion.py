@@ -96,6 +96,7 @@ class PointConverter:
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.
             EmbedderUnavailable: If the points cannot be embedded now.
+            StoreUnavailable: If the predecessors of a memory cannot be read from the source now.
         """
         if not points:
             return []
@@ -157,7 +158,11 @@ def payload_of_point(point: Json) -> Payload:
 
 
 def _other_text(source: KeywordSource | None, target: KeywordSource | None) -> KeywordSource | None:
-    """Return the rules for new keyword texts; None if vectors are copied, or if the API's sweep computes them."""
+    """Return the target's keyword settings if the rebuild must compute new keyword texts, else None.
+
+    None if keyword vectors are copied, or if the target has none. None too if the source has none or another window:
+    then the API's sweep computes them.
+    """
     if source is None or target is None or source == target or source.window != target.window:
         return None
     return target
@@ -170,7 +175,7 @@ def _build_point(point: Json, dense: Vector | None, keywords: Any) -> Json:
 
 
 def _with_keywords(point: Json, dense: Vector | None, keyword_text: KeywordText | None, source: KeywordSource) -> Json:
-    """Return a point with new keywords and their evidence."""
+    """Return a point with new keywords and their evidence, or without both if `keyword_text` is None."""
     target_point = _build_point(point, dense, keyword_document(keyword_text.text, source) if keyword_text else None)
     kept_payload = {key: value for key, value in payload_of_point(point).items() if key != EVIDENCE_KEY}
     payload = kept_payload | ({EVIDENCE_KEY: keyword_text.evidence} if keyword_text and keyword_text.evidence else {})

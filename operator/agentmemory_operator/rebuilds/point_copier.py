@@ -88,7 +88,7 @@ class PointCopier:
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.
-            EmbedderUnavailable: If the points cannot be embedded now.
+            TransientError: If the points cannot be embedded or written now. Some of them may have been written.
         """
         for chunk in chunks_of(points, self.page):
             # Writing an existing point costs only a call; embedding it may cost money.
@@ -106,7 +106,7 @@ class PointCopier:
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.
-            EmbedderUnavailable: If the points cannot be embedded now.
+            TransientError: If the points cannot be embedded or written now. Some of them may have been written.
         """
         counts = CopyCounts()
         for chunk in chunks_of(points, self.page):
@@ -189,9 +189,9 @@ def _is_missing(key: str) -> Filter:
 
 
 def _is_older(existing: Mapping[str, Any], rev: int, before_ms: int | None) -> bool:
-    """Return whether a revision may replace a point: the same condition as `replaceable_by`.
+    """Return whether a revision may replace a point: the condition of `replaceable_by` for an existing point.
 
-    A point without `rev` replaces nothing.
+    A point without `rev` (`rev` is 0) replaces nothing.
     """
     if rev_of(existing) >= rev:
         return False
@@ -207,7 +207,7 @@ def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
 
 
 class VectorReuse(WrappedEmbedder):
-    """Implements ports.Embedder: reuses the target's vectors of the same content, and embeds only other texts.
+    """Implements ports.Embedder: reuses the vectors that `look_up` has found for a text, and embeds only other texts.
 
     Args:
         target: Collection with vectors of the same embedder.

@@ -46,7 +46,7 @@ class RecallMeasurement:
     embedder: Embedder | None
 
     async def measure(self, points: Sequence[Json], alike: Set[PointId]) -> ProbeRecall:
-        """Run the probes; return their figures, with `probes` 0 if the server allows no exact searches.
+        """Run the probes; return their figures. `probes` is 0 if none could be run, or Qdrant rejects exact searches.
 
         Args:
             points: Points of the source with payload and vectors, in the order of the sample.

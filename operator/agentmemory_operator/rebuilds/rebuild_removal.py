@@ -47,7 +47,8 @@ class RebuildRemoval:
         """Remove the target of a cancelled rebuild, and its way back; release the writers, and report the end.
 
         Does nothing if the target is live, or will be because its plain collection may be deleted. The target of a
-        rollback is kept, because it is a replaced collection, and so is one with the marker of another cluster.
+        rollback is kept, because it is a replaced collection, and so is any target that is marked as replaced, or has
+        the marker of another cluster.
 
         Raises:
             TransientError: If the call must be repeated.

@@ -73,7 +73,7 @@ class RebuildRequests:
 
         Raises:
             RebuildPaused: If the object is suspended or paused, or a restore is in progress.
-            RebuildCancelled: If the object was deleted or requests no such rebuild any more.
+            RebuildCancelled: If the object was deleted, became invalid, or requests no such rebuild any more.
         """
         memory = owned_memory(self.table, key)
         if memory is None or memory.metadata.uid != uid:

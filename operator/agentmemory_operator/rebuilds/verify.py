@@ -1,4 +1,8 @@
-"""Step Verify: compare a target with its source while writers continue (`rebuilds/rules/target_verdict.py`)."""
+"""Step Verify: compare a target with its source while writers continue, and compare their search results.
+
+`rebuilds/rules/target_verdict.py` defines the checks, `rebuilds/rules/recall_probes.py` the recall. If the recall drops
+by more than the object allows, the move waits for an approval.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -118,7 +122,7 @@ class RebuildComparison:
     async def _missing(self) -> CheckFinding:
         """Walk both collections to find missing points, and draw the sample.
 
-        Points that are behind are copied and checked again.
+        If there are differences, `copy_differences` corrects the target, and the points concerned are checked again.
         """
         gaps, pair = CopyGaps(), self.pair
         async for source, target in pair.walk_pair(VERSION_KEYS):
@@ -150,7 +154,7 @@ class RebuildComparison:
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
-        """Embed a few texts again, and compare them with the target's vectors: those of the first probes."""
+        """Embed the texts of the first probes again, and compare with the target's vectors; [] if these were copied."""
         if self.embedder is None:
             return []
         checked = choose_probes(targets, self.alike, needs_content=True)[:MAX_CHECKED_TEXTS]
@@ -163,7 +167,7 @@ class VerifyStep:
     """Step Verify: compares the target with the source, and measures the recall of searches.
 
     Attributes:
-        converge: Step that brings a target to the state that its object specifies.
+        converge: Step Converge, which corrects the target's settings.
     """
 
     converge: Callable[[RebuildRun], Awaitable[str]]
@@ -172,8 +176,8 @@ class VerifyStep:
         """Run the step; return its result for users.
 
         Raises:
-            SpecInvalid: If the target differs from the source in two comparisons.
-            RebuildAwaitsApproval: If searches find less than the object allows, and that is not approved.
+            SpecInvalid: If the target differs from the source in two comparisons, or Qdrant reports it as red.
+            RebuildAwaitsApproval: If the recall drops by more than the object allows, and that is not approved.
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
             TransientError: If the step must be repeated.
         """

@@ -13,8 +13,8 @@
 5. `in_place.py: InPlaceRestore` moves no alias. It closes the agent (the API answers 503), creates a safety snapshot,
    and recovers over the live collection. Then it opens the agent with a higher epoch (`collections/rules/epochs.py`).
 
-An error ends a pass with the reason that `error_reasons.py: reason_of` returns for it; the module that finds a fault
-names its reason (`SpecInvalid(Reason....)`). `rules/status.py` renders the status.
+A permanent error fails the restore with the reason that `error_reasons.py: reason_of` returns for it; the module that
+finds a fault names its reason (`SpecInvalid(Reason....)`). `rules/status.py` renders the status.
 
 Invariants: a version that is pending in the snapshot is abandoned, because its writer may have received an error.
 Erased memories stay erased. Until the restored collection is verified, its previous contents are kept: in the replaced

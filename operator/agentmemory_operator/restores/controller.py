@@ -2,8 +2,9 @@
 
 A restore runs once, and its status reports the result; after a crash the next pass continues.
 
-A waiting restore reports the cause. After a failure everything that the restore created is removed. A swap can be
-rolled back until the replaced collection is removed, a restore in place as long as its safety snapshot exists.
+A waiting restore reports the cause. After a failure the collection that a swap created is removed; a restore in place
+that has changed the collection recovers its safety snapshot. A swap can be rolled back until the replaced collection is
+removed, a restore in place as long as its safety snapshot exists.
 """
 
 import logging
@@ -88,8 +89,8 @@ class RestorePasses:
     removal: RestoreRemoval = field(init=False)
     _book: JobBook = field(init=False)
     _keeping: ReplacedCollectionRemoval = field(init=False)
-    # Restores whose recoveries were all started by this process and got a response. For any other restore, the server
-    # may still be executing a recovery.
+    # Restores whose recoveries were all started by this process, and none of which ended without a response. For any
+    # other restore, the server may still be executing a recovery.
     _supervised: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
@@ -102,7 +103,7 @@ class RestorePasses:
         """Run one pass; return the seconds until the next one, or None if no further pass is scheduled.
 
         Raises:
-            TransientError: If the pass must be repeated. The status has the reason.
+            TransientError: If the pass must be repeated. Until the restore has ended, the status has the reason.
         """
         opened = self._book.open(key)
         if opened is None:
@@ -255,7 +256,7 @@ class RestorePasses:
         await job.post_event("Warning", reason, str(exc))
 
     def _request_related(self, job: RestoreJob) -> None:
-        """Request passes over the AgentMemory, whose collection changed, and over restores that waited for this one."""
+        """Request passes over the AgentMemory, because its collection may have changed, and over its other restores."""
         target = job.target_key
         self.request(target)
         for key in self.table.list_job_keys(target, MEMORY_RESTORE):

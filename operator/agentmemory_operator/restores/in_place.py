@@ -90,7 +90,7 @@ class InPlaceRestore:
         self.safety = SafetySnapshots(self.table, self.cluster, self.limits)
 
     async def run(self, task: RestoreRun) -> None:
-        """Run the steps until one must wait; another pass continues.
+        """Run the steps to the end, or until one must wait; another pass then continues.
 
         Raises:
             SpecInvalid, NotOwned, StoreRejected: If the restore cannot be completed. The caller must call `undo`.
@@ -231,8 +231,8 @@ class InPlaceRestore:
 
         Raises:
             TransientError: If the undoing must be repeated.
-            SpecInvalid: If the safety snapshot cannot be restored. The message gives the remedy. The API stays closed,
-                unless the restore's object is being deleted.
+            SpecInvalid: If the safety snapshot was deleted in Qdrant, or Qdrant rejects it. The API stays closed,
+                unless Qdrant rejects it while the restore's object is being deleted.
         """
         step = current_step(job.status, InPlaceStep)
         if step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
@@ -247,7 +247,7 @@ class InPlaceRestore:
             await restore_file_over(physical, subject, server)
         except StoreRejected as exc:
             if job.metadata.deletion_timestamp:
-                # No other process opens the collection once the object is deleted.
+                # No further pass of this restore can open the collection once the object is deleted.
                 await self._serve(job, server)
             raise SpecInvalid(
                 Reason.NOT_UNDONE,

@@ -199,7 +199,7 @@ class RestorePeriods:
         deadline_s: Age at which an unfinished restore fails.
         release_s: Maximum time that an unavailable server delays a deletion.
         source_s: Time to wait for a MemorySnapshot that does not exist, from the creation of the restore.
-        watch_s: Time in which the watch has certainly delivered every write.
+        watch_s: Time after which the watch is assumed to have delivered a write.
         kept_check_period_s: Pause between checks of a replaced collection.
         late_s: Time after the end in which a recovery without a response may still create its collection.
     """

@@ -12,8 +12,8 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     """Return the condition reason and message that block a restore, or None if it can proceed.
 
-    A restore waits until its AgentMemory exists, is not suspended and owns its slug, and until no other restore
-    precedes it. Before the start it also waits for a rebuild that is moving the alias.
+    A restore waits while its AgentMemory is suspended or does not own its slug, and while another restore precedes it.
+    Before the start it also waits until the AgentMemory exists, and until no rebuild is moving the alias.
     """
     key = job.target_key
     document = table.get(key)

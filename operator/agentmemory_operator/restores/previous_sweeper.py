@@ -45,7 +45,7 @@ class ReplacedCollectionRemoval:
         except TransientError:
             raise
         except AgentMemoryError as exc:
-            # The connection was deleted or is invalid, so nothing is known about the collection: do not remove it.
+            # For example, the connection was deleted. The state of the collection is unknown: do not remove it.
             log.warning("checking the collection that %s replaced is postponed: %s", job.key, exc)
             return self.periods.kept_check_period_s
 
@@ -73,7 +73,7 @@ class ReplacedCollectionRemoval:
             await job.write(removed_status(job.status, job.stamp))
             await job.post_event("Normal", "PreviousRemoved", f"{previous} is removed")
             return None
-        # A due collection that is live or has no mark is checked at the normal interval.
+        # A due collection that may not be removed, for example because it is live, is checked at the normal interval.
         return self.periods.kept_check_period_s
 
 
@@ -104,7 +104,8 @@ class PreviousSweeper:
     async def sweep(self, server: Server) -> list[str]:
         """Remove this cluster's replaced collections that are due; return their names.
 
-        A collection with an incomplete owner in its marker is kept. In collections that are kept for a rollback, the
+        A collection with an incomplete owner in its marker is kept. Only names with the prefix of agents' aliases are
+        examined. In collections that are kept for a rollback, the
         memories are erased that were erased in the live collection since the replacement.
         """
         cluster_id, removed = await self.cluster_id(), []

@@ -1,7 +1,8 @@
-"""Restore every agent that lost its collection with a Qdrant server, each from its latest verified snapshot.
+"""Restore every agent that lost its collection with a Qdrant server.
 
-The name of a restore is derived from the agent, the time of the loss, and the snapshot. So an interrupted command can
-run again: existing restores are found by name and awaited, and nothing is restored twice.
+Each is restored from its newest verified snapshot; if that fails, from the next older one. The name of a restore is
+derived from the agent, the time of the loss, and the snapshot. So an interrupted command can run again: existing
+restores are found by name and awaited, and nothing is restored twice.
 """
 
 import asyncio
@@ -33,7 +34,7 @@ class LostAgent:
     """An agent that lost its collection.
 
     Attributes:
-        since: Time at which the loss was first observed, RFC 3339.
+        since: Time of the last transition of the condition Ready, which is False because of the loss; RFC 3339.
         snapshots: Verified snapshots that the server can restore, or may if a version is unknown; newest first.
     """
 
@@ -157,7 +158,7 @@ class RestoreAll:
 
 
 def _lost_since(document: Mapping[str, Any]) -> str | None:
-    """Return the time at which the loss of an agent's collection was observed; None if it was not lost."""
+    """Return the last transition time of the condition Ready; None if it does not report a lost collection."""
     ready = find_condition(document.get("status"), "Ready")
     is_lost = (ready.get("status"), ready.get("reason")) == ("False", Reason.COLLECTION_LOST)
     return str(ready["lastTransitionTime"]) if is_lost else None

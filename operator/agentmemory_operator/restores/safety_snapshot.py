@@ -42,8 +42,8 @@ class SafetySnapshots:
         """Advance the safety snapshot; return its result, or None while it waits.
 
         Raises:
-            SpecInvalid: If the snapshot is not verified, or direct writes to Qdrant continue. The contents of the
-                collection have not changed.
+            SpecInvalid: If the snapshot is not verified, its start time is unknown, or direct writes to Qdrant
+                continue. The restore has not changed the contents of the collection.
         """
         job = task.job
         attempt = (job.status.get("safetySnapshot") or {}).get("attempt", 1)
@@ -90,7 +90,7 @@ class SafetySnapshots:
         """Return the safety snapshot of a restore, as `restore_into` and `restore_file_over` accept it.
 
         Raises:
-            SpecInvalid: If its file no longer exists.
+            SpecInvalid: If its status has no location in Qdrant.
         """
         name = read_safety_name(job)
         document = self.table.get(Key(MEMORY_SNAPSHOT, job.key.namespace, name)) or {}

@@ -99,7 +99,7 @@ class RestoreSources:
 
         Raises:
             SourceWaiting: If the MemorySnapshot does not exist or is not complete.
-            SpecInvalid: If it failed, or failed verification; or if the URL is not allowed.
+            SpecInvalid: If it is invalid, failed, or failed verification; or if the URL is not allowed.
         """
         namespace = memory.metadata.namespace
         if source.snapshot_ref:
@@ -210,7 +210,7 @@ class RestoreSources:
 
 
 class _OriginUnavailable(StoreUnavailable):
-    """The server that has a snapshot does not respond."""
+    """The server that has the file of a snapshot is unavailable."""
 
 
 async def _check_available(source_server: Server, file: ComparedSnapshot) -> None:

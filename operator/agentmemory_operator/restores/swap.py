@@ -1,7 +1,7 @@
 """Restore by swap: recover into a new collection, prepare it, and make it live by one move of the alias.
 
-`restores/rules/swap_checks.py` lists the steps. Each may be repeated after any failure. The live collection is not
-changed.
+`restores/rules/swap_checks.py` lists the steps. Each may be repeated after any failure. No step changes the memories of
+the replaced collection.
 """
 
 from collections.abc import Awaitable, Callable, Mapping

@@ -8,8 +8,9 @@
 4. `retention.py: RetentionRuns` decides which snapshots are kept (`rules/retention.py`), and why.
 
 Invariants: the condition SnapshotFresh counts only verified snapshots, unless the agent sets `verify: None`. Retention
-never removes the last verified one, nor one that a restore or an agent needs. If a deleted MemorySnapshot's policy is
-Delete, its bytes are deleted before its finalizer, which waits at most 300 s for an unavailable server.
+never removes the last verified one that the server can restore, nor one that a restore or an agent needs. If a deleted
+MemorySnapshot's policy is Delete, its bytes are deleted before its finalizer, which waits at most 300 s for an
+unavailable server.
 
 Tests: `tests/unit/snapshots`, `tests/contract/snapshots`, `tests/faults`.
 """

@@ -3,6 +3,8 @@
 `snapshots/rules/steps.py` lists the steps. After a crash at any point the next operator resumes at the recorded step.
 If the response to a create was lost, the file is found by its creation time among the server's files. Partial data is
 removed after a failure, and when the object of an unfinished snapshot is deleted.
+
+Completed snapshots are checked for the existence of their file, and verified again on request.
 """
 
 import logging
@@ -116,7 +118,7 @@ class SnapshotPeriods:
     """Timeouts and pauses of snapshot passes, in seconds.
 
     Attributes:
-        deadline_s: Maximum duration of a snapshot, including its verification.
+        deadline_s: Age from which a failed attempt is not repeated: the snapshot fails, or ends unverified.
         wait_s: Time to wait for objects that the user may still apply: the AgentMemory, a Secret.
         wait_poll_s: Pause between checks for such objects.
         settle_s: Pause before the next pass after a snapshot's end, so the watch can deliver the written status.
@@ -173,7 +175,7 @@ class SnapshotPasses:
         """Run one pass; return the seconds until the next one, or None if the object is deleted.
 
         Raises:
-            TransientError: If the pass must be repeated. The status has the reason.
+            TransientError: If the pass must be repeated. Until the snapshot is created, the status has the reason.
         """
         job = self._book.open(key)
         if job is None:
@@ -225,7 +227,7 @@ class SnapshotPasses:
     async def _handle_error(self, job: Job, exc: AgentMemoryError) -> float:
         """Retry a snapshot, let it wait, or fail it, depending on the error; return the seconds until the next pass.
 
-        The status records the error.
+        Except in step Clean, the status records the error.
 
         Raises:
             TransientError: `exc`, if the step must be repeated.

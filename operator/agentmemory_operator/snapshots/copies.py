@@ -26,7 +26,7 @@ from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 
-# No upload takes a day: an older one was left by a process that was killed.
+# Longer than any upload should take: an older one was left by a process that was killed.
 ABANDONED_MS = 24 * 3_600_000
 MAX_SEND_ATTEMPTS = 2
 
@@ -81,7 +81,7 @@ class Copies:
             namespace: Namespace of the MemorySnapshot, and of the Secret.
 
         Raises:
-            ChecksumMismatch: If the server's bytes differ from its checksum, or two uploads stored other bytes.
+            ChecksumMismatch: If two attempts stored a copy that differs from the file. The copy was deleted.
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """
@@ -136,7 +136,8 @@ class Copies:
         object's metadata if `place` has none.
 
         Raises:
-            SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
+            SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
+            StorageRejected, StorageUnavailable: If the storage cannot be read.
         """
         async with self.storages.open_object(place, namespace) as (objects, key):
             stored = await _head(objects, place)
@@ -154,8 +155,7 @@ class Copies:
         """Read an object completely; return its metadata.
 
         Raises:
-            SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
-            ChecksumMismatch: If its bytes differ from its SHA-256.
+            ChecksumMismatch: If its bytes differ from its SHA-256. Other errors are as in `open`.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, stored):
             await read_to_end(content)

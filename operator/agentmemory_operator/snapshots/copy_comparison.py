@@ -49,7 +49,7 @@ class ComparedSnapshot:
         recorded: Facts from its creation.
         live: Collection to compare the copy with, normally the one that the snapshot was created from. None if unknown.
         owner: Expected owner; None accepts the owner of the live collection.
-        open_copy: Opens the bytes in object storage. None if Qdrant has the file.
+        open_copy: Opens the bytes in object storage. None to read the file from Qdrant.
     """
 
     uid: str

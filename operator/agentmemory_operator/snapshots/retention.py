@@ -5,8 +5,8 @@
    if that was its last file.
 3. Delete the object.
 
-The object exists until all bytes are deleted and names all their locations. So after a crash the next operator repeats
-the removal, and no unknown bytes remain.
+The object exists until its bytes are deleted, and names their locations. So after a crash the next operator repeats the
+removal. Only a file that the namespace may not delete remains in Qdrant.
 """
 
 import logging
@@ -95,7 +95,8 @@ class RetentionRuns:
         """Run the next step of the oldest five snapshots to remove.
 
         Returns:
-            Seconds until the next run; None if the agent has no valid retention rules, or is deleted or suspended.
+            Seconds until the next run; None if the agent is deleted, suspended or invalid, or has no valid retention
+            rules.
 
         Raises:
             LeadershipLost: If another operator may lead. Other errors are logged, and the removal is retried.

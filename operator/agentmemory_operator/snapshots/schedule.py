@@ -1,8 +1,8 @@
-"""Request the scheduled snapshots of agents, and write the state of their snapshots into the status.
+"""Request the due snapshots of agents, and write the state of their snapshots into the status.
 
 Every pass over an agent calls `update_status`, and every event of a snapshot calls `request_check`; both schedule a
-check of the agent. A check claims a due time of the schedule by creating an object named after it. All claims are
-objects, so a restart loses none.
+check of the agent. A check claims a due snapshot by creating an object with a name derived from the time of the
+schedule, the new Qdrant version or the rebuild. All claims are objects, so a restart loses none.
 """
 
 import asyncio
@@ -132,7 +132,7 @@ class SnapshotSchedule:
     def update_status(self, key: Key, document: Json, status: Json) -> Json:
         """Add the state of an agent's snapshots to its new status, and schedule a check of them.
 
-        An agent without snapshots and `snapshots` block gets no check, and `status` is returned unchanged.
+        An agent without `snapshots` block, snapshots and their status fields gets no check, and the same `status`.
 
         Args:
             document: The object as received, with its old status.
@@ -267,7 +267,9 @@ class SnapshotSchedule:
         return [claim for claim in claims if claim is not None]
 
     def _is_served(self, key: Key, outlook: SnapshotOverview) -> bool:
-        """Return whether a snapshot may be requested now: the agent has a schedule and is ready, and none is running.
+        """Return whether a snapshot may be requested now: the agent is served, and no scheduled snapshot is running.
+
+        The agent must have a schedule, own its slug, be ready, and not be suspended.
 
         Snapshots are not requested earlier, because they would accumulate and then run in a burst.
         """

@@ -75,6 +75,7 @@ class Verifier(Protocol):
 
         Raises:
             TransientError: If the verification must be repeated.
+            StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
         """
         ...
 
@@ -149,7 +150,7 @@ class SnapshotCreator:
         return proof
 
     def leftover_files(self, job: Job, files: list[SnapshotFile]) -> list[str]:
-        """Return the files that attempts of a snapshot created but did not record, oldest first."""
+        """Return the names of the files that attempts of a snapshot created but did not record, oldest first."""
         if not job.status.get("attempts") or "name" in job.status or "newestBefore" not in job.status:
             return []
         physical = job.status.get("physical", "")
@@ -164,7 +165,7 @@ class SnapshotCreator:
         """Return the AgentMemory of a snapshot.
 
         Raises:
-            SpecInvalid: If it does not exist.
+            SpecInvalid: If it does not exist or is invalid.
             NotOwned: If its slug belongs to another object.
         """
         key = Key(AGENT_MEMORY, job.metadata.namespace, snapshot.spec.agent_memory_ref.name)
@@ -306,7 +307,7 @@ class SnapshotCreator:
         try:
             return await server.snapshots.create(physical)
         except NotFound as exc:
-            # A restore has replaced the collection.
+            # For example, a restore has replaced the collection: choose it again.
             job.status = {key: value for key, value in job.status.items() if key not in _COLLECTION_FIELDS}
             raise StoreUnavailable(f"{physical} no longer exists: {exc}") from exc
         finally:

@@ -59,6 +59,7 @@ class Verification:
 
         Raises:
             TransientError: If the verification must be repeated.
+            StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
         """
         mode = status.get("verify") or "Full"
         if mode == "None":

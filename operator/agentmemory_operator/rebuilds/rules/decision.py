@@ -9,7 +9,7 @@
 | a source | a rebuild | no such target | start one |
 | a source | nothing | a target | remove it |
 
-All other unfinished targets are removed too. A replaced collection is not a target.
+Except in the second row, all other unfinished targets are removed too. Without a live collection nothing is done.
 """
 
 from collections.abc import Sequence

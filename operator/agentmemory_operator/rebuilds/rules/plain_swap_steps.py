@@ -33,7 +33,7 @@ def awaits_alias(record: RebuildRecord | None, alias: str) -> bool:
 
 
 def is_plain_deleted(record: RebuildRecord, alias: str) -> bool:
-    """Return whether the plain collection was deleted, or was about to be. The record's target must then be kept."""
+    """Return whether a move in progress has deleted the plain collection, or was about to; its target is then kept."""
     return awaits_alias(record, alias) and record.gone_ms is not None
 
 
@@ -43,7 +43,7 @@ def with_way_back_as_source(record: RebuildRecord, alias: str, now_ms: int) -> R
     Records of other rebuilds are returned unchanged.
 
     Args:
-        now_ms: Time at which the alias was first observed there, Unix milliseconds.
+        now_ms: Current time, Unix milliseconds. It counts as the end of the pause if its duration was not recorded.
     """
     if not replaces_plain_collection(record, alias):
         return record

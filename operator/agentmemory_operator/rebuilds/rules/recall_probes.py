@@ -31,7 +31,7 @@ With 100, a share of 95 % has a precision of about 4 percentage points (two stan
 """
 
 TOP_K = 10
-"""Number of results that count."""
+"""Number of nearest results of each search that the figures compare."""
 
 FETCHED_RESULTS = 2 * TOP_K
 """Number of requested results. Memories that change in the meantime are dropped, and later results take their place."""
@@ -186,7 +186,7 @@ def find_blocking_drop(recall: ProbeRecall, *, max_percent: float) -> RecallDrop
 
 
 def held_message(drop: RecallDrop, recall: ProbeRecall, *, max_percent: float, approval: str) -> str:
-    """Return the message of a held move: both figures and the remedies."""
+    """Return the message of a held move: the figure before and after, and the remedies."""
     return (
         f"{recall.probes} probe searches found {_percent(drop.before)} {drop.figure} before and {_percent(drop.after)}"
         f" after the rebuild: a drop of {drop.percent:.1f} percentage points, but spec.rebuild.maxRecallDropPercent "

@@ -40,7 +40,7 @@ from agentmemory_operator.memories.rules.record import WINDOW_KEY
 from agentmemory_operator.rebuilds.rules.vector_tolerance import VectorTolerance
 
 MAX_RECORDED_POINTS = 100_000
-"""Maximum number of points that one walk records as missing or outdated. A target that lacks more was not copied."""
+"""Maximum number of points recorded as missing or outdated, and as extra. A target that lacks more was not copied."""
 
 MAX_CHECKED_TEXTS = 8
 """Maximum number of texts that check Probes embeds again."""

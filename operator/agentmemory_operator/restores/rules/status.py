@@ -188,7 +188,7 @@ def _start_step(old: Mapping[str, Any], step: AnyStep, at: StatusStamp) -> Json:
 
 
 def _end_steps(old: Mapping[str, Any], at: StatusStamp, result: str, *, but: AnyStep | None = None) -> list[Json]:
-    """Return the step entries, with an end time for each that had none."""
+    """Return the step entries without that of `but`, with an end time and `result` for each that had no end time."""
     message = {"message": printable_lines(result)} if result else {}
     steps = [step for step in _steps(old) if but is None or step["name"] != but]
     return [step if "endTime" in step else {**step, "endTime": at.now, **message} for step in steps]

@@ -38,7 +38,7 @@ from agentmemory_operator.spec.kinds.agent_memory import MOVE_TO_ALIAS
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 RECORDS_KEY = "agentmemoryRestores"
-"""Key of a collection's metadata with the records of the restores applied to its agent, oldest first."""
+"""Key of a collection's metadata with the records of the last `MAX_RECORDS` restores of its agent, oldest first."""
 
 MAX_RECORDS = 64
 HTTPS_PORT = 443
@@ -172,18 +172,18 @@ def _record_from(document: Mapping[str, Any]) -> RestoreRecord:
 def check_origin(
     marker: Marker | None, own_marker: Marker, *, is_from_snapshot_object: bool, takeover: TakeoverTerms | None
 ) -> None:
-    """Raise if the snapshot belongs to another owner.
+    """Raise if the snapshot belongs to another owner and `takeover` does not allow its use.
 
     Args:
         marker: Marker in the snapshot; None if it has none, which is accepted.
-        own_marker: Marker of the AgentMemory that is restored.
-        is_from_snapshot_object: True if the restore names a MemorySnapshot of its own namespace, so that a clone of
-            another agent is intended. A file has only its marker, so there another agent is refused.
-        takeover: Terms under which another owner's snapshot may be used.
+        own_marker: Marker of the AgentMemory to restore into.
+        is_from_snapshot_object: True to accept another agent of the same namespace: a restore by swap that names a
+            MemorySnapshot may clone it. False otherwise, for example for a file, which has only its marker.
+        takeover: Terms under which another owner's snapshot may be used; None allows no use.
 
     Raises:
-        NotOwned: If the snapshot belongs to another namespace or cluster, or is a file of another agent. The message
-            gives the remedy.
+        NotOwned: If the snapshot belongs to another namespace or cluster, or to another agent that is not accepted. The
+            message gives the remedy.
     """
     if marker is None or marker.is_same_object(own_marker) or may_take_over(marker, own_marker, takeover):
         return

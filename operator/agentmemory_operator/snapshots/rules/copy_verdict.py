@@ -13,8 +13,9 @@
 | Probes | exact searches among those points return the same points and scores in both |
 
 Equal settings do not count if the live collection's settings have changed since the record. Writers continue during
-the comparison, so a point is compared only if it has not been written since. If the live collection no longer exists,
-the copy is compared with the record only, and the verdict contains a note.
+the comparison, so a point is compared only if it has not been written since. If there is no live collection, if
+another snapshot was restored into it since, or if a rebuild was completing when the snapshot started, the copy is
+compared with the record only, and the verdict contains a note.
 """
 
 import hashlib
@@ -45,7 +46,7 @@ have been written at any time.
 """
 
 MAX_PROBES = 8
-"""Maximum number of exact searches in one verification."""
+"""Maximum number of points that one verification searches for, each in both collections."""
 
 MAX_SHA_DIGITS = 12
 """Number of hex digits of a SHA-256 in a message."""
@@ -201,8 +202,8 @@ def must_contain(updated_at: object, begun_ms: int | None) -> bool:
 def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes: int = MAX_PROBES) -> list[Json]:
     """Build exact searches among the points that are equal in both collections.
 
-    Each searches for the vector of one of the first `max_probes` of them, and must return them all. Tombstones are
-    excluded: if one has a vector in only one collection, only that collection would return it.
+    Each searches for the vector of one of the first `max_probes` of them, and must return all of the same user.
+    Tombstones are excluded: if one has a vector in only one collection, only that collection would return it.
     """
     equal_ids = set(equal)
     memories = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]

@@ -169,7 +169,7 @@ class SnapshotOverview:
 
     @property
     def readable(self) -> list[SnapshotFacts]:
-        """Verified snapshots that the running server can restore, or whose version is unknown; newest first."""
+        """Verified snapshots that the running server can restore, or may if a version is unknown; newest first."""
         return [snapshot for snapshot in self.verified if is_restorable(snapshot, self.server_version) is not False]
 
     @property
@@ -217,9 +217,10 @@ def next_scheduled(outlook: SnapshotOverview) -> DueSnapshot | None:
 
 
 def due_after_upgrade(outlook: SnapshotOverview, *, since_ms: int) -> DueSnapshot | None:
-    """Return the snapshot that a new Qdrant version requires, or None. It is requested once for each version.
+    """Return the snapshot that a new Qdrant version requires, or None.
 
-    It is required if there are verified snapshots, but the running version can restore none of them.
+    It is required if there is a schedule and there are verified snapshots, but the running version can restore none of
+    them. While the object requested for a version exists, no other is requested for it.
 
     Args:
         since_ms: Time at which the version was first observed.
@@ -235,7 +236,11 @@ def due_after_upgrade(outlook: SnapshotOverview, *, since_ms: int) -> DueSnapsho
 
 
 def due_after_rebuild(outlook: SnapshotOverview) -> DueSnapshot | None:
-    """Return the snapshot that a completed rebuild requires, or None if a usable one exists or is in progress."""
+    """Return the snapshot that a completed rebuild requires, or None.
+
+    It is required if there is a schedule and there are verified snapshots, but none of the present collection that the
+    server can restore. None too if one is in progress, or the object requested for this rebuild exists.
+    """
     memory = outlook.memory
     is_ended = not is_active(memory.status.get("rebuild") or {})
     if not (outlook.rebuilt_ms and is_ended and outlook.figures.has_schedule and outlook.verified):
@@ -321,7 +326,7 @@ def stale_at_ms(outlook: SnapshotOverview) -> int | None:
 
 
 def states_of(outlook: SnapshotOverview) -> list[ConditionState]:
-    """Return the conditions SnapshotFresh and SnapshotVerified. Empty for an agent without schedule and snapshots."""
+    """Return the condition SnapshotFresh if there is a schedule, and SnapshotVerified if a snapshot has completed."""
     freshness = [_fresh(outlook)] if outlook.figures.stale_ms is not None else []
     return freshness + [_verified(snapshot) for snapshot in outlook.completed[:1]]
 

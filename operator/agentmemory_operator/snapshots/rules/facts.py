@@ -1,4 +1,4 @@
-"""Facts about a snapshot, parsed from its object as received."""
+"""Facts about a snapshot, parsed from its object as received, and the rule which Qdrant versions can restore it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -98,7 +98,7 @@ def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
 
 
 def removal_status(status: Mapping[str, Any], why: str, *, generation: int, now: str) -> Json:
-    """Return the status of a snapshot whose bytes are removed next, so that nothing relies on it any more."""
+    """Return the status of a snapshot before its bytes are removed. Restores reject it from then on."""
     message = f"retention removes it: {why}"
     other_conditions = [item for item in status.get("conditions") or [] if item["type"] != "Succeeded"]
     states = [ConditionState("Succeeded", False, Reason.BEING_REMOVED, message)]
