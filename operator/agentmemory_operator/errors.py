@@ -371,8 +371,8 @@ class OutcomeUnknown(TransientError):
     (`agents/fenced_store.py`); if a sequence of writes failed after its first one (`memories/chains.py:
     outcome_unknown_on_failure`); if a key was written concurrently too often (`memories/item_store.py`); if the keys of
     a zone could not be checked after the write (`zones/sealed_store.py`); if a part of a batch or an import was written
-    (`memories/insert.py`, `entrypoints/api/transfer/transfer_routes.py`). The operator raises it if it is unknown whether
-    an alias was moved (`collections/announce.py`).
+    (`memories/insert.py`, `entrypoints/api/transfer/transfer_routes.py`). The operator raises it if it is unknown
+    whether an alias was moved (`collections/announce.py`).
     """
 
 

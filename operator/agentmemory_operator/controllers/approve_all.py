@@ -128,12 +128,12 @@ class BulkApproval:
 
     async def _approve(self, target: ApprovalTarget) -> str | None:
         """Approve a plan; return an error message if the object's plan has changed or it cannot be written."""
-        document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
-        pending = find_pending_approval(document)
-        if pending is None or pending.value != target.approval_value:
-            return "its plan has changed since it was listed: run the command again"
-        metadata = Metadata.model_validate(document["metadata"])
         try:
+            document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
+            pending = find_pending_approval(document)
+            if pending is None or pending.value != target.approval_value:
+                return "its plan has changed since it was listed: run the command again"
+            metadata = Metadata.model_validate(document["metadata"])
             await self.objects.annotate(AGENT_MEMORY, metadata, approval_annotations(target.approval_value))
         except TransientError as exc:
             return f"run the command again: {exc}"

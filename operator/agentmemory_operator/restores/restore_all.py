@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.errors import NotFound, SpecInvalid, TransientError
+from agentmemory_operator.errors import AgentMemoryError, NotFound, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.object_table import (
@@ -134,7 +134,7 @@ class RestoreAll:
             document = lost_agent.build_restore(snapshot.name)
             try:
                 await self.objects.create_object(document)
-            except TransientError as exc:
+            except AgentMemoryError as exc:
                 return RestoredAgent(agent=agent, is_restored=False, message=f"run the command again: {exc}")
             is_restored, message = await self._wait_for_end(document)
             if is_restored:

@@ -228,3 +228,12 @@ async def test_transient_error_is_retried() -> None:
     done, _ = await run(objects, report_started=lambda _: setattr(objects, "fails_next_read", True))
 
     assert [result.is_done for result in done] == [True]
+
+
+async def test_unreadable_object_fails_alone() -> None:
+    objects = objects_of(withheld("bot"), withheld("other"), fails_next_read=True)
+
+    done, left = await run(objects, continues_on_failure=True)
+
+    assert ([result.is_done for result in done], left) == ([False, True], [])
+    assert done[0].message == "run the command again: away"

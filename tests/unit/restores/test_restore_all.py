@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
-from agentmemory_operator.errors import NotFound
+from agentmemory_operator.errors import NamespaceTerminating, NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
 from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key
@@ -58,6 +58,8 @@ class Objects:
 
     async def create_object(self, document: Json) -> bool:
         metadata = document["metadata"]
+        if document["spec"]["source"]["snapshotRef"]["name"] == "too-late":
+            raise NamespaceTerminating("the namespace is being deleted")
         if (document["kind"], metadata["namespace"], metadata["name"]) in self.documents:
             return False
         self.put(document)
@@ -115,6 +117,17 @@ async def test_latest_verified_snapshot_is_restored(objects: Objects) -> None:
     (result,) = await restore_all(objects)
 
     assert (result.agent, result.is_restored, objects.made) == ("agents/bot", True, ["new"])
+
+
+async def test_rejected_restore_stops_no_other(objects: Objects) -> None:
+    for agent, snapshot in (("bot", "too-late"), ("other", "new")):
+        objects.agent(agent)
+        objects.snapshot(snapshot, agent, "2026-11-20T00:00:00Z")
+
+    results = await restore_all(objects, at_once=1)
+
+    assert {result.agent: result.is_restored for result in results} == {"agents/bot": False, "agents/other": True}
+    assert "is being deleted" in results[0].message
 
 
 async def test_unaffected_agents_are_skipped(objects: Objects) -> None:

@@ -121,14 +121,14 @@ async def load_configuration(program: str) -> OwnConfiguration:
 
 @contextmanager
 def mapped_errors(host: str = "") -> Iterator[None]:
-    """Convert the transport's exceptions into TransientError.
+    """Convert the transport's exceptions, and those of a body that is no JSON, into TransientError.
 
     Args:
         host: URL of the API server, for the message.
     """
     try:
         yield
-    except (aiohttp.ClientError, TimeoutError, OSError) as exc:
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as exc:
         location = f" at {host}" if host else ""
         raise TransientError(f"Kubernetes cannot be reached{location}: {_describe_failure(exc)}") from exc
 

@@ -22,7 +22,7 @@ URL_FIELD, NODES_FIELD = "spec.url", "spec.nodes"
 KEEP_ALIVE_S = 4.0
 
 # Ends of the paths of POST calls that do not count as writes.
-_READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
+_READS = ("/points/count", "/points/scroll", "/points/query", "/points/search", "/facet")
 
 # Number of reads that pay for one retry.
 READS_PER_RETRY = 10
