@@ -287,7 +287,10 @@ def _in_sync(done: PassOutcome) -> ConditionState:
 
 
 def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tuple[DriftStatus, ...] | None:
-    """Build the list of differences, each with the time since which it is unchanged; None without any."""
+    """Build the list of the first `MAX_DRIFT` differences, each with the time since which it is unchanged.
+
+    Returns None without differences.
+    """
     since = {(entry["path"], entry.get("observed")): entry.get("since", now) for entry in old.get("drift") or []}
     entries = tuple(
         DriftStatus(path=d.path, desired=d.desired, observed=d.observed, since=since.get((d.path, d.observed), now))
