@@ -35,7 +35,7 @@ class HookVerifier:
     clock: Clock
     # By slug, uid and hook: read time in Unix milliseconds, and the key or None if no usable one could be read.
     _keys: dict[tuple[str, str, Hook], tuple[int, bytes | None]] = field(default_factory=dict, init=False)
-    # By the same. A read of one hook's Secret may be slow, and must not delay the other hooks.
+    # By slug, uid and hook. A read of one hook's Secret may be slow, and must not delay the other hooks.
     _locks: WeakValueDictionary[tuple[str, str, Hook], asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -84,5 +84,5 @@ class HookVerifier:
                 await self.secrets_of(settings.slug).read(settings.namespace, ref.name, ref.key, to=NOWHERE)
             )
         except AgentMemoryError:
-            # An unauthenticated caller gets no details. The object's conditions report the fault of the Secret.
+            # An unauthenticated caller gets no details. A missing Secret is reported in the object's conditions.
             return None
