@@ -49,8 +49,8 @@ class Settings:
         max_scratch_gib: Size in GiB above which a snapshot is verified by checksum, not by a restore; 0 is unlimited.
         max_rebuild_gib: Disk space in GiB that one rebuild may use; 0 leaves only the server's disk as the limit.
         shared_buckets: Buckets that the operator opens with its own identity.
-        allowed_hosts: Hosts that tenants may name, in the syntax of `connections.rules.egress`. If empty, all hosts are
-            allowed except those that are always forbidden.
+        allowed_hosts: Hosts that tenants may name, in the syntax of `connections.rules.egress_policy`. If empty, all
+            hosts are allowed except those that are always forbidden.
         api_server: Host and port of the cluster's API server; None if unknown. The environment has it only in a pod.
         max_concurrent_snapshots: Maximum number of concurrent snapshots of one namespace on one connection; twice as
             many for all its namespaces together.

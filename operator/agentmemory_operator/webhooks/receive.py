@@ -17,7 +17,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.webhooks.rules.events import decode_key, verify_signature
 
-# Unsigned requests of strangers cause at most one read of a hook's Secret in this time.
+# Unsigned requests of strangers cause at most one read of a hook's Secret in this time, in each process.
 KEY_CACHE_MS = 10_000
 MAX_KEYS = 1_000
 

@@ -143,7 +143,9 @@ def _counts(subjects: Sequence[Subject]) -> dict[str, int]:
 def failed_status(
     reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
 ) -> Json:
-    """Build the status of an object that is not Ready. Other fields of the old status stay, except `foreignOwner`.
+    """Build the status of an object that is not Ready.
+
+    Its conditions are Ready, and Stalled or Reconciling. Other fields of the old status stay, except `foreignOwner`.
 
     Args:
         reason: Condition reason.
@@ -161,7 +163,7 @@ def failed_status(
 
 
 def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Json:
-    """Build the status of a suspended object. Its Ready and InSync conditions stay as last observed.
+    """Build the status of a suspended object. Ready and InSync stay as last observed, other conditions are replaced.
 
     Args:
         old: Previous status.
