@@ -115,7 +115,7 @@ class NotOwned(AgentMemoryError):
 
     Args:
         reason: One of the condition reasons.
-        message: Fault and remedy. In a pass it names the owner only if that is in the same namespace.
+        message: Fault and remedy. In a pass, the message names the owner only if that is in the same namespace.
         owner: Known fields of clusterId, namespace, name, uid and connection. The status of the refused object gets
             them only if `is_same_tenant`.
         is_same_tenant: True if the owner is in the same namespace of the same cluster.

@@ -48,7 +48,7 @@ class CleanupDraft:
     Attributes:
         memories: Number of memories of the agent.
         removals: Each memory to remove, with the reason.
-        allowed: Number of memories that one run may remove without approval, without those of unlimited reasons.
+        allowed: Number of memories that one run may remove without approval (see `count_limited`).
     """
 
     memories: int

@@ -58,12 +58,12 @@ class ReportedRebuild:
 
     @property
     def live(self) -> str | None:
-        """Collection that the reported rebuild or rollback has made live; None unless it is Done."""
+        """Collection that the reported rebuild or rollback has made live; None unless its state is Done."""
         return self.status.get("target") if self.status.get("state") == RebuildState.DONE else None
 
     @property
     def previous(self) -> str | None:
-        """Collection to which a rollback would return until `kept_until_ms`; None without one."""
+        """Collection to which a rollback would return until `kept_until_ms`; None if there is none."""
         is_rebuild = self.status.get("kind") == RebuildKind.REBUILD
         return self.status.get("source") if is_rebuild and self.live and self.keep_hours else None
 
@@ -80,7 +80,7 @@ class ReportedRebuild:
         return min(1.0, (self.status.get("copied") or 0) / total) if total else 0.0
 
     def rate(self, now_ms: int) -> float:
-        """Return the average number of points copied per second since the start of the rebuild; 0 without one."""
+        """Return the average number of points copied per second since the rebuild started; 0 if it has not started."""
         started = self.status.get("startTime")
         took_s = (now_ms - parse_time(started)) / 1000 if started else 0.0
         return (self.status.get("copied") or 0) / took_s if took_s > 0 else 0.0
