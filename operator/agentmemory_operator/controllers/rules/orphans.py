@@ -63,7 +63,7 @@ class OwnershipClaims:
     reported: frozenset[tuple[str, str]]
 
     def has_claimed(self, holding: CollectionSummary) -> bool:
-        """Return whether an object claims a collection: by its slug's alias, or by a status in the owner's namespace."""
+        """Return whether an object claims a collection: by its slug's alias, or by a status in its namespace."""
         slugs = {name: find_slug(name) or "" for name in (holding.physical, *holding.aliases)}
         if any(slug in self.slugs and alias_of(slug) == name for name, slug in slugs.items()):
             return True
