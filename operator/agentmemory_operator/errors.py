@@ -1,15 +1,15 @@
 """All exceptions of the package.
 
 AgentMemoryError
-├── SpecInvalid                an object is wrong and its author must change it; never retried
+├── SpecInvalid                a user must change an object, or a Secret that it names; no retry with backoff
 │   ├── SecretMissing          a referenced Secret, or the key in it, does not exist
-│   └── SecretNotUsable        a Secret does not list the host that its value would be sent to
-├── NotOwned                   the collection or slug belongs to another object
+│   └── SecretNotUsable        a Secret does not list the host to send its value to, or the value cannot be sent
+├── NotOwned                   a collection, slug or file may belong to another object
 ├── RequestInvalid             invalid fields of a request; HTTP 422
-├── Unauthenticated            the token is missing, expired or invalid; HTTP 401
-├── NotFound                   agent or memory does not exist, or belongs to another user; HTTP 404
+├── Unauthenticated            the token or the signature is missing, expired or invalid; HTTP 401
+├── NotFound                   the resource does not exist, or the caller may not see it; HTTP 404
 │   └── CollectionNotFound     Qdrant responds and has neither a collection nor an alias of the name
-├── Forbidden                  the caller may read the agent, but lacks a right; HTTP 403
+├── Forbidden                  the caller has a right for the agent, but not the required one; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
 ├── RestoreInProgress          a restore is going to create the collection, so no empty one is created
 ├── RebuildPaused              a rebuild is paused by its object, or until a person fixes a problem
@@ -24,26 +24,26 @@ AgentMemoryError
 ├── ModelOutputInvalid         the output of a language model is unusable; a retry may fail in the same way
 ├── ChecksumMismatch           size or checksum differs from the recorded one; the bytes were not used
 └── TransientError             a retry after `retry_after_s` may succeed
-    ├── StoreUnavailable       Qdrant is unavailable; nothing was written, unless a subclass states otherwise
+    ├── StoreUnavailable       Qdrant is unavailable, or a concurrent operation is in the way
     │   ├── TlsVerificationFailed TLS failed, for example an untrusted certificate; nothing was sent
-    │   ├── ResponseTimeout    response timeout: the server may still execute the call
-    │   ├── RecoveryOutcomeUnknown response timeout of a snapshot recovery: the server may still complete it
+    │   ├── ResponseTimeout    not completed in time: the server may still execute the call
+    │   ├── RecoveryOutcomeUnknown no complete response to a snapshot recovery: the server may still complete it
     │   ├── CollectionUnavailable an agent's collection does not exist, or has another owner
     │   │   └── CollectionDeleted a served agent's collection or alias no longer exists in Qdrant
     │   ├── AgentClosed        a snapshot is being restored into the agent's collection
     │   ├── CollectionMoved    the alias points to another collection than when the agent was opened: open it again
-    │   └── DeletionPending    the deletion of an object waits for Qdrant
+    │   └── DeletionPending    the deletion of an object waits for Qdrant, its final snapshot or the key store
     ├── ServerFullRetryable    a restore, rebuild or verification waits for capacity of the server
-    ├── StorageUnavailable     the object storage is unavailable; nothing was stored
-    ├── KeysUnavailable        the keys of a privacy zone are unavailable; nothing was read or written; HTTP 503
+    ├── StorageUnavailable     the object storage is unavailable; a write may have taken effect
+    ├── KeysUnavailable        the keys of a privacy zone are unavailable or missing; HTTP 503
     │   └── KeysDamaged        a stored key shard is malformed; a person must restore it
-    ├── EmbedderUnavailable    the embedding provider is unavailable; nothing was written
+    ├── EmbedderUnavailable    the embedding provider is unavailable; the call returned no vectors
     │   └── EmbedderFailed     the provider responded with an internal error
     │       └── EmbedderOutputInvalid  the provider returned vectors that cannot be stored
     ├── ModelUnavailable       the language model is unavailable; its input was not processed
     ├── RerankerUnavailable    reranking failed; the search returns its results in score order
     ├── OutcomeUnknown         a write may have taken effect; HTTP 504
-    └── LeadershipLost         another operator may lead; nothing was written and the process exits
+    └── LeadershipLost         another operator may lead: the process exits; a call in progress may take effect
 
 Adapters raise these errors `from` the vendor's error. Entrypoints convert them to conditions, problems or messages.
 """
@@ -77,11 +77,11 @@ class FieldError:
 
 
 class SpecInvalid(AgentMemoryError):
-    """An object cannot be reconciled as written.
+    """An object cannot be reconciled until a user changes it, or a Secret that it names.
 
     Args:
         reason: One of the condition reasons.
-        message: Names the field, the value and the remedy.
+        message: Fault and remedy.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -111,11 +111,11 @@ class SecretNotUsable(SpecInvalid):
 
 
 class NotOwned(AgentMemoryError):
-    """The collection or the slug belongs to another object.
+    """The collection, slug or file belongs to another object, or the namespace cannot be shown to own it.
 
     Args:
         reason: One of the condition reasons.
-        message: The remedy. Names the owner only if it is in the same namespace.
+        message: Fault and remedy. In a pass, the message names the owner only if that is in the same namespace.
         owner: Known fields of clusterId, namespace, name, uid and connection. The status of the refused object gets
             them only if `is_same_tenant`.
         is_same_tenant: True if the owner is in the same namespace of the same cluster.
@@ -159,7 +159,7 @@ class CollectionNotFound(NotFound):
 
 
 class Unauthenticated(AgentMemoryError):
-    """The caller could not be authenticated. The message names the fault of the token."""
+    """The caller could not be authenticated. The message is about the token or the signature, and safe to return."""
 
 
 class Forbidden(AgentMemoryError):
@@ -199,7 +199,7 @@ class StoreRejected(AgentMemoryError):
 
     Args:
         status: HTTP status: 501 or below 500, for example of a redirect that is not followed.
-        message: Error message of Qdrant.
+        message: Error message, usually that of Qdrant.
 
     Attributes:
         is_partial: True if an earlier part of a large upsert was written.
@@ -243,7 +243,7 @@ class ChecksumMismatch(AgentMemoryError):
 
 
 class DecryptionFailed(AgentMemoryError):
-    """Decryption failed: the bytes were changed, or encrypted with another key or for another context."""
+    """Decryption failed: the bytes are malformed or changed, or encrypted with another key or for another context."""
 
 
 class ModelOutputInvalid(AgentMemoryError):
@@ -265,7 +265,7 @@ class TransientError(AgentMemoryError):
     """A later attempt may succeed.
 
     Args:
-        retry_after_s: Minimum delay that the server requested, in seconds; 0 if it requested none.
+        retry_after_s: Minimum delay before a retry in seconds, often requested by the server; 0 if there is none.
         is_disk_full: True if the server reports that its disk is full.
     """
 
@@ -276,11 +276,15 @@ class TransientError(AgentMemoryError):
 
 
 class ServerFullRetryable(TransientError):
-    """An existing agent needs a second collection, and the Qdrant process is near one of its limits."""
+    """A restore, rebuild or verification needs another collection, and the Qdrant process is near one of its limits."""
 
 
 class StoreUnavailable(TransientError):
-    """Qdrant is unreachable or responded with 5xx or 429. The call had no effect, unless a subclass differs."""
+    """Qdrant is unreachable or refuses requests for now, or a concurrent operation is in the way.
+
+    A single write of points that raises it had no effect. A sequence of writes, and a call that manages a collection,
+    may have had an effect, and can be repeated.
+    """
 
 
 class TlsVerificationFailed(StoreUnavailable):
@@ -288,11 +292,11 @@ class TlsVerificationFailed(StoreUnavailable):
 
 
 class ResponseTimeout(StoreUnavailable):
-    """The response timed out. The server may still execute the call at any later time."""
+    """The call was not completed in time (timeout or status 202). The server may still execute it at any later time."""
 
 
 class RecoveryOutcomeUnknown(StoreUnavailable):
-    """The response to a snapshot recovery timed out. The server may still create or replace the collection later."""
+    """A snapshot recovery got no complete response. The server may still create or replace the collection later."""
 
 
 class CollectionUnavailable(StoreUnavailable):
@@ -320,15 +324,18 @@ class CollectionMoved(StoreUnavailable):
 
 
 class DeletionPending(StoreUnavailable):
-    """An object's collection has to be deleted, and Qdrant is unavailable."""
+    """The deletion of an object waits for Qdrant, for its final snapshot, or for the store of its data keys."""
 
 
 class StorageUnavailable(TransientError):
-    """The object storage is unreachable or responded with 5xx or 429. No object was changed."""
+    """The object storage is unreachable, or responded with 5xx, 408, 429 or no S3 document.
+
+    If the response to a write was lost, the write may have taken effect.
+    """
 
 
 class KeysUnavailable(TransientError):
-    """The data keys of a privacy zone, or the wrapping key that encrypts them, are unavailable."""
+    """The data keys of a privacy zone, or the wrapping key that encrypts them, are unavailable or missing."""
 
 
 class KeysDamaged(KeysUnavailable):
@@ -356,7 +363,7 @@ class EmbedderOutputInvalid(EmbedderFailed):
 
 
 class ModelUnavailable(TransientError):
-    """The service of the language model is unreachable, throttles calls, or does not respond in time."""
+    """The service of the language model is unreachable, fails, throttles calls, or does not respond in time."""
 
 
 class RerankerUnavailable(TransientError):
@@ -366,15 +373,18 @@ class RerankerUnavailable(TransientError):
 class OutcomeUnknown(TransientError):
     """A write may have taken effect: repeat it with its Idempotency-Key, or read before you repeat it. HTTP 504.
 
-    Raised if Qdrant did not respond to a write, or accepted it without waiting for it (`adapters/qdrant/points.py`); if
-    the collection was replaced, or could not be read, after the write, or the write took too long
-    (`agents/fenced_store.py`); if a sequence of writes failed after its first one (`memories/chains.py:
-    outcome_unknown_on_failure`); if a key was written concurrently too often (`memories/item_store.py`); if the keys of
-    a zone could not be checked after the write (`zones/sealed_store.py`); if a part of a batch or an import was written
-    (`memories/insert.py`, `entrypoints/api/transfer/transfer_routes.py`). The operator raises it if it is unknown
+    Raised if Qdrant failed or did not respond to a write, or did not finish it in time, or only a part of it succeeded
+    (`adapters/qdrant/points.py`, `memories/insert.py`); if the collection was replaced, or could not be read, after the
+    write, or the write took too long (`agents/fenced_store.py`); if a sequence of writes failed after its first one
+    (`memories/chains.py: outcome_unknown_on_failure`); if a key was written concurrently too often
+    (`memories/item_store.py`); if the keys of a zone could not be checked after the write (`zones/sealed_store.py`); and
+    if an import stopped midway (`entrypoints/api/transfer/transfer_routes.py`). The operator raises it if it is unknown
     whether an alias was moved (`collections/announce.py`).
     """
 
 
 class LeadershipLost(TransientError):
-    """This process may no longer write, because another operator may lead. The leader completes the work."""
+    """This process may no longer write, because another operator may lead. The leader completes the work.
+
+    A call in progress was aborted, and may still take effect.
+    """

@@ -22,14 +22,15 @@ DEFAULT_API_URL = "http://127.0.0.1:8080"
 # A cluster id is the uid of kube-system, or a name that an administrator chooses.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Limits for one connection. A snapshot keeps a disk busy while it is created, and again while it is verified.
+# Limits for one namespace on one connection; twice as many for all its namespaces together. A snapshot keeps a disk
+# busy while it is created, and again while it is verified.
 MAX_CONCURRENT_SNAPSHOTS = 4
 # A rebuild reads and writes a whole collection, which the engine then indexes.
 MAX_CONCURRENT_REBUILDS = 1
 
 
 class SettingInvalid(ValueError):
-    """An environment variable is invalid. The message names it, its value and the remedy."""
+    """An environment variable is invalid, or a required one is missing. The message names it and the fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,29 +39,30 @@ class Settings:
 
     Attributes:
         qdrant_url: Server that `dev`, `api --source files` and commands that read no cluster use for all connections.
-            None leaves each of them its default.
-        auth: Callers that the API accepts: ServiceAccounts, the owner of `token`, or everyone.
+            If None, `dev` starts the dev Qdrant, and `api` uses the URLs of the connections.
+        auth: Callers that the API accepts: ServiceAccounts ("kubernetes"), the owner of `token`, or everyone ("none").
         accepts_auth_none: True allows `auth` "none" on an address other than loopback.
-        max_requests: Maximum number of requests that the retrieval API processes at a time.
-        max_body_mib: Maximum size of all request bodies in memory, in MiB.
+        max_requests: Maximum number of requests that a process of the API has under way, waiting ones included.
+        max_body_mib: Maximum size of all request bodies in memory, in MiB, without the first 32 KiB of each.
         embedding_cache_mib: Size of the API's embedding cache in MiB.
         max_caller_rate: Requests per second and caller; 0 is unlimited.
-        max_scratch_gib: Size above which snapshots are not verified by a restore; 0 is unlimited.
-        max_rebuild_gib: Disk space that one rebuild may use; 0 leaves only the server's disk as the limit.
+        max_scratch_gib: Size in GiB above which a snapshot is verified by checksum, not by a restore; 0 is unlimited.
+        max_rebuild_gib: Disk space in GiB that one rebuild may use; 0 leaves only the server's disk as the limit.
         shared_buckets: Buckets that the operator opens with its own identity.
-        allowed_hosts: Hosts that tenants may name, in the syntax of `connections.rules.egress`. If empty, all hosts are
-            allowed except those that are always forbidden.
-        api_server: Host and port of the cluster's API server; None outside a pod.
-        max_concurrent_snapshots: Maximum number of concurrent snapshots of one connection.
-        max_concurrent_rebuilds: Maximum number of concurrent rebuilds of one connection.
+        allowed_hosts: Hosts that tenants may name, in the syntax of `connections.rules.egress_policy`. If empty, all
+            hosts are allowed except those that are always forbidden.
+        api_server: Host and port of the cluster's API server; None if unknown. The environment has it only in a pod.
+        max_concurrent_snapshots: Maximum number of concurrent snapshots of one namespace on one connection; twice as
+            many for all its namespaces together.
+        max_concurrent_rebuilds: The same for rebuilds.
         cluster_id: Cluster id in ownership markers. None uses the uid of kube-system, in development a file.
         zone_keys_namespace: Namespace of the data keys of privacy zones. If empty, zones are refused.
-        exports_traces: True if the OTEL_* variables name a collector. The OpenTelemetry SDK reads the other OTEL_*
-            variables.
-        models: Folder with the models of provider fastembed and the cross-encoders.
-        api_url: Retrieval API of `search` and `remember`. None uses a running development stack, else
-            `DEFAULT_API_URL`.
-        user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is set.
+        exports_traces: True if the OTEL_* variables name a collector and do not turn traces off. The OpenTelemetry SDK
+            reads the other OTEL_* variables.
+        models: Folder with the models of provider fastembed and the cross-encoders; None if there is none.
+        api_url: Retrieval API of the commands that call it, such as `search`. None uses a running development stack,
+            else `DEFAULT_API_URL`.
+        user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is an absolute path.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
         is_in_cluster: True in a pod. Decides the defaults of `auth`, `max_caller_rate`, `log_format` and
             `secret_hosts`.
@@ -158,7 +160,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A row of the table in `docs/settings.md`, with the defaults outside and inside a cluster."""
+    """A row of the table in `docs/settings.md`: defaults outside and inside a cluster, empty if there is none."""
 
     name: str
     default: str = ""

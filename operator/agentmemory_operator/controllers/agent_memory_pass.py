@@ -1,4 +1,4 @@
-"""One pass over an AgentMemory or QdrantConnection. Errors become conditions in the status.
+"""One pass over an AgentMemory. Errors become conditions in its status, except those of Kubernetes: these are retried.
 
 A pass over an AgentMemory:
 1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
@@ -90,18 +90,18 @@ class Passes:
 
     Attributes:
         request: Requests a pass over another object.
-        servers: Access to whole servers, for deletions and restores.
+        servers: Access to whole servers, for deletions.
         claims: Records which namespace a slug belongs to.
         locks: Locks of the aliases, shared by all that move them.
         takeover_requests: Pending takeover requests by connection, shared with the status writer.
         hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
         handover: Copies Secrets to the retrieval API. None if the API reads them itself.
-        cleanup_schedule: Schedule of cleanups. Each pass plans the next cleanup of its object.
-        webhooks: Delivers webhooks. Each pass schedules the deliveries of its object.
+        cleanup_schedule: Schedule of cleanups. Each successful pass plans the next cleanup of its object.
+        webhooks: Delivers webhooks. Each successful pass schedules the deliveries of its object.
         consolidation_schedule, snapshots: Schedules of consolidations and snapshots. Each status write plans the next
             ones of its object.
         upkeep: Checks of zone keys. Each status write schedules those of its object.
-        rebuilds: Rebuild controller. Each pass reports its result there.
+        rebuilds: Rebuild controller. Each successful pass, and each suspension, is reported there.
     """
 
     table: ObjectTable

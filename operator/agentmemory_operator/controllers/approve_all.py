@@ -101,6 +101,9 @@ class BulkApproval:
 
         Returns:
             The objects that were not started because another one failed.
+
+        Raises:
+            TransientError: If an object to approve cannot be read.
         """
         semaphore, not_started = asyncio.Semaphore(self.concurrency), list[ApprovalTarget]()
 

@@ -27,7 +27,7 @@ MAX_LISTED_MEMORIES = 20_000
 async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, cluster: Cluster) -> None:
     """Allow a new, empty collection for an agent, or raise.
 
-    Creates the MemoryRestore of an agent that starts from a snapshot.
+    An agent that starts from a snapshot also gets its MemoryRestore, if that does not exist.
 
     Raises:
         RestoreInProgress: If a restore creates the collection.

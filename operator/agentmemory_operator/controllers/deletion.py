@@ -78,7 +78,7 @@ class Deletion:
         Raises:
             DeletionPending: If the final snapshot is in progress, or the key store is unavailable and the deletion is
                 not overdue.
-            TransientError: If Qdrant is unavailable and the deletion is not overdue.
+            TransientError: If Qdrant is unavailable and the deletion is not overdue, or Kubernetes is unavailable.
             LeadershipLost: If this process may no longer write.
         """
         if FINALIZER not in metadata.finalizers:
@@ -92,7 +92,7 @@ class Deletion:
                 raise
             events = [_kept(f"collection kept, see `agentmemory orphans`: {exc}")]
         for event in events:
-            # Log it too: a namespace that is being deleted accepts no events.
+            # Log each event too: a namespace that is being deleted accepts no new objects, and so no events.
             log.info("%s of %s/%s: %s", event.reason, metadata.namespace, metadata.name, event.message)
             await self.cluster.post_event(AGENT_MEMORY, metadata, event)
         remaining = [name for name in metadata.finalizers if name != FINALIZER]

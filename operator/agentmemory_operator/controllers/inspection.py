@@ -1,4 +1,4 @@
-"""Preview passes over manifests (`agentmemory plan`), and find collections without an owner (`agentmemory orphans`).
+"""Preview passes over manifests (`agentmemory plan`), and find orphaned collections (`agentmemory orphans`).
 
 Both only read.
 """
@@ -87,8 +87,8 @@ async def preview_passes(
             SpecInvalid if the object would be refused.
 
     Raises:
-        TransientError: If the server does not respond.
-        StoreRejected: If the server refuses the requests.
+        TransientError: If a server does not respond, or `find_target` cannot read an object now.
+        StoreRejected: If a server refuses the requests.
     """
     owners: dict[str, AgentMemory] = {}
     by_name = {f"{connection.metadata.namespace}/{connection.metadata.name}": connection for connection in connections}
@@ -156,12 +156,13 @@ COLLECTION_KEPT = "CollectionKept"
 
 @dataclass(frozen=True, slots=True)
 class OrphanReport:
-    """Collections without an owner on one server.
+    """Orphaned collections on one server.
 
     Attributes:
-        orphans: The collections.
-        foreign: Number of collections of other clusters.
-        kept_times: Time of the CollectionKept event by (namespace, name). Kubernetes deletes events after a while.
+        orphans: Each with the reason why it has no owner (`OrphanKind`).
+        foreign: Number of collections marked by another cluster. They are not in `orphans`.
+        kept_times: Time of the CollectionKept event by (namespace, name) of the AgentMemory. Kubernetes deletes events
+            after a while.
     """
 
     orphans: tuple[Orphan, ...]
@@ -170,7 +171,10 @@ class OrphanReport:
 
 
 async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> OrphanReport:
-    """Find the collections on the catalogue's server that no object in the reader's cluster owns."""
+    """Find the collections on the catalogue's server without an owner in the reader's cluster, as `OrphanKind` defines.
+
+    Collections marked by another cluster are only counted.
+    """
     holdings = await catalogue.list_agent_collections()
     # List objects after collections: an object created in between must not make its collection an orphan.
     documents, _ = await reader.list_objects(AGENT_MEMORY)

@@ -62,7 +62,7 @@ class StatusWriter:
 
         Raises:
             TransientError: `exc` itself if it is transient and not a StoreUnavailable, because it is not about the
-                object. Then nothing is written.
+                object; then nothing is written. Also if Kubernetes is unavailable.
         """
         if isinstance(exc, TransientError) and not isinstance(exc, StoreUnavailable):
             raise exc

@@ -89,7 +89,7 @@ class Installation:
 
 
 async def read_installation(installed: InstallationApi) -> Installation:
-    """Read the definitions, the objects and the running operators. Takes 6 s if no operator is running."""
+    """Read the definitions, the objects and the running operators. Takes at least 6 s if no operator is running."""
     operators = await _operators(installed)
     definitions = tuple([kind for kind in DELETION_ORDER if await installed.has_definition(kind)])
     objects = [document for kind in definitions for document in await _objects(installed, kind)]
@@ -137,8 +137,9 @@ class Uninstall:
         """Delete every object and definition. An interrupted run may be repeated.
 
         Raises:
-            AgentMemoryError: If `check_uninstallable` fails, nothing was deleted for 330 s, or every request failed for
-                30 s.
+            AgentMemoryError: If `check_uninstallable` fails, or nothing was deleted for 330 s.
+            TransientError: If every request of a wait failed for 30 s, or a single request outside the waits failed.
+            OSError: If the catalogue cannot be saved.
         """
         check_uninstallable(found, is_released=self.removes_finalizers)
         self._note(found.objects)
@@ -184,7 +185,8 @@ class Uninstall:
         """Poll `list_names` until it returns no names.
 
         Raises:
-            AgentMemoryError: If nothing was deleted for 330 s, or every request failed for 30 s.
+            AgentMemoryError: If nothing was deleted for 330 s.
+            TransientError: If every request failed for 30 s.
         """
         min_names, last_progress_s, last_response_s = None, time.monotonic(), time.monotonic()
         while True:

@@ -1,7 +1,6 @@
-"""Logging of long-running commands: one line per record on standard error, as JSON or text.
+"""Logging of the commands on standard error, as JSON or text. A record is one line; in text, an exception adds more.
 
-Records may contain text from other parties. `spec.printable` escapes control characters, so that text cannot forge a
-record.
+Records may contain text from other parties. Both formats escape control characters, so that text cannot forge a record.
 """
 
 import json

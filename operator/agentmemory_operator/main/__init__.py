@@ -1,4 +1,4 @@
-"""Composition root: wires each command to the function that runs it.
+"""Composition root, which connects each command to the function that runs it.
 
 The modules of a command are imported when it runs, because vendor packages take about a second and tens of MB.
 """
@@ -136,7 +136,7 @@ def _verbs(settings: Settings) -> CommandDependencies:
 
 @asynccontextmanager
 async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient]":
-    """Open a client of the retrieval API. Its errors, also in the block, are raised as AgentMemoryError."""
+    """Open a client of the retrieval API. Errors of the client, also in the block, become AgentMemoryError."""
     client = import_module("agentmemory_client")
     try:
         created = client.AsyncClient(url, token=token, retries=1)

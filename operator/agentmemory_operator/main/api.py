@@ -97,8 +97,8 @@ class Api:
         cluster: Reads Secrets, namespace labels and the cluster id.
         open_store: Opens the point store of an endpoint, that is of a Qdrant server with a key.
         meter: Measures requests and calls to the stores.
-        environment: With a `ClusterEnvironment`, the API authenticates ServiceAccounts, and reads the Secrets that the
-            operator has copied instead of the original ones.
+        environment: With a `ClusterEnvironment`, the API can authenticate ServiceAccounts, and reads the Secrets that
+            the operator has copied instead of the original ones.
         namespaces: Namespaces whose objects are served; empty serves all.
     """
 
@@ -171,8 +171,9 @@ class Api:
         """Serve while the context is open; yield the URL.
 
         Raises:
-            SettingInvalid: If `auth` is "none" and `host` is not loopback, unless the settings accept that.
-            OSError: If the port is in use.
+            SettingInvalid: If `auth` is "kubernetes" outside a cluster, or "none" on a `host` other than loopback
+                without `accepts_auth_none`.
+            OSError: If it cannot listen, for example because the port is in use.
         """
         guard = build_guard(self._settings, host, callers=self._callers)
         settings = self._settings

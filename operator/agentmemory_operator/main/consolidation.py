@@ -37,7 +37,9 @@ class ConsolidationParts:
     """Opens the resources of a consolidation run.
 
     Attributes:
-        secrets: Reads the keys of models and embedders. Each key is only sent to the hosts that its Secret lists.
+        embedder: Opens embedders, and reads their keys.
+        language_model: Opens language models.
+        secrets: Reads the keys of language models. Each key is only sent to the hosts that its Secret lists.
     """
 
     points: ScopedPointStores

@@ -1,4 +1,7 @@
-"""Choose and create the folders of `agentmemory dev`: the named ones, else folders in the user's data directory."""
+"""Choose and create the folders of `agentmemory dev`: the named ones, else folders in the user's data directory.
+
+If only the folder of manifests is named, the data folder is `.agentmemory` in the working directory.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

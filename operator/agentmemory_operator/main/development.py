@@ -45,7 +45,7 @@ from agentmemory_operator.spec.printable import printable
 
 log = logging.getLogger(__name__)
 
-# Timeout of each call before anything is served, in seconds.
+# Timeout of each call that looks for collections of other clusters, in seconds.
 START_TIMEOUT_S = 60
 
 
@@ -68,8 +68,8 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
     """Run the dev Qdrant, the operator on a folder and the API in one process, until SIGTERM or SIGINT.
 
     Raises:
-        AgentMemoryError: If the folders cannot be created or another stack uses them, the port is in use, or the dev
-            Qdrant is needed and not installed.
+        AgentMemoryError: If the folders cannot be created or another stack uses them, the port is in use, the Qdrant
+            server is unavailable, or the dev Qdrant or the OpenTelemetry SDK is needed and not installed.
     """
     folders, running = open_folders(settings, options), RunningStacks(settings.user_data)
     check_free(folders, running.find())
@@ -98,7 +98,8 @@ async def _compose(
     tracer = open_tracer(settings, stack, service="agentmemory-dev")
     meter = ApiMeter(tracer)
     folder = ManifestFolder(folders.manifests, implies_connections=True, identify=lambda: cluster_id)
-    # No lease is needed, because no other process writes here. Nothing reads the call counts: only traces are used.
+    # No lease is needed: `check_free` rejects a second operator on these folders. Nothing reads the call counts, only
+    # traces are used.
     watch = CallHooks(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
     egress = build_egress(settings)
     stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)

@@ -48,14 +48,14 @@ class Embedders:
     async def open(
         self, source: EmbeddingSource, settings: EmbeddingSettings, *, namespace: str, secrets: Secrets
     ) -> Embedder:
-        """Open the embedder of a source. The embedder reads its key again when the service rejects the key.
+        """Open the embedder of a source. If its key is in a Secret, it is read again when the service rejects it.
 
         Args:
             namespace: Namespace of the Secret that the source may name.
 
         Raises:
-            SpecInvalid: If the key does not exist, its Secret does not list the host, or the provider lacks the model
-                or size.
+            SpecInvalid: If the source's URL is invalid, the key does not exist or its Secret does not list the host, or
+                the model, its size or a package is missing.
             TransientError: If the key cannot be read now.
         """
 

@@ -1,4 +1,4 @@
-"""Open the stores of the data keys of privacy zones, for the operator and the API."""
+"""Open the store of the data keys of privacy zones, and give the agents of the API access to their keys."""
 
 from collections.abc import Callable
 

@@ -50,7 +50,8 @@ class LanguageModels:
             secrets: Reads the key. It is only sent to the hosts that its Secret lists.
 
         Raises:
-            SpecInvalid: If the key does not exist, its Secret does not list the host, or a required key is not named.
+            SpecInvalid: If the URL is invalid, the key does not exist, its Secret does not list the host, or a required
+                key is not named.
             TransientError: If the key cannot be read now.
         """
         cache_key = owner, settings
@@ -61,7 +62,7 @@ class LanguageModels:
 
     async def _open(self, settings: ModelSettings, namespace: str, secrets: Secrets) -> LanguageModel:
         def make(api_key: str | None) -> LanguageModel:
-            # The client library takes a second to import, so only its users do.
+            # Imported here, because the client library takes a second and most processes open no model.
             chat = import_module("agentmemory_operator.adapters.language_model.openai_chat")
             options = chat.ChatOptions(
                 model=settings.model, api_key=api_key, base_url=settings.base_url, timeout_s=settings.timeout_s

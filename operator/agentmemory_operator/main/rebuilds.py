@@ -1,4 +1,4 @@
-"""Compose rebuilds: the operation of each step, and the embedders of the target collections."""
+"""Compose rebuilds: the operation of each step, and the embedders, which consolidations use too."""
 
 from collections.abc import Callable
 
@@ -27,7 +27,7 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 
 
 class RebuildEmbedders:
-    """Opens embedders for rebuilds. An opened embedder and its connections are reused until `close`.
+    """Opens embedders for rebuilds and consolidations. An opened embedder is reused until `close`.
 
     Args:
         secrets: Reads the keys, in the namespace of the object. A key is only sent to the hosts that its Secret lists.
@@ -41,7 +41,7 @@ class RebuildEmbedders:
         self.close = self._embedders.close
 
     async def open(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
-        """Open the embedder of a rebuild's target collection.
+        """Open the embedder of a collection: the target of a rebuild, or the one that is consolidated.
 
         Raises:
             RebuildPaused: If the object or its Secret must be corrected first.

@@ -56,7 +56,7 @@ class Stores:
     ) -> None:
         # Weak references: the owner of a store closes and drops it when its connection changes.
         self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots | QdrantShardSnapshots] = WeakSet()
-        # Keyed by URL; shared by all open stores of the server.
+        # Keyed by URL; shared by all open point stores of the server.
         self._retries: WeakValueDictionary[str, ReadRetries] = WeakValueDictionary()
         stack.push_async_callback(self._close)
         self._url = url
@@ -118,7 +118,7 @@ class Stores:
 
 
 def load_control_stores() -> None:
-    """Import Qdrant's client. This takes seconds: call it in a thread, so that the lease can be renewed.
+    """Import Qdrant's client. This takes a second or more: call it in a thread, so that the event loop can run.
 
     The client imports fastembed if that is installed, and so onnxruntime: 40 MiB that no control call needs. Therefore
     fastembed cannot be imported during this call; no other thread may need it then.

@@ -6,8 +6,9 @@ Only the leading operator delivers. For each webhook it repeats:
 3. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
 4. Request a pass over the object, which writes the cursor into its status.
 
-There is no queue of events, so an unreachable URL costs no memory, and events of an erased user are no longer sent. If
-the process ends before step 4, the next operator sends the same events again, with the same ids.
+There is no queue of events, so an unreachable URL costs no memory, and of an erased memory only the erasure is still
+sent. If the process ends before that pass has written the cursor, the next operator sends the same events again, with
+the same ids.
 
 Tenants can forge the status. A forged cursor only decides which of the tenant's own events are skipped or sent again.
 """

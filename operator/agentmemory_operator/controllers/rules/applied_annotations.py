@@ -22,7 +22,7 @@ def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
 
 
 def _last_applied(annotations: Json) -> set[str]:
-    """Return the annotations in the manifest of the last client-side apply."""
+    """Return the names of the annotations in the manifest of the last client-side apply."""
     try:
         return set(json.loads(annotations.get(LAST_APPLIED, "{}"))["metadata"]["annotations"])
     except (KeyError, TypeError, ValueError):
@@ -30,7 +30,7 @@ def _last_applied(annotations: Json) -> set[str]:
 
 
 def _applied_alone(managers: Any) -> set[str]:
-    """Return the annotations that only server-side applies have set."""
+    """Return the names of the annotations that only server-side applies have set."""
     applied, updated = set[str](), set[str]()
     for entry in managers:
         (applied if entry.get("operation") == "Apply" else updated).update(_annotations_of(entry))

@@ -13,7 +13,8 @@ class OrphanKind(StrEnum):
     """Reason why a collection has no owner.
 
     ObjectGone: The object in its ownership marker does not exist. Unmarked: It has no marker, and no object claims it.
-    Unreferenced: Its object exists, but neither an alias nor a status refers to the collection.
+    Unreferenced: Its object exists, but neither an alias nor a status refers to the collection, and no sweep will
+    remove it.
     """
 
     OBJECT_GONE = "ObjectGone"
@@ -62,7 +63,7 @@ class OwnershipClaims:
     reported: frozenset[tuple[str, str]]
 
     def has_claimed(self, holding: CollectionSummary) -> bool:
-        """Return whether an object claims a collection: by the alias of its slug, or by its status."""
+        """Return whether an object claims a collection: by its slug's alias, or by a status in its namespace."""
         slugs = {name: find_slug(name) or "" for name in (holding.physical, *holding.aliases)}
         if any(slug in self.slugs and alias_of(slug) == name for name, slug in slugs.items()):
             return True
@@ -111,7 +112,10 @@ def _age(document: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def find_orphans_in(holdings: Iterable[CollectionSummary], owners: OwnershipClaims) -> Iterator[Orphan]:
-    """Yield the collections without an owner in this cluster. Collections marked by another cluster are skipped."""
+    """Yield the collections without an owner in this cluster, as `OrphanKind` defines.
+
+    Collections marked by another cluster are skipped.
+    """
     for summary in holdings:
         kind = _kind_of(summary, owners)
         if kind is not None:
@@ -131,7 +135,8 @@ def _kind_of(summary: CollectionSummary, owners: OwnershipClaims) -> OrphanKind 
         return None
     if (marker.namespace, marker.name) not in owners.objects:
         return OrphanKind.OBJECT_GONE
-    # Its object exists. Without alias, status or pending removal, the collection was left behind.
+    # The object exists. A collection without an alias or a status that refers to it was left behind, unless a sweep
+    # will remove it.
     return None if is_claimed or summary.aliases or summary.is_kept else OrphanKind.UNREFERENCED
 
 

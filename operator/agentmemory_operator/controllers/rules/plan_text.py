@@ -162,7 +162,7 @@ def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
 
 
 def costs_status(costs: Costs) -> CostsStatus:
-    """Build the status of costs. Each figure is rounded up, except the price, which is rounded to 2 digits."""
+    """Build the status of costs. Minutes and MiB are rounded up, the price is rounded to 2 decimals."""
     return CostsStatus(
         points=costs.points,
         embedding_calls=costs.calls,

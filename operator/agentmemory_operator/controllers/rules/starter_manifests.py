@@ -83,7 +83,7 @@ def render_connection(namespace: str | None = None) -> str:
 
 
 def render_memory(name: str, preset: str, namespace: str | None = None) -> str:
-    """Render the manifest of an AgentMemory. Its comments contain every figure of the preset.
+    """Render the manifest of an AgentMemory. Its comments contain the figures of the preset that fields can set.
 
     Args:
         name: Name of the object and the agent.

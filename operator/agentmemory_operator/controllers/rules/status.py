@@ -143,7 +143,9 @@ def _counts(subjects: Sequence[Subject]) -> dict[str, int]:
 def failed_status(
     reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
 ) -> Json:
-    """Build the status of an object that is not Ready. Other fields of the old status stay, except `foreignOwner`.
+    """Build the status of an object that is not Ready.
+
+    Its conditions are Ready, and Stalled or Reconciling. Other fields of the old status stay, except `foreignOwner`.
 
     Args:
         reason: Condition reason.
@@ -161,7 +163,7 @@ def failed_status(
 
 
 def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Json:
-    """Build the status of a suspended object. Its Ready and InSync conditions stay as last observed.
+    """Build the status of a suspended object. Ready and InSync stay as last observed, other conditions are replaced.
 
     Args:
         old: Previous status.
@@ -287,7 +289,10 @@ def _in_sync(done: PassOutcome) -> ConditionState:
 
 
 def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tuple[DriftStatus, ...] | None:
-    """Build the list of differences, each with the time since which it is unchanged; None without any."""
+    """Build the list of the first `MAX_DRIFT` differences, each with the time since which it is unchanged.
+
+    Returns None without differences.
+    """
     since = {(entry["path"], entry.get("observed")): entry.get("since", now) for entry in old.get("drift") or []}
     entries = tuple(
         DriftStatus(path=d.path, desired=d.desired, observed=d.observed, since=since.get((d.path, d.observed), now))

@@ -1,7 +1,7 @@
 """Predict the effect of an uninstall on each object, and build the catalogue entry that is saved for it.
 
-Deleting the definitions deletes all objects. The files of snapshots stay in Qdrant and S3, but only the MemorySnapshot
-objects record where. Therefore the catalogue keeps the objects with their statuses.
+Deleting the definitions deletes all objects. Unless a policy deletes them, the files of snapshots stay in Qdrant and
+S3, but only the MemorySnapshot objects record where. Therefore the catalogue keeps the objects with their statuses.
 """
 
 from typing import Any

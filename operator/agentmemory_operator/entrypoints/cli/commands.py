@@ -255,7 +255,7 @@ class LazyGroup(TyperGroup):
 
 
 def build_cli(verbs: CommandDependencies) -> typer.Typer:
-    """Build the command `agentmemory`. While a shell asks for completions, its commands cannot be run."""
+    """Build the command `agentmemory`. While a shell asks for completions, running its commands does nothing."""
     commands = CompletionCommands() if COMPLETE in os.environ else LazyCommands(verbs)
 
     class Group(LazyGroup):

@@ -17,7 +17,7 @@ TABLE = Path(__file__).with_name("completions.json")
 
 
 class CompletionCommands(Mapping[str, Any]):
-    """The commands by name, with the options and values that completion needs. They cannot be run."""
+    """The commands by name, with the options and values that completion needs. Running one does nothing."""
 
     def __init__(self) -> None:
         self._rows: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))

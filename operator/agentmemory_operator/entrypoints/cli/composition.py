@@ -119,7 +119,7 @@ class QdrantAccess:
         open_store: Opens the collections of a server.
         open_points: Opens the points of a server.
         open_objects: Opens the objects of a cluster or a folder.
-        qdrant_url: Value of QDRANT_URL.
+        qdrant_url: Value of QDRANT_URL; None if unset.
         qdrant_api_key: Value of QDRANT_API_KEY. Not sent to servers that connections name.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
     """

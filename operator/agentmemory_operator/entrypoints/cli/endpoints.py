@@ -34,6 +34,7 @@ async def connection_endpoint(
         at: URL that replaces the connection's, or None.
 
     Raises:
-        SpecInvalid: If a Secret is missing, or does not list the host that its value would be sent to.
+        SpecInvalid: If a URL is invalid, a Secret is missing, or it does not list the host its value would be sent to.
+        TransientError: If a Secret cannot be read now.
     """
     return await read_endpoint(connection, GuardedSecrets(objects, inspection.secret_hosts), url=at, has_nodes=False)

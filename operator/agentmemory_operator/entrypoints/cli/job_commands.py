@@ -146,7 +146,7 @@ def new_object(kind: str, namespace: str, name: str, *, spec: Json) -> Json:
 
 
 def timestamped_name(name: str) -> str:
-    """Append the current UTC time to a name, to the second."""
+    """Append the current UTC time to a name, to the second. A name that would become too long is shortened."""
     return append_suffix(name, f"-{datetime.now(UTC):%Y%m%dt%H%M%Sz}")
 
 
@@ -168,7 +168,7 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
         waits: True to wait for its end, as `follow` does.
 
     Raises:
-        AgentMemoryError: If an object of that name exists, or the new one fails or is deleted.
+        AgentMemoryError: If it cannot be created, an object of that name exists, or the new one fails or is deleted.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"{title_of(document)} exists already: choose another --name")
@@ -186,7 +186,7 @@ async def follow(
         until: Additional condition for the end.
 
     Raises:
-        AgentMemoryError: If it failed, or was deleted before it ended.
+        AgentMemoryError: If it failed, its verification failed, or it was deleted before it ended.
     """
     kind, metadata = document["kind"], document["metadata"]
     with JobProgress(title_of(document)) as progress:

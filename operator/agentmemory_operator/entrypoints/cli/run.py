@@ -1,6 +1,6 @@
 """Run a command to its end, and ask for confirmation.
 
-Irreversible commands need a confirmation on the terminal, or --yes without a terminal.
+Irreversible commands need a confirmation on the terminal, or the option --yes.
 """
 
 import asyncio
@@ -56,13 +56,16 @@ def check_answerable(question: str, *, yes: bool) -> None:
 
 
 def confirm(question: str, *, yes: bool, err: bool = False) -> None:
-    """Ask for confirmation unless --yes is given; abort with exit status 1 on any answer but yes.
+    """Ask for confirmation unless --yes is given; abort with exit status 1 on no, the default answer, or Ctrl-C.
+
+    Other input than yes or no is asked for again.
 
     Args:
         err: True to ask on standard error, because programs read the standard output.
 
     Raises:
         typer.Exit: As `check_answerable`.
+        typer.Abort: If the user does not confirm.
     """
     check_answerable(question, yes=yes)
     if not yes:

@@ -24,7 +24,8 @@ class Section:
     Attributes:
         mood: Key of `MOODS`; colours the heading on a terminal.
         columns: Column headings; empty prints none.
-        cut: Heading of the column that is truncated to the width of a terminal; other columns are wrapped.
+        cut: Heading of the column that is truncated to the width of a terminal. Other columns are wrapped, except the
+            first one of a table with headings.
         commands: Lines to copy; never wrapped.
     """
 
@@ -37,7 +38,7 @@ class Section:
     cut: str | None = None
 
     def __post_init__(self) -> None:
-        """Escape control characters: memories and messages are untrusted input."""
+        """Escape control characters in heading, cells and notes: memories and messages are untrusted input."""
         rows = tuple(tuple(map(printable_lines, row)) for row in self.rows)
         escaped = {"heading": printable(self.heading), "rows": rows, "notes": tuple(map(printable_lines, self.notes))}
         for name, value in escaped.items():

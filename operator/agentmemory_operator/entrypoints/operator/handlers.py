@@ -1,4 +1,4 @@
-"""The kopf side of the operator: passes watch events to the feed, and decides nothing.
+"""The kopf side of the operator: handlers that pass watch events to the feed, and decide nothing.
 
 Objects have only `on.event` handlers. These are level-triggered, write no annotations, need no finalizer, and leave
 retries to the work queue (docs/adr/0003).
@@ -89,7 +89,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.watching.chunk_size = PAGE_SIZE
     settings.watching.server_timeout = WATCH_TIMEOUT_S
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
-    # An idle worker ends after this time (by default 5 s). With a worker_limit, idle workers would block other objects.
+    # An idle worker ends after this time (by default 5 s). There is no worker_limit, to which idle workers would count.
     settings.queueing.idle_timeout = 0.5
     settings.persistence.diffbase_storage = NoDiffBaseStorage()
     # No progress is stored either; this storage costs the least per event.

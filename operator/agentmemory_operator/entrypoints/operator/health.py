@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from agentmemory_operator.spec.printable import printable_lines
 
-# Longer than any pass: each call in a pass times out after at most 300 s.
+# Three times the longest timeout of a call in a pass.
 STUCK_S = 900.0
 
 
@@ -20,7 +20,7 @@ class Probes:
     """Sources of the endpoints' results.
 
     Attributes:
-        stuck_s: Returns the seconds for which work has been queued while no pass started or ended.
+        stuck_s: Returns the seconds for which passes have been queued or running while none started or ended.
         why_not_ready: Returns the reason why the objects are not all listed and watched, or None. A standby is ready.
         render_metrics: Returns the metrics in the Prometheus text format.
     """

@@ -2,7 +2,7 @@
 
 1. List all objects; retry for up to 120 s while the API server or the CRDs are missing.
 2. Start the watches. From here on the process is ready.
-3. Wait for the lease, then run the passes and the other tasks that write.
+3. Concurrently with step 2, wait for the lease, then run the passes and the other tasks that write.
 4. If a task or the watches end, or on SIGTERM or SIGINT: stop all tasks, release the lease, raise the error if any.
 """
 

@@ -1,4 +1,4 @@
-"""Feed the events of a cluster or of a manifest folder to the API and the operator of this process."""
+"""Feed the events of a cluster to the API, or those of a manifest folder to the API and operator of this process."""
 
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial

@@ -48,7 +48,7 @@ class CleanupDraft:
     Attributes:
         memories: Number of memories of the agent.
         removals: Each memory to remove, with the reason.
-        allowed: Number of memories that one run may remove without approval.
+        allowed: Number of memories that one run may remove without approval (see `count_limited`).
     """
 
     memories: int
@@ -62,7 +62,7 @@ class CleanupDraft:
 
     @property
     def is_held(self) -> bool:
-        """True if the removals exceed the limit for one run, which then waits for approval."""
+        """True if the removals that count towards the limit of one run exceed it. Then the run waits for approval."""
         return count_limited(self.counts) > self.allowed
 
 

@@ -217,8 +217,8 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
     """Poll the object until its rebuild ends, showing the progress; return the final object.
 
     Raises:
-        AgentMemoryError: If the rebuild failed, was cancelled by another command or did not start, or the object was
-            deleted.
+        AgentMemoryError: If the rebuild did not start or did not end in the expected state (Stopped after --cancel,
+            else Done), or the object was deleted.
     """
     started_s, document, initial = time.monotonic(), before, read_rebuild(before)
     with JobProgress(title_of(before)) as progress:

@@ -35,8 +35,8 @@ class ReportedRebuild:
         annotations: Annotations of the object.
         keep_hours: Hours for which the previous collection is kept.
         calls_per_hour: Maximum embedding calls per hour; None is unlimited.
-        planned_digest: Digest of a plan that needs a rebuild and is not in progress yet; None if there is none.
-        is_held: True if that plan waits for approval.
+        planned_digest: Digest of the plan in the status, which may be in progress; None if it needs no rebuild.
+        is_held: True if a change of that plan that needs a rebuild is withheld.
     """
 
     status: Json
@@ -58,12 +58,12 @@ class ReportedRebuild:
 
     @property
     def live(self) -> str | None:
-        """Collection that the last completed rebuild or rollback has made live, or None."""
+        """Collection that the reported rebuild or rollback has made live; None unless its state is Done."""
         return self.status.get("target") if self.status.get("state") == RebuildState.DONE else None
 
     @property
     def previous(self) -> str | None:
-        """Collection to which a rollback would return, or None if a rollback is impossible."""
+        """Collection to which a rollback would return until `kept_until_ms`; None if there is none."""
         is_rebuild = self.status.get("kind") == RebuildKind.REBUILD
         return self.status.get("source") if is_rebuild and self.live and self.keep_hours else None
 
@@ -80,7 +80,7 @@ class ReportedRebuild:
         return min(1.0, (self.status.get("copied") or 0) / total) if total else 0.0
 
     def rate(self, now_ms: int) -> float:
-        """Return the average number of points copied per second since the start."""
+        """Return the average number of points copied per second since the rebuild started; 0 if it has not started."""
         started = self.status.get("startTime")
         took_s = (now_ms - parse_time(started)) / 1000 if started else 0.0
         return (self.status.get("copied") or 0) / took_s if took_s > 0 else 0.0
@@ -179,7 +179,7 @@ def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
 
 
 def _seconds_left(rebuild: ReportedRebuild, now_ms: int) -> int | None:
-    """Estimate the remaining seconds of the copy from its average rate; None if unknown."""
+    """Estimate the remaining seconds of the copy from its average rate; None if nothing is being copied."""
     is_copying = rebuild.is_under_way and rebuild.status.get("step") == RebuildStep.COPY
     rate = rebuild.rate(now_ms) if is_copying else 0.0
     remaining = (rebuild.status.get("total") or 0) - (rebuild.status.get("copied") or 0)

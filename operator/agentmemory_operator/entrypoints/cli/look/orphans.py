@@ -1,4 +1,4 @@
-"""`agentmemory orphans`: list the collections that no object owns."""
+"""`agentmemory orphans`: list the collections without an owner, with the commands to adopt or delete them."""
 
 import json
 import shlex
@@ -99,7 +99,7 @@ async def _connections(objects: JobObjects, full_name: str | None, default: str)
 
 
 async def _through(inspection: QdrantAccess, objects: JobObjects, document: Json, qdrant: str | None) -> ServerReport:
-    """Query the server of a connection, optionally at another URL. Errors become part of the result."""
+    """Query the server of a connection, optionally at another URL. Errors of the server become part of the result."""
     name = (document["metadata"]["namespace"], document["metadata"]["name"])
     url = qdrant or document["spec"]["url"]
     try:

@@ -148,6 +148,7 @@ class _Connections:
         Raises:
             SpecInvalid: If the connection does not exist, may not be used from the object's namespace, or its Secret is
                 unusable.
+            TransientError: If a Secret or the labels of the namespace cannot be read now.
         """
         full_name = connection_name(memory)
         connection = self._known.get(full_name) or await self._read(full_name)

@@ -1,4 +1,4 @@
-"""`agentmemory validate`: check manifests as admission does, and print errors with line numbers."""
+"""`agentmemory validate`: check manifests as admission and the operator do, and print errors with line numbers."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ class CheckedManifests:
         valid: File and manifest of each valid object of this operator's kinds.
         findings: Errors, by file and line.
         ignored: Number of objects of other API groups.
-        wrong: Number of invalid objects and unreadable files.
+        wrong: Number of invalid objects, unreadable documents and unreadable files.
     """
 
     paths: ManifestPaths
@@ -102,7 +102,7 @@ def add_checks(cli: typer.Typer) -> None:
 
 
 def check_manifests(paths: Sequence[Path], *, is_recursive: bool) -> CheckedManifests:
-    """Check the files that a command line names, as admission would.
+    """Check the files that a command line names: as admission would, and for the errors of `find_figure_errors`.
 
     Raises:
         AgentMemoryError: If a path does not exist, a folder has no manifest, or the files contain no object.

@@ -55,7 +55,7 @@ Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Options that select the API; None uses the environment's value.
+    """Options that select the API. None as URL or token uses the environment's value.
 
     Attributes:
         stacks: Running development stacks.

@@ -71,7 +71,7 @@ class _Source:
 
     Attributes:
         url: URL of a Qdrant server that replaces the connection's, or None.
-        is_folder: True if the objects are manifests, whose connections have no reachable URLs.
+        is_folder: True if the objects are manifests of `agentmemory dev`, which does not use their connections' URLs.
     """
 
     downloads: SnapshotAccess
@@ -161,6 +161,7 @@ async def save(source: _Source, path: Path, progress: JobProgress) -> str:
     Raises:
         ChecksumMismatch: If size or checksum of the content differs from the recorded one. The file is unchanged.
         AgentMemoryError: If the content cannot be read. The file is unchanged.
+        OSError: If the file cannot be written. A previous file is unchanged.
     """
     total = source.status.get("sizeBytes")
     with open_replacement(path) as draft:
