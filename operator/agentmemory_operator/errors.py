@@ -377,9 +377,9 @@ class OutcomeUnknown(TransientError):
     (`adapters/qdrant/points.py`, `memories/insert.py`); if the collection was replaced, or could not be read, after the
     write, or the write took too long (`agents/fenced_store.py`); if a sequence of writes failed after its first one
     (`memories/chains.py: outcome_unknown_on_failure`); if a key was written concurrently too often
-    (`memories/item_store.py`); if the keys of a zone could not be checked after the write (`zones/sealed_store.py`); and
-    if an import stopped midway (`entrypoints/api/transfer/transfer_routes.py`). The operator raises it if it is unknown
-    whether an alias was moved (`collections/announce.py`).
+    (`memories/item_store.py`); if the keys of a zone could not be checked after the write (`zones/sealed_store.py`);
+    and if an import stopped midway (`entrypoints/api/transfer/transfer_routes.py`). The operator raises it if it is
+    unknown whether an alias was moved (`collections/announce.py`).
     """
 
 
