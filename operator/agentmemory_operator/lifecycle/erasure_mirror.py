@@ -159,6 +159,8 @@ class ErasureMirror:
     async def _known_of(self, memory: AgentMemory, storage: S3Storage) -> _Known:
         key = (memory.metadata.uid, storage)
         if key not in self._known:
+            uids = {document["metadata"].get("uid") for document in self.table.documents(AGENT_MEMORY)}
+            self._known = {known: lines for known, lines in self._known.items() if known[0] in uids}
             async with self.storages.open_bucket(storage, memory.metadata.namespace) as objects:
                 self._known[key] = await _read_known(objects, _folder_of(storage, memory))
         return self._known[key]

@@ -187,7 +187,7 @@ class ForgetUseCase:
             at=self._clock.now_ms(),
             counts=MemoryCounts(types=dict(sorted(summary.types.items()))),
             sha256=summary.digest.hexdigest(),
-            request_hash=hash_request(erasure.id, scope, request.filters),
+            request_hash=hash_request(erasure.id, scope, request.filters, crypto=request.deletes_keys_first),
             zone=scope.zone,
             keys_deleted=tuple(zone for zone in request.zones if zone in zones),
         )
@@ -209,7 +209,7 @@ class ForgetUseCase:
         if row is None or RECEIPT_KEY not in row:
             return None
         receipt = receipt_from_payload(row)
-        if receipt.request_hash != hash_request(id_, request.scope, request.filters):
+        if receipt.request_hash != hash_request(id_, request.scope, request.filters, crypto=request.deletes_keys_first):
             raise Conflict("Idempotency-Key: already used with another body; send a new key")
         return receipt
 

@@ -44,7 +44,8 @@ OpenAgent = Callable[[str], Awaitable[Agent]]
 FLUSH_PERIOD_S = 30.0
 # Maximum duration of the last flush before the process stops.
 LAST_FLUSH_TIMEOUT_S = 10.0
-# Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, an agent's new increments replace its oldest.
+# Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, new increments replace the oldest
+# of the agent that has the most.
 MAX_WAITING = 100_000
 PAGE = 1_000
 # Memories per write. Half of the cost of a write is independent of their number, but searches wait until it ends.
@@ -167,8 +168,9 @@ class AccessCounts:
             before = increments.pop(memory_id, None)
             increments[memory_id] = Increment(before.count + 1 if before else 1, now_ms)
         self._noted_count += len(increments)
-        for memory_id in list(itertools.islice(increments, max(0, self._noted_count - MAX_WAITING))):
-            self.drops.inc(increments.pop(memory_id).count)
+        while self._noted_count > MAX_WAITING:
+            most = max((noted.increments for noted in self._noted.values()), key=len)
+            self.drops.inc(most.pop(next(iter(most))).count)
             self._noted_count -= 1
 
     def forget(self, slug: str, ids: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import CollectionMoved, OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.errors import CollectionMoved, KeysUnavailable, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.point_pages import change_row, read_pages, read_row
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
 from agentmemory_operator.memories.rules.links import is_merged, links_to, predecessors, replace_predecessor, successors
@@ -324,14 +324,17 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 @contextmanager
 def outcome_unknown_on_failure() -> Iterator[None]:
-    """Turn StoreUnavailable into OutcomeUnknown: an earlier step was written, and the sweep may complete the row."""
+    """Turn StoreUnavailable and KeysUnavailable into OutcomeUnknown, because an earlier step was written.
+
+    The sweep may complete the row.
+    """
     try:
         yield
     except CollectionMoved:
         # `FencedStore` raises it only if no earlier step was written.
         raise
-    except StoreUnavailable as error:
-        message = f"Qdrant became unavailable during the write ({error}): read before retrying"
+    except (StoreUnavailable, KeysUnavailable) as error:
+        message = f"the write failed after its first part ({error}): read before retrying"
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
 
 

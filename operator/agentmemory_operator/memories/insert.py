@@ -85,7 +85,8 @@ async def write_drafts(
         StoreUnavailable: If Qdrant is unavailable and nothing was written.
         StoreRejected, KeysUnavailable: If the engine rejects a request for another reason than its points, or the key
             of a zone is unavailable.
-        OutcomeUnknown: If Qdrant became unavailable, or rejected the rest, after a part may have been written.
+        OutcomeUnknown: If Qdrant or a key became unavailable, or Qdrant rejected the rest, after a part may have been
+            written.
     """
     if not drafts:
         return {}

@@ -118,7 +118,7 @@ async def _disconnect(agent: Agent, ids: Collection[str]) -> None:
     """
     moved = await agent.store.retrieve(agent.alias, list(ids))
     connected_ids = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}
-    for _ in range(MAX_ATTEMPTS if connected_ids else 0):
+    for _ in range(MAX_ATTEMPTS):
         rows = [point["payload"] for point in await agent.store.retrieve(agent.alias, sorted(connected_ids))]
         affected = [row for row in rows if any(note["id"] in ids for note in row.get(CONNECTIONS_KEY) or ())]
         if not affected:
@@ -126,6 +126,7 @@ async def _disconnect(agent: Agent, ids: Collection[str]) -> None:
         for row in affected:
             remaining = [note for note in row[CONNECTIONS_KEY] if note["id"] not in ids]
             await change_row(agent, row, {CONNECTIONS_KEY: remaining}, NOT_DELETED, now_ms=agent.clock.now_ms())
+    raise contention_error(affected[0]["id"])
 
 
 async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json:

@@ -139,7 +139,7 @@ class RebuildComparison:
             "are missing or older in the new collection": [id_ for id_ in remaining if id_ in existing],
             "are only in the new collection": sorted(extra.keys() - now_existing.keys(), key=str),
         }
-        return judge_missing(gaps.both, faults)
+        return judge_missing(gaps.both + len(gaps.revisions) - len(remaining), faults)
 
     async def _count_points(self, name: str) -> Mapping[str, int]:
         memory_count = await self.task.server.collections.count(name)

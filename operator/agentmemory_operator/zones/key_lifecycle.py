@@ -116,15 +116,18 @@ async def _in_scope(scope: str, visit: Visit) -> set[str]:
 
 
 async def _in_all(visit: Visit) -> set[str]:
-    """Visit an agent's shards from the top, those below a shard only if it is closed; return the ids found."""
+    """Visit an agent's shards from the top; return the ids found.
+
+    Visit those below a shard if it is closed. The first shard may have been lost: always visit those below it.
+    """
     ids: set[str] = set()
     names: Sequence[str] = (FIRST_SHARD,)
     while names:
         batch, names = names[:MAX_CONCURRENT_SHARDS], names[MAX_CONCURRENT_SHARDS:]
         results = await asyncio.gather(*map(visit, batch))
         ids = ids.union(*(result_ids for result_ids, _ in results))
-        closed_names = (name for name, (_, is_closed) in zip(batch, results, strict=True) if is_closed)
-        names = [*names, *(child for name in closed_names for child in shards_below(name))]
+        for name, (_, is_closed) in zip(batch, results, strict=True):
+            names = [*names, *shards_below(name)] if is_closed or name == FIRST_SHARD else names
     return ids
 
 

@@ -18,7 +18,7 @@ from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.runtime.object_table import Key, ObjectTable
+from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of_memory
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.agents import EVERYTHING, World, create_copy, delete_collection, open_world
@@ -146,6 +146,18 @@ async def test_later_run_adds_a_second_object(site: MirroredAgent) -> None:
     assert len(site.objects.objects) == 2
     assert await site.reapply() == 2
     assert await site.users() == set()
+
+
+async def test_traces_of_deleted_objects_are_dropped(site: MirroredAgent) -> None:
+    mirror = site.mirror()
+    await mirror.write_new_traces(site.memory)
+    recreated = site.memory.model_copy(update={"metadata": site.memory.metadata.model_copy(update={"uid": "other"})})
+    document = site.table.get(key_of_memory(site.memory)) or {}
+    site.table.put(document | {"metadata": document["metadata"] | {"uid": "other"}})
+
+    await mirror.write_new_traces(recreated)
+
+    assert {uid for uid, _ in mirror._known} == {"other"}
 
 
 async def test_reapply_reads_only_recent_erasures(site: MirroredAgent) -> None:

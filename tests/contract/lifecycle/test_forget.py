@@ -249,11 +249,14 @@ async def test_idempotency_key_returns_the_same_receipt(world: World) -> None:
     assert await world.heads() == ["new"]
 
 
-async def test_idempotency_key_with_other_body_conflicts(world: World) -> None:
+@pytest.mark.parametrize(
+    "request_", [select(older_than=5), whole_user(deletes_keys_first=True)], ids=["scope", "crypto"]
+)
+async def test_idempotency_key_with_other_body_conflicts(world: World, request_: ForgetRequest) -> None:
     await world.forgetting.forget(world.agent, whole_user(idempotency_key="k"))
 
     with pytest.raises(Conflict, match="another body"):
-        await world.forgetting.forget(world.agent, select(older_than=5, idempotency_key="k"))
+        await world.forgetting.forget(world.agent, replace(request_, idempotency_key="k"))
 
 
 async def test_receipts_are_paged_newest_first(world: World) -> None:

@@ -12,6 +12,7 @@ from agentmemory_operator.agents.count_cache import CountCache
 from agentmemory_operator.errors import (
     Conflict,
     FieldError,
+    KeysUnavailable,
     OutcomeUnknown,
     RequestInvalid,
     StoreRejected,
@@ -22,7 +23,7 @@ from agentmemory_operator.memories.insert import Outcome, StoredMemory
 from agentmemory_operator.memories.stored_memories import count_stored
 from agentmemory_operator.ports.base import Json, Vector
 from tests.support.engine.agents import World, search_request, vector_of
-from tests.support.engine.interleaved_store import CrashingStore, Moment
+from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, Moment
 
 
 def batch(*contents: str, key: str | None = None, **more: Any) -> list[IncomingMemory]:
@@ -174,6 +175,17 @@ async def test_forbidden_write_is_not_split(world: World, is_partial: bool) -> N
     with pytest.raises(OutcomeUnknown if is_partial else StoreRejected):
         await world.remember.store(world.agent, batch("a", "b"))
     assert refusing.upserts == [2]
+
+
+async def test_key_lost_after_a_written_half_has_unknown_outcome(world: World) -> None:
+    async def fail() -> None:
+        raise KeysUnavailable("destroyed")
+
+    second = Event(lambda name, call: name == "upsert" and call[1][0]["payload"]["content"] == "b", fail)
+    store: Any = InterleavedStore(PickyStore(world.agent.store, max_points=1), second)
+
+    with pytest.raises(OutcomeUnknown, match="destroyed"):
+        await world.remember.store(replace(world.agent, store=store), batch("a", "b"))
 
 
 async def test_large_batch_uses_several_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

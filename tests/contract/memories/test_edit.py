@@ -8,11 +8,16 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import Conflict, NotFound, OutcomeUnknown, StoreUnavailable
-from agentmemory_operator.memories.rules.filters import Selection
+from agentmemory_operator.memories import zone_changes
+from agentmemory_operator.memories.rules.filters import Selection, point_filter
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored_memories import change_head, delete_head, read_memory
 from agentmemory_operator.search.requests import SearchRequest
+from agentmemory_operator.spec.zones import Zone, ZoneSettings
+from agentmemory_operator.zones.keyring import AgentKeys, Keyring
+from agentmemory_operator.zones.sealed_store import ZoneKeys
 from tests.support.engine.agents import World, open_world, vector_of
+from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -145,3 +150,23 @@ async def test_dense_and_keyword_vectors_are_kept(qdrant_url: str) -> None:
         after, _ = await world.agent.store.scroll(world.agent.alias, body)
         assert after[0]["vector"] == before[0]["vector"]
         assert KEYWORD_VECTOR in after[0]["vector"]
+
+
+async def test_zone_move_fails_if_notes_about_it_remain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lose(*_: Any, **__: Any) -> None:
+        """Another writer is faster."""
+
+    moved, other = await world.add("a"), await world.add("b")
+    for memory_id, connected_id in ((moved, other), (other, moved)):
+        notes = {"connections": [{"id": connected_id}]}
+        await world.agent.store.set_payload(world.agent.alias, notes, point_filter(memory_id))
+    monkeypatch.setattr(zone_changes, "change_row", lose)
+    keys = ZoneKeys(Keyring(FakeKeyShards(), world.clock), AgentKeys(RING, FakeWrapping()), "bot", "acme")
+    settings = replace(
+        world.agent.settings, zones=ZoneSettings(allowed=frozenset(Zone), vectors=frozenset(Zone), secret_name="k")
+    )
+
+    with pytest.raises(OutcomeUnknown, match=other):
+        await zone_changes.change_zone(
+            replace(world.agent, zone_keys=keys, settings=settings), moved, "SENSITIVE", user_id="u"
+        )

@@ -45,6 +45,10 @@ async def test_oldest_counts_are_dropped_at_the_limit(monkeypatch: pytest.Monkey
 
     assert (counts.waiting, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (3, 2)
 
+    counts.note("other", ["f"])
+
+    assert [bool(counts.last_ms(slug, id_)) for slug, id_ in (("bot", "a"), ("other", "f"))] == [False, True]
+
 
 async def test_lag_is_the_age_of_the_oldest_access() -> None:
     clock = FakeClock()

@@ -234,7 +234,8 @@ async def test_destroy_removes_keys_of_every_level() -> None:
     assert await replicas.read_keys(key.id) == {}
 
 
-async def test_destroy_reaches_below_a_recreated_shard() -> None:
+@pytest.mark.parametrize("owner", ["ada", None])
+async def test_destroy_reaches_below_a_recreated_shard(owner: str | None) -> None:
     replicas = Replicas()
     for number in range(MAX_SHARD_KEYS):
         await replicas.get_key(f"user-{number}")
@@ -243,7 +244,10 @@ async def test_destroy_reaches_below_a_recreated_shard() -> None:
     del replicas.shards.texts[RING, "0"], replicas.shards.versions[RING, "0"]
     await replicas.shards.write(Shard(ring=RING, name="0"))
 
-    assert await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL]) == [key.id]
+    if owner:
+        assert await replicas.one.destroy(replicas.keys, owner=owner, zones=[PERSONAL]) == [key.id]
+    else:
+        assert await replicas.one.destroy_zone(replicas.keys, PERSONAL) == [key.id]
 
 
 async def test_destroy_zone_removes_keys_of_all_owners() -> None:

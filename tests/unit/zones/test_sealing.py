@@ -121,7 +121,7 @@ def test_associated_data_covers_all_identifiers() -> None:
     assert len(set(bound)) == len(bound)
 
 
-@pytest.mark.parametrize("text", [None, "", "no dot", "id.not base64!", 7, ["id.QQ=="], "id.QQ="])
+@pytest.mark.parametrize("text", [None, "", "no dot", "id.not base64!", 7, ["id.QQ=="], "id.QQ=", "id.é"])
 def test_malformed_text_has_no_envelope(text: object) -> None:
     assert parse_envelope({SEALED_KEY: text}) is None
 

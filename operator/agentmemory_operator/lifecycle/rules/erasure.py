@@ -235,10 +235,14 @@ def hash_user(agent_id: str, user_id: str) -> str:
     return _hash("user", agent_id, user_id)[:32]
 
 
-def hash_request(receipt_id: str, scope: ErasureScope, filters: Mapping[str, Any]) -> str:
-    """Return a digest of the scope, to compare two requests under one idempotency key: 16 hex digits."""
+def hash_request(receipt_id: str, scope: ErasureScope, filters: Mapping[str, Any], *, crypto: bool) -> str:
+    """Return a digest of a request, to compare two under one idempotency key: 16 hex digits.
+
+    Args:
+        crypto: True if the request deletes keys before memories. False has no effect on the digest.
+    """
     conditions = (repr(scope.older_than), json.dumps(filters, sort_keys=True), scope.zone or "")
-    return _hash(receipt_id, scope.user_id, *conditions)[:16]
+    return _hash(receipt_id, scope.user_id, *conditions, *(["crypto"] if crypto else ()))[:16]
 
 
 def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:

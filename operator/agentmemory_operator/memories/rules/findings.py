@@ -112,7 +112,7 @@ def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed
     """Return the finding of check Missing: that no points are faulty, or which are missing, outdated or surplus.
 
     Args:
-        both: Number of points that are in both collections, outdated ones included.
+        both: Number of points that are in both collections, without faulty ones.
         faults: Ids of faulty points by their fault. The fault completes the message "N points ...", for example "are
             only in the new collection".
         removed: Number of points that were deleted from the live collection after the copy was created.

@@ -51,7 +51,7 @@ class CopyGaps:
     """Differences that a walk over both collections has found.
 
     Attributes:
-        both: Number of points in both.
+        both: Number of points in both, without those that the target has with an earlier revision.
         revisions: Revisions of the source's points that the target lacks or has with an earlier revision.
         extra: Points that only the target has.
     """
@@ -63,7 +63,7 @@ class CopyGaps:
     def record(self, source: Rows, target: Rows) -> frozenset[PointId]:
         """Record one range of ids of both collections; return the ids of points that are alike."""
         difference = find_divergence(source, target)
-        self.both += len(target) - len(difference.extra)
+        self.both += len(source) - len(difference.behind)
         new_ids = difference.behind[: MAX_RECORDED_POINTS - len(self.revisions)]
         self.revisions |= {id_: rev_of(source[id_]) for id_ in new_ids}
         self.extra += difference.extra[: MAX_RECORDED_POINTS - len(self.extra)]

@@ -8,7 +8,6 @@ AES-256-GCM is implemented by `cryptography`, which is imported on first use. Th
 """
 
 import base64
-import binascii
 import hashlib
 import hmac
 import json
@@ -80,7 +79,7 @@ def parse_envelope(payload: Mapping[str, Any]) -> Envelope | None:
     key_id, dot, text = str(payload.get(SEALED_KEY) or "").partition(".")
     try:
         return Envelope(key_id, base64.b64decode(text, validate=True)) if dot else None
-    except binascii.Error:
+    except ValueError:
         return None
 
 
