@@ -324,10 +324,7 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 @contextmanager
 def outcome_unknown_on_failure() -> Iterator[None]:
-    """Turn StoreUnavailable and KeysUnavailable into OutcomeUnknown, because an earlier step was written.
-
-    The sweep may complete the row.
-    """
+    """Turn StoreUnavailable and KeysUnavailable into OutcomeUnknown, because an earlier step was written."""
     try:
         yield
     except CollectionMoved:
