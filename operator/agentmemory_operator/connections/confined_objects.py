@@ -75,7 +75,7 @@ class ConfinedObjects:
         return SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             f"{key!r} is outside the part of the shared bucket {self._place} that namespace {self._area.namespace} "
-            f"may access:"
-            f" the copies of its own agents, [PREFIX/]{self._area.namespace}/AGENT/SNAPSHOT_UID/FILE. For anything "
-            f"else, name a Secret that opens the bucket in secretRef",
+            f"may access: the copies of its own agents, [PREFIX/]{self._area.namespace}/AGENT/NAME_UID8/FILE, with the "
+            f"MemorySnapshot's name and the first 8 characters of its UID. For anything else, name a Secret that opens "
+            f"the bucket in secretRef",
         )

@@ -86,7 +86,7 @@ def planned_effects(plan: BatchPlan) -> Tally:
             PlanEffect.SUPERSEDED: sum(len(fact.replaced) for fact in plan.facts),
             PlanEffect.PROPOSED: len(plan.proposed),
             PlanEffect.CONTRADICTIONS: len(plan.contradictions),
-            PlanEffect.CONNECTIONS: sum(map(len, plan.connections.values())) // 2,
+            PlanEffect.CONNECTIONS: len(plan.connections),
             PlanEffect.RECLASSIFIED: len(plan.categories),
             PlanEffect.RELATIONS: len(plan.aliases) + len(plan.relations),
             PlanEffect.ENTITIES: len(plan.entities),
@@ -222,14 +222,15 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
 async def _name(agent: Agent, plan: BatchPlan) -> int:
     """Store aliases and relations for the user; return how many.
 
-    Aliases are written first. A write that would exceed the user's maximum, and any write after it, is dropped.
+    Aliases are written first. Either write is dropped if it would exceed the user's maximum.
     """
     count = 0
-    with contextlib.suppress(Conflict, RequestInvalid):
-        if plan.aliases:
+    if plan.aliases:
+        with contextlib.suppress(Conflict, RequestInvalid):
             await put_aliases(agent, plan.user_id, {alias: name for name, alias in plan.aliases})
             count += len(plan.aliases)
-        if plan.relations:
+    if plan.relations:
+        with contextlib.suppress(Conflict, RequestInvalid):
             await put_relations(agent, plan.user_id, plan.relations)
             count += len(plan.relations)
     return count
@@ -245,13 +246,13 @@ async def store_proposal(agent: Agent, user_id: str, fact: Fact, run_id: str) ->
 
 
 async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
-    """Store connections, category and entities on the batch's memories, and mark the memories as read.
+    """Store connections, category and entities on the batch's memories, and mark the memories as read; count them.
 
-    A memory that another writer changes between the read and the write of this function is skipped.
+    A memory that another writer changes between the read and the write of this function is skipped and not counted.
     """
     points = await agent.store.retrieve(agent.alias, list(plan.memory_ids))
     rows = [point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]]
-    tally: Tally = Counter()
+    effects: dict[str, Tally] = {}
     operations = []
     for row in rows:
         connections = _with_connections(row, plan.connections.get(row["id"], {}), run_id)
@@ -260,14 +261,14 @@ async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
         changes |= {"knowledgeCategory": category, CATEGORY_RUN_KEY: run_id} if category else {}
         entities = _with_entities(row, plan.entities.get(row["id"], ()))
         changes |= {ENTITIES_KEY: entities} if entities else {}
-        tally += Counter(
-            {PlanEffect.CONNECTIONS: int(bool(connections)), PlanEffect.RECLASSIFIED: int(category is not None)}
-        )
-        tally[PlanEffect.ENTITIES] += int(bool(entities))
+        parts = {PlanEffect.CONNECTIONS: connections, PlanEffect.RECLASSIFIED: category, PlanEffect.ENTITIES: entities}
+        effects |= {row["id"]: Counter(effect for effect, part in parts.items() if part)} if changes else {}
         operations.append(_marking(row, changes, run_id, agent.clock.now_ms()))
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
-    return tally
+    noted = await agent.store.retrieve(agent.alias, list(effects), keys=["id", NOTED_KEY]) if effects else []
+    are_stored = (effects[point["id"]] for point in noted if point["payload"].get(NOTED_KEY) == run_id)
+    return sum(are_stored, Counter())
 
 
 def _with_connections(row: Mapping[str, Any], descriptions: Mapping[str, str], run_id: str) -> list[Json]:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.plan_executor import PlanEffect, Tally, store_fact
 from agentmemory_operator.consolidation.rules.proposals import IS_PROPOSAL, Proposal, proposal_from_payload
-from agentmemory_operator.errors import Conflict, NotFound
+from agentmemory_operator.errors import Conflict, NotFound, StoreUnavailable
 from agentmemory_operator.memories.chains import read_completed
-from agentmemory_operator.memories.point_pages import change_row, read_pages
+from agentmemory_operator.memories.point_pages import MAX_ATTEMPTS, change_row, read_pages, read_row
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, STORED_FILTER, equals, narrow
 from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
@@ -91,18 +91,22 @@ async def _remove(agent: Agent, row: Payload, report: UndoReport) -> None:
     report.elsewhere += len(predecessors(current)) - linked_count
 
 
-async def _take_back(agent: Agent, row: Payload, run_id: str) -> int:
+async def _take_back(agent: Agent, row: Payload | None, run_id: str) -> int:
     """Remove a run's connections and category from a memory; return 1 if it changed, else 0."""
-    old_connections = row.get(CONNECTIONS_KEY) or []
-    remaining = [connection for connection in old_connections if connection.get("run") != run_id]
-    changes: Payload = {CONNECTIONS_KEY: remaining} if len(remaining) < len(old_connections) else {}
-    if row.get(CATEGORY_RUN_KEY) == run_id:
-        changes |= {"knowledgeCategory": agent.settings.knowledge_category, CATEGORY_RUN_KEY: None}
-    if not changes:
-        return 0
-    now_ms = agent.clock.now_ms()
-    await change_row(agent, row, changes | {LOGGED_KEY: now_ms}, NOT_DELETED, now_ms=now_ms)
-    return 1
+    for attempt in range(MAX_ATTEMPTS):
+        if row is None or TOMBSTONE_KEY in row:
+            return 0
+        old_connections = row.get(CONNECTIONS_KEY) or []
+        remaining = [connection for connection in old_connections if connection.get("run") != run_id]
+        changes: Payload = {CONNECTIONS_KEY: remaining} if len(remaining) < len(old_connections) else {}
+        if row.get(CATEGORY_RUN_KEY) == run_id:
+            changes |= {"knowledgeCategory": agent.settings.knowledge_category, CATEGORY_RUN_KEY: None}
+        if not changes:
+            return int(attempt > 0)
+        now_ms = agent.clock.now_ms()
+        await change_row(agent, row, changes | {LOGGED_KEY: now_ms}, NOT_DELETED, now_ms=now_ms)
+        row = await read_row(agent, row["id"])
+    raise StoreUnavailable("a memory of the run is being changed concurrently: retry")
 
 
 async def _bearing(agent: Agent, key: str, run_id: str) -> AsyncIterator[Payload]:

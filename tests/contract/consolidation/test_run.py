@@ -262,23 +262,47 @@ async def test_contradiction_becomes_an_event(world: World) -> None:
     assert (found.type, found.importance, sorted(found.source_ids)) == ("event", 0.75, sorted(ids))
 
 
+def noting(rows: list[Row]) -> ModelResponse:
+    names = [row["id"] for row in rows]
+    return {
+        "connections": [{"memory_ids": names, "description": "red and blue"}],
+        "categories": [{"memory_id": name, "category": "technical"} for name in names],
+    }
+
+
+def changed_at(world: World, call: str, memory_id: str) -> World:
+    """Return a world in which another writer changes a memory just before the first call of a name."""
+
+    async def change() -> None:
+        operation = {"set_payload": {"payload": {"rev": 9}, "points": [memory_id]}}
+        await world.agent.store.batch(world.agent.alias, [operation], strong=True)
+
+    store = InterleavedStore(world.agent.store, Event(lambda name, _: name == call, change))
+    return World(replace(world.agent, store=cast(Any, store)), clock=world.clock)
+
+
+async def test_memory_changed_meanwhile_is_not_counted(world: World) -> None:
+    id_, _ = await add(world, "alpha is red"), await add(world, "beta is blue")
+
+    report = await run(changed_at(world, "batch", id_), noting)
+
+    counts = report.tally[PlanEffect.CONNECTIONS], report.tally[PlanEffect.RECLASSIFIED]
+    assert (*counts, (await record(world, "alpha is red")).connections) == (1, 1, ())
+
+
 async def test_connections_and_categories_can_be_undone(world: World) -> None:
     ids = [await add(world, "alpha is red"), await add(world, "beta is blue", knowledge_category="brand")]
 
-    def noting(rows: list[Row]) -> ModelResponse:
-        names = [row["id"] for row in rows]
-        return {
-            "connections": [{"memory_ids": names, "description": "red and blue"}],
-            "categories": [{"memory_id": name, "category": "technical"} for name in names],
-        }
+    planned = await run(world, noting, is_dry=True)
+    report = await run(world, noting)
 
-    await run(world, noting)
+    assert planned.tally[PlanEffect.CONNECTIONS] == report.tally[PlanEffect.CONNECTIONS] == 2
 
     alpha, beta = await record(world, "alpha is red"), await record(world, "beta is blue")
     assert [(one["id"], one["description"]) for one in alpha.connections] == [(ids[1], "red and blue")]
     assert (alpha.knowledge_category, beta.knowledge_category) == ("technical", "brand")
 
-    assert (await undo_run(world)).notes == 2
+    assert (await undo_run(changed_at(world, "set_payload", ids[0]))).notes == 2
 
     alpha = await record(world, "alpha is red")
     assert (alpha.connections, alpha.knowledge_category, alpha.consolidated) == ((), None, True)

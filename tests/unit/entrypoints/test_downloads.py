@@ -158,6 +158,15 @@ def test_snapshot_without_bytes_is_reported(folder: JobFolder) -> None:
     assert "MemorySnapshot agents/before has no recorded bytes" in result.output
 
 
+def test_status_without_a_connection_is_reported(folder: JobFolder) -> None:
+    folder.report("MemorySnapshot", "before", **{key: value for key, value in COMPLETED.items() if key != "connection"})
+    cli = command_line(open_jobs=lambda *_: open_jobs(None, folder.path), downloads=Files(CONTENT).downloads())
+
+    result = CliRunner().invoke(cli, ["snapshot", "download", "before", "-o", str(folder.path / "got")])
+
+    assert (result.exit_code, "names no server in status.connection" in result.output) == (1, True), result.output
+
+
 def test_storage_copy_is_preferred(folder: JobFolder) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3", "namespace": "agents"}}
     values = {"access-key-id": "id", "secret-access-key": "secret"}

@@ -115,7 +115,9 @@ def test_status_written_by_others_is_shown() -> None:
     document["status"]["plan"] = {"digest": "$(id)", "changes": [{"held": True, "field": "index.m", "from": "\u00b2"}]}
 
     assert " --overwrite 'agentmemory.dev/approve-plan=$(id)'\n" in render(document)
-    assert rebuild_sections(document | {"status": {"rebuild": {"kind": "Rebuild"}}}, now_ms=0)
+    for state in ({}, {"state": "Done"}, {"state": "Running", "step": "Copy", "copied": 1, "total": 2}):
+        rebuild = {"kind": "Rebuild", "source": "a", "target": "b", "startTime": "now", "endTime": "soon"} | state
+        assert rebuild_sections(document | {"status": {"rebuild": rebuild}}, now_ms=0)
     assert describe_locations({"locations": [{"type": "S3"}]}) == "s3://?"
 
 

@@ -71,8 +71,10 @@ def test_preset_of_the_status_applies_without_one() -> None:
     spec_fields = {"scoring": {"priority": {"halfLifeDays": 3}}}
 
     assert parse_agent_memory(with_status("cognitive", 1, **spec_fields)).spec.preset is None
-    with pytest.raises(SpecInvalid, match="choose model Priority"):
-        parse_agent_memory(with_status("cortex", 1, **spec_fields))
+    # A preset without a revision was only requested: the default is in force.
+    for preset, revision in (("cortex", 1), ("cognitive", None)):
+        with pytest.raises(SpecInvalid, match="choose model Priority"):
+            parse_agent_memory(with_status(preset, revision, **spec_fields))
 
 
 @pytest.mark.parametrize("preset", [None, 7, [], {}, "tomorrow"])

@@ -139,6 +139,7 @@ def test_timeless_and_unknown_types_have_a_recency() -> None:
         ("similarity # all", 12, "remove it"),
         ("(" * 30 + "1" + ")" * 30, 25, "nested deeper than 24"),
         ("1" + "+1" * 300, 401, "more than 400 tokens"),
+        ("1" + "+1" * 199 + "+", 401, "the end found where"),
         (" " * 1001, 1001, "longer than 1000 characters"),
     ],
 )

@@ -161,7 +161,7 @@ class _Parser:
         self._tokens = list(_tokens(text))
         self._place = 0
         self._depth = 0
-        if len(self._tokens) > MAX_TOKENS:
+        if len(self._tokens) - 1 > MAX_TOKENS:  # the last is the end
             raise self._fault(self._tokens[MAX_TOKENS], f"more than {MAX_TOKENS} tokens: simplify it")
 
     def whole(self) -> Part:

@@ -108,8 +108,8 @@ class LifecycleSpec(Model):
     deduplicate: bool | None = Field(
         default=None,
         description="Whether to skip a memory whose content is already stored for the same user and type; another"
-        " author is added to its observed_by. Applies to the next write. Default: true with the preset brain, else"
-        " false.",
+        " author is added to its observed_by. Applies to the next write. Default: the preset's (standard and brain"
+        " true, else false).",
     )
     scrub_secrets: bool | None = Field(
         default=None,
@@ -133,7 +133,7 @@ class LifecycleSpec(Model):
     remove_hidden_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = Field(
         default=None,
         description="Days after which a cleanup removes memories hidden by a ttl Soft or SoftUnlessUsed, 0..36500;"
-        " 0 keeps them. Default: the preset's (brain and importance 90, else 0).",
+        " 0 keeps them. Default: the preset's (importance 90, else 0).",
     )
 
 

@@ -47,9 +47,9 @@ def _in_force(document: _Json) -> _Json:
 def _preset_of(requested: object, in_force: _Json) -> Preset | None:
     """Return the spec's preset, else the recorded one, else the default; in the revision in force, else the newest.
 
-    None if the spec's is unknown.
+    A preset that is recorded without a revision is not in force. None if the spec's is unknown.
     """
-    recorded = in_force.get("preset")
+    recorded = in_force.get("preset") if isinstance(in_force.get("presetRevision"), int) else None
     name = requested or recorded
     revisions = PRESETS.get(name) if isinstance(name, str) else None
     if revisions is None:

@@ -12,6 +12,7 @@ from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
         ("The user lives in Rome.", ["I live in Rome"]),
         ("Lives in Rome", ["she is living in Rome"]),
         ("Moved to Rome in May 2026.", ["moved to Rome on 2026-05-03"]),
+        ("Moved to Rome in May 2026.", ["moved to Rome in 2026-05"]),
         ("It happened on 2026-05-03.", ["on May 3, 2026"]),
         ("The order is of 1,000 items.", ["1000 items please"]),
         ("The order is of 1000 items.", ["1,000 items please"]),

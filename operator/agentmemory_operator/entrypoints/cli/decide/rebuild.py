@@ -131,7 +131,7 @@ def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
     name, end_ms = title_of(document), rebuild.kept_until_ms
     if rebuild.is_under_way:
         raise AgentMemoryError(
-            f"{name}: a {rebuild.status['kind']} is in progress: --cancel stops it before the switch"
+            f"{name}: a {rebuild.status.get('kind', 'rebuild')} is in progress: --cancel stops it before the switch"
         )
     if rebuild.status.get("kind") == RebuildKind.ROLLBACK and rebuild.live:
         raise AgentMemoryError(
@@ -202,7 +202,7 @@ def _check_before_move(document: Json, rebuild: ReportedRebuild, done: str) -> N
     name = title_of(document)
     if not rebuild.is_under_way:
         raise AgentMemoryError(f"{name}: no rebuild in progress that can be {done}")
-    if "digest" not in rebuild.status:
+    if not rebuild.status.keys() >= {"digest", "source", "target"}:
         raise AgentMemoryError(
             f"{name}: its rebuild has not started yet: {rebuild.status.get('message', 'it is queued')}"
         )
@@ -229,8 +229,8 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
             document = await reread(objects, document, deleted_message=DELETED_MESSAGE)
-    summary = f"{title_of(document)}: {now.status['kind']} {headline(now.status)}: {now.status.get('message', '')}"
-    if now.status["state"] != (RebuildState.STOPPED if options.cancel else RebuildState.DONE):
+    summary = f"{title_of(document)}: {now.status.get('kind')} {headline(now.status)}: {now.status.get('message', '')}"
+    if now.status.get("state") != (RebuildState.STOPPED if options.cancel else RebuildState.DONE):
         raise AgentMemoryError(summary)
     print_message(summary, options.output)
     return document

@@ -70,8 +70,8 @@ class ReportedRebuild:
     @property
     def kept_until_ms(self) -> int | None:
         """End of the time for which `previous` is kept, in Unix milliseconds; None if there is none, or no end time."""
-        ended = self.status.get("endTime")
-        return parse_time(ended) + self.keep_hours * HOUR_MS if self.previous and ended else None
+        ended_ms = _time_of(self.status, "endTime")
+        return ended_ms + self.keep_hours * HOUR_MS if self.previous and ended_ms is not None else None
 
     @property
     def share(self) -> float:
@@ -81,9 +81,17 @@ class ReportedRebuild:
 
     def rate(self, now_ms: int) -> float:
         """Return the average number of points copied per second since the rebuild started; 0 if it has not started."""
-        started = self.status.get("startTime")
-        took_s = (now_ms - parse_time(started)) / 1000 if started else 0.0
+        started_ms = _time_of(self.status, "startTime")
+        took_s = 0.0 if started_ms is None else (now_ms - started_ms) / 1000
         return (self.status.get("copied") or 0) / took_s if took_s > 0 else 0.0
+
+
+def _time_of(status: Json, field: str) -> int | None:
+    """Return the Unix milliseconds of a time in a status; None if it is missing or, as anyone may write it, invalid."""
+    try:
+        return parse_time(status.get(field))
+    except ValueError:
+        return None
 
 
 def read_rebuild(document: Json) -> ReportedRebuild:

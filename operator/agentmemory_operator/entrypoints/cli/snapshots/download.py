@@ -25,9 +25,10 @@ from agentmemory_operator.errors import AgentMemoryError, ChecksumMismatch
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.snapshots import SnapshotStore
-from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, QDRANT_CONNECTION
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.rules.steps import locations_of
+from agentmemory_operator.snapshots.snapshot_creation import recorded_connection
 from agentmemory_operator.spec.kinds.parse import parse_connection
 from agentmemory_operator.spec.naming import is_collection_name, is_snapshot_file_of
 
@@ -146,8 +147,11 @@ class _Source:
             if self.url is None:
                 raise AgentMemoryError("give --qdrant URL: the one that `agentmemory dev` prints")
             return Endpoint(self.url, self.downloads.qdrant_api_key, DEFAULT_TIMEOUT_S)
-        connection = self.status["connection"]
-        document = await self.objects.read_object(QDRANT_CONNECTION, connection["namespace"], connection["name"])
+        if (connection := recorded_connection(self.status)) is None:
+            raise AgentMemoryError(
+                f"{title_of(self.document)} names no server in status.connection: create another snapshot"
+            )
+        document = await self.objects.read_object(connection.kind, connection.namespace, connection.name)
         return await read_endpoint(parse_connection(document), self._secrets, url=self.url)
 
     @property
