@@ -90,7 +90,7 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
 BUDGETS = {
     "code lines of operator/": 54_700,
     "modules of operator/": 566,
-    "lines of tests": 112_100,
+    "lines of tests": 112_500,
     "lines of tests/support": 12_400,
     "packages that make demo installs": 95,
 }

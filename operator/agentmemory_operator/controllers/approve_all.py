@@ -149,8 +149,6 @@ class BulkApproval:
             await asyncio.sleep(self.poll_s)
             try:
                 document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
-            except NotFound:
-                raise
             except TransientError:
                 continue
             progress, message = read_progress(document, target.approval_value)

@@ -90,7 +90,7 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
 
 
 async def _compose(
-    settings: Settings, folders: DevFolders, stand_in: ServerOverride, stack: AsyncExitStack
+    settings: Settings, folders: DevFolders, server: ServerOverride, stack: AsyncExitStack
 ) -> tuple[ManifestFolder, Api, Operator]:
     """Build the manifest folder, which replaces the Kubernetes API, and the API and the operator on it."""
     data = folders.data
@@ -102,11 +102,9 @@ async def _compose(
     # traces are used.
     watch = CallHooks(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
     egress = build_egress(settings)
-    stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
-    if stand_in.is_dev_server:
-        await _warn_of_foreign_collections(
-            stores, Endpoint(stand_in.url, stand_in.api_key, START_TIMEOUT_S), cluster_id
-        )
+    stores = Stores(stack, url=server.url, api_key=server.api_key, watch=watch, meter=meter, egress=egress)
+    if server.is_dev_server:
+        await _warn_of_foreign_collections(stores, Endpoint(server.url, server.api_key, START_TIMEOUT_S), cluster_id)
     secrets = GuardedSecrets(folder, settings.secret_hosts)
     embedders = RebuildEmbedders(settings, secrets)
     stack.push_async_callback(embedders.close)

@@ -219,7 +219,7 @@ async def test_count_is_cached_across_stores(world: World) -> None:
         assert (store.calls, answer.total_candidates) == (1, 2 + number)
 
 
-async def test_excluded_results_are_subtracted_once_from_outdated_count(world: World) -> None:
+async def test_outdated_count_is_reduced_by_excluded_results_once(world: World) -> None:
     """Three memories answer where one was counted: the model excludes one, the threshold another."""
     for name, importance in (("kept", 0.9), ("below", 0.7), ("excluded", 0.1)):
         await world.add(name, importance=importance)

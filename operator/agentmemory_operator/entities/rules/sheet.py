@@ -105,12 +105,10 @@ class EntitySheet:
         for key, alias in other.aliases.items():
             if key not in sheet.aliases:
                 sheet = sheet.with_alias(alias.alias, alias.name)
-        for relation in other.relations.values():
-            resolved = Relation(sheet.resolve(relation.source), relation.relation, sheet.resolve(relation.target))
+        for link in other.relations.values():
+            resolved = Relation(sheet.resolve(link.source), link.relation, sheet.resolve(link.target))
             if resolved.key not in sheet.relations:
-                sheet = sheet.with_relation(
-                    relation.source, relation.relation, relation.target, times=relation.strength
-                )
+                sheet = sheet.with_relation(link.source, link.relation, link.target, times=link.strength)
         return sheet
 
     @property

@@ -169,9 +169,7 @@ class _Import:
         memories = [(number, line) for number, line in read if isinstance(line, ImportLine)]
         try:
             outcomes = await retry_if_moved(partial(self._store, [line for _, line in memories])) if memories else []
-            await self._join(
-                [(number, facts) for number, facts in read if isinstance(facts, EntitySheet | UserProfile)]
-            )
+            await self._join([(number, line) for number, line in read if isinstance(line, EntitySheet | UserProfile)])
         except TransientError as error:
             raise _interrupted(error, batch.first - 1) from error
         self.processed_lines = batch.first + len(batch.lines) - 1
