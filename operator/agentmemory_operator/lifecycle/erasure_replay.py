@@ -1,12 +1,15 @@
-"""Repeat erasures in copies of a collection, so that restored contents contain nothing that was erased since.
+"""Repeat erasures in a copy of a collection, so that the copy contains nothing that was erased.
 
-1. Insert the receipts of the served collection into the copy, and the tombstones that the copy has no point for.
+An erasure leaves traces: a receipt, and a tombstone for each erased memory. They are read from another collection
+(`reapply`), from the copy itself (`erase_late`) or from exported lines (`import_receipts`).
+
+1. Insert the receipts into the copy, and the tombstones that the copy has no point for.
 2. Erase the memories that the tombstones identify, with their earlier versions.
-3. For each receipt whose scope is known, erase the user's memories in that scope. This also covers memories that the
-   served collection had lost before the erasure.
-4. Complete the chains, and remove vectors from tombstones.
+3. For each receipt whose scope is known, erase the user's memories in that scope. This also covers memories that have
+   no tombstone, because the collection had lost them before the erasure.
+4. Complete the version chains, and remove vectors from tombstones.
 
-Memories stored in the copy after the erasure stay. Every step may be repeated.
+Memories that were stored after the erasure stay. Every step may be repeated.
 """
 
 from collections import defaultdict

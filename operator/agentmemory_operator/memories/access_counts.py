@@ -51,7 +51,8 @@ PAGE = 1_000
 # Memories per write. Half of the cost of a write is independent of their number, but searches wait until it ends.
 MEMORIES_PER_WRITE = 200
 MAX_REST_FACTOR = 9.0
-# An attempt fails only if another writer changed the same memory. The rest waits for the next flush.
+# An attempt fails only if another writer changed the same memory. Memories that are not confirmed
+# after the last attempt wait for the next flush.
 MAX_ATTEMPTS = 10
 MAX_ACCESS_MARKS = 16
 # A flush writes access times within one interval of this length as the latest of them, so more payloads are equal.

@@ -57,7 +57,7 @@ _REMOVED_KEYS = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDEN
 async def change_zone(
     agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
 ) -> MemoryRecord:
-    """Move the versions of a memory, at most 2,000, to a zone; None removes them from their zone.
+    """Move all versions of a memory to a zone; None removes them from their zone.
 
     Args:
         is_admin: True if the zone may be lowered. If False, versions in a higher zone stay in it.

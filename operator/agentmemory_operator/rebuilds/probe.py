@@ -1,4 +1,4 @@
-"""Search both collections of a rebuild for the same memories, as `rebuilds/rules/recall_probes.py` defines."""
+"""Measure the recall of a rebuild: run the probe searches of `rebuilds/rules/recall_probes.py` in both collections."""
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence, Set

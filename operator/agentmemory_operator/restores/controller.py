@@ -122,7 +122,10 @@ class RestorePasses:
         return await self._advance(job)
 
     async def _refuse(self, job: Job, exc: SpecInvalid) -> None:
-        """Record that an object is invalid, or let it be deleted. Such an object has created nothing."""
+        """Fail a restore whose spec is invalid, or remove its finalizer if it is being deleted. Nothing is cleaned up.
+
+        In a cluster the spec is immutable and valid at creation, so such a restore has created nothing.
+        """
         if job.metadata.deletion_timestamp:
             await job.remove_finalizer()
             return

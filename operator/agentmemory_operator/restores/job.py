@@ -66,9 +66,10 @@ class RestoreJob(Job):
         return list(self.status.get("abandoned") or ())
 
     def alias_for(self, physical: str) -> str:
-        """Return the alias that pointed to a collection.
+        """Return the alias that a collection was created for, read from its name.
 
-        It is read from the collection's name, except for an adopted collection, which may have any name.
+        If the name has no number, as that of an adopted collection may, return the alias of the target AgentMemory; if
+        that is deleted, the alias of the target's name.
         """
         document = self.book.table.get(self.target_key)
         return alias_in_name(physical) or alias_of(slug_of(document) if document else self.target_key.name)

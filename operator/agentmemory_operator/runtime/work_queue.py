@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
-# Key of the current pass. The log formatter adds it to each line.
+# Key that the current pass works on, or the object of `attribute_reads_to`. JSON log records contain it, and events
+# about Secrets that may not be sent are posted to its object.
 CURRENT: ContextVar[Hashable | None] = ContextVar("CURRENT", default=None)
 
 FIRST_RETRY_S = 1.0

@@ -183,7 +183,11 @@ class ManifestFolder:
         return self._labels.get(namespace, {}) | {NAME_LABEL: namespace}
 
     async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
-        """Yield the existing objects as ADDED, then batches of changes, until cancelled."""
+        """Yield the existing objects as ADDED, then batches of changes, until cancelled.
+
+        With stored records, the first batch also has objects whose manifests were removed while no process ran:
+        DELETED, or MODIFIED with a `deletionTimestamp` if they have finalizers.
+        """
         if self._keeps_status:
             ensure_folder(self._status_folder)
             ensure_folder(self._annotations_folder)

@@ -45,7 +45,7 @@ class PassOutcome:
 
     @property
     def has_reindexed(self) -> bool:
-        """True if the pass started a Reindex."""
+        """True if the pass made a change of class Reindex, which Qdrant carries out in the background."""
         return any(class_of(change) is ChangeClass.REINDEX for change in self.applied.changes)
 
     @property

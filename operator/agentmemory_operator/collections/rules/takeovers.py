@@ -105,12 +105,14 @@ def grants(grant: Takeover, *, agent: str, uid: str, namespace: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class TakeoverRequest:
-    """A refused object, as the connection's owner sees it.
+    """Entry of a QdrantConnection's `status.takeoverRequests`: an object that was refused a collection or a slug.
 
     Attributes:
         since: Time of the first refusal, RFC 3339 UTC. Requests sort by it.
         kind, namespace, name: The refused object.
-        owner: Pairs of field and value: clusterId, namespace, name and uid of the present owner, as far as known.
+        agent: Slug of the agent whose collection was refused.
+        owner: Present owner of the collection or slug, as pairs of field and value: clusterId, namespace, name and uid,
+            as far as known.
     """
 
     since: str

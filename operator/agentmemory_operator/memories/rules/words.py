@@ -152,8 +152,8 @@ def _ranges(characters: list[str]) -> Iterator[str]:
 _MIN_CONTENT_CHARS = 4
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 
-# Used for counting and truncating only; the engine has its own stop words and stems. In languages other than English,
-# short words count as stop words instead of a list.
+# Used to count and truncate texts and to find names in queries. Keyword search uses the engine's own stop words and
+# stems. In languages other than English, words of fewer than 4 characters are stop words, except numbers.
 _STOP_WORDS = frozenset(
     re.split(
         r"\s+",
