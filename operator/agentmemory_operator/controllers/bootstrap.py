@@ -1,6 +1,9 @@
-"""Checks before a pass creates a collection, and counts of memories that need attention.
+"""Check whether a pass may create an empty collection, and count the memories that a pass reports.
 
-An agent gets no empty collection while a restore creates one for it, or if it starts from a snapshot.
+No empty collection is created while a restore creates the collection, if the AgentMemory was deleted, or before the
+restore of `spec.bootstrap` has succeeded. The check creates that MemoryRestore if it does not exist.
+
+Counts: all memories, those of types that the object does not list, and those encrypted with keys due for replacement.
 """
 
 from collections.abc import Mapping

@@ -157,11 +157,11 @@ def _ignore_own_space(refusal: Refusal | None, last: Json) -> Refusal | None:
 def render_rebuild_status(
     record: RebuildRecord, state: RebuildState, message: str, *, ended: str | None = None
 ) -> Json:
-    """Return the status field `rebuild`.
+    """Render the status field `rebuild`.
 
     Args:
-        message: Current action or cause of a wait; empty omits it.
-        ended: End time, RFC 3339 UTC.
+        message: Current action, cause of a wait, result, or reason of the failure; empty omits the field.
+        ended: End time, RFC 3339 UTC. None if the rebuild has not ended.
     """
     status = RebuildStatus(
         kind=record.kind,

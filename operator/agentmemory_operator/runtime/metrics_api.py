@@ -234,7 +234,7 @@ class ApiMeter:
         return _EngineCall(operation, self._calls, self._tracer.span(f"qdrant {operation}", kind="client"), self._now_s)
 
     def count_retry(self, operation: str) -> None:
-        """Count a read from Qdrant that is retried."""
+        """Count a read from Qdrant that timed out and is retried."""
         self._repeated.labels(operation).inc()
 
     def count_cache_lookups(self, *, hits: int, misses: int) -> None:

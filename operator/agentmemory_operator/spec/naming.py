@@ -81,7 +81,7 @@ def next_physical(alias: str, names: Iterable[str | None]) -> str:
     numbers = {number for name in names if name and (number := number_of(name, alias)) is not None}
     number = max(numbers, default=0) + 1
     if number >= 10**MAX_NUMBER_DIGITS:
-        # Counting never gets that far: a number this large is from a status that the operator did not write.
+        # The operator's counting never gets that far: another writer chose the number, in a status or for a collection.
         number = next(candidate for candidate in count(1) if candidate not in numbers)
     return f"{alias}__{number}"
 

@@ -84,7 +84,11 @@ ALL_USERS_ENDPOINTS = frozenset(
 
 
 class GuardedRoute(APIRoute):
-    """A route under `/v1`. Building it raises KeyError unless its method and path are in `VERBS`."""
+    """Route under `/v1` that checks the caller's rights before its handler runs.
+
+    It also traces each request, and runs the handler once more if the agent's collection was replaced before any write.
+    Construction raises KeyError unless the method and path are in `VERBS`.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Wrap the framework's handler in the checks, the trace and the repetition."""

@@ -30,7 +30,8 @@ MAX_SCANNED_PARTS = 2 * MAX_BATCH_PARTS
 MAX_DEPTH = 32
 # Maximum depth of the parser.
 MAX_PARSER_DEPTH = 1_024
-# Memory charged per part. An object with one short key takes about 300 bytes, including copies.
+# Bytes charged for each string, list and object, in addition to the body. Their real memory is larger: an object with
+# one short key is two parts and takes about 300 bytes. So docs/operations.md allows 16 times the charged bytes.
 PART_BYTES = 32
 
 # Work between two points of interruption.

@@ -227,7 +227,8 @@ def plan_document(previews: Sequence[PassPreview], qdrant: str | None) -> dict[s
     """Render the plans as JSON.
 
     Args:
-        qdrant: URL of the one server that was read; None for an empty one, or those of the connections.
+        qdrant: URL of the Qdrant server that was read. None if the plans are for an empty server, or if the servers of
+            the connections were read.
     """
     return {
         "qdrant": qdrant,
