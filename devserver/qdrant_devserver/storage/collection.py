@@ -40,7 +40,7 @@ class Summary:
 
 @dataclass(slots=True)
 class Record:
-    """Stored description of a collection, without its points.
+    """Stored description of a collection, without its points. Released versions read it: field names must not change.
 
     Attributes:
         name: Name of the collection.

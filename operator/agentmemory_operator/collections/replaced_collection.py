@@ -17,7 +17,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildStep, r
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.runtime.cluster_identity import ClusterId
 from agentmemory_operator.runtime.object_table import Key
-from agentmemory_operator.spec.times import parse_time
+from agentmemory_operator.spec.times import time_or_none
 
 
 async def find_live(server: Server, alias: str, expected: str | None) -> Observation | None:
@@ -80,10 +80,7 @@ def read_replaced_ms(metadata: Mapping[str, object]) -> int | None:
 
 def _time_of(metadata: Mapping[str, object], name: str) -> int | None:
     record = metadata.get(PREVIOUS_KEY)
-    try:
-        return parse_time(record.get(name)) if isinstance(record, dict) else None
-    except ValueError:
-        return None
+    return time_or_none(record.get(name)) if isinstance(record, dict) else None
 
 
 def _comes_back(metadata: Mapping[str, object], physical: str) -> bool:

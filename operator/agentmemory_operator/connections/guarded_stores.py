@@ -92,7 +92,7 @@ class _Collections(_Guarded):
         return self._reach.filter_observed(alias, await self._store.observe(alias, guess, is_linked=is_linked))
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Apply one change. An alias that is moved is checked too, and so is its present target."""
+        """Apply one change. For a move of an alias, the alias and its present target are checked too."""
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)
@@ -185,15 +185,15 @@ class _Points(ForwardingPoints):
 
 
 def guarded_collections(store: CollectionStore, reach: CollectionAuthorizer) -> CollectionStore:
-    """Wrap a store so that every call first checks its collection with `reach`."""
+    """Wrap a store: every call first checks its collection with `reach`."""
     return cast("CollectionStore", _Collections(store, reach))
 
 
 def guarded_snapshots(store: SnapshotStore, reach: CollectionAuthorizer) -> SnapshotStore:
-    """Wrap a store so that every call first checks its collection and file with `reach`."""
+    """Wrap a store: every call first checks its collection and file with `reach`."""
     return cast("SnapshotStore", _Snapshots(store, reach))
 
 
 def guarded_points(store: PointStore, reach: CollectionAuthorizer) -> PointStore:
-    """Wrap a store so that every call first checks its collection with `reach`."""
+    """Wrap a store: every call first checks its collection with `reach`."""
     return _Points(store, reach)

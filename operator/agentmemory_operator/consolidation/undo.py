@@ -8,6 +8,7 @@ relations stay. The source memories stay marked as read, so the next run does no
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from functools import partial
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.plan_executor import PlanEffect, Tally, store_fact
@@ -27,6 +28,7 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
 )
 from agentmemory_operator.memories.stored_memories import delete_head
+from agentmemory_operator.runtime.tasks import update
 
 PAGE = 100
 
@@ -63,7 +65,7 @@ async def undo(agent: Agent, run_id: str, report: UndoReport) -> None:
     async for row in _bearing(agent, RUN_KEY, run_id):
         await _remove(agent, row, report)
     async for row in _bearing(agent, NOTED_KEY, run_id):
-        report.notes += await _take_back(agent, row, run_id)
+        report.notes += await _take_back(agent, row["id"], run_id)
     async for proposal in read_proposals(agent, run_id):
         await delete_proposal(agent, proposal)
 
@@ -91,22 +93,32 @@ async def _remove(agent: Agent, row: Payload, report: UndoReport) -> None:
     report.elsewhere += len(predecessors(current)) - linked_count
 
 
-async def _take_back(agent: Agent, row: Payload | None, run_id: str) -> int:
+async def _take_back(agent: Agent, memory_id: str, run_id: str) -> int:
     """Remove a run's connections and category from a memory; return 1 if it changed, else 0."""
-    for attempt in range(MAX_ATTEMPTS):
-        if row is None or TOMBSTONE_KEY in row:
+    read = partial(read_row, agent, memory_id)
+
+    async def write(row: Payload | None) -> int | None:
+        if row is None or not (changes := _changes_without(agent, row, run_id)):
             return 0
-        old_connections = row.get(CONNECTIONS_KEY) or []
-        remaining = [connection for connection in old_connections if connection.get("run") != run_id]
-        changes: Payload = {CONNECTIONS_KEY: remaining} if len(remaining) < len(old_connections) else {}
-        if row.get(CATEGORY_RUN_KEY) == run_id:
-            changes |= {"knowledgeCategory": agent.settings.knowledge_category, CATEGORY_RUN_KEY: None}
-        if not changes:
-            return int(attempt > 0)
         now_ms = agent.clock.now_ms()
         await change_row(agent, row, changes | {LOGGED_KEY: now_ms}, NOT_DELETED, now_ms=now_ms)
-        row = await read_row(agent, row["id"])
-    raise StoreUnavailable("a memory of the run is being changed concurrently: retry")
+        stored = await read()
+        return None if stored and _changes_without(agent, stored, run_id) else 1
+
+    busy = StoreUnavailable("a memory of the run is being changed concurrently: retry")
+    return await update(read, write, busy=busy, max_attempts=MAX_ATTEMPTS)
+
+
+def _changes_without(agent: Agent, row: Payload, run_id: str) -> Payload:
+    """Return the changes that remove a run's connections and category from a memory; empty if there are none."""
+    if TOMBSTONE_KEY in row:
+        return {}
+    connections = row.get(CONNECTIONS_KEY) or []
+    remaining = [connection for connection in connections if connection.get("run") != run_id]
+    changes: Payload = {CONNECTIONS_KEY: remaining} if len(remaining) < len(connections) else {}
+    if row.get(CATEGORY_RUN_KEY) == run_id:
+        changes |= {"knowledgeCategory": agent.settings.knowledge_category, CATEGORY_RUN_KEY: None}
+    return changes
 
 
 async def _bearing(agent: Agent, key: str, run_id: str) -> AsyncIterator[Payload]:

@@ -17,11 +17,11 @@ from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.precedence import find_started_restore
 from agentmemory_operator.restores.rules.status import SUCCEEDED, has_ended, has_succeeded
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable
-from agentmemory_operator.snapshots.rules.due import append_suffix
 from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.effective.settings import effective_types
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition, is_true
+from agentmemory_operator.spec.naming import append_suffix
 
 MAX_LISTED_MEMORIES = 20_000
 """Points up to which a pass lists memories to count them: ten calls of 2,000 points."""

@@ -1,7 +1,7 @@
 """Prepare restored contents before they are served, and repair links afterwards.
 
-Memories erased since the snapshot are erased in the restored collection too, so that no erased user reappears. Writes
-that were in progress when the snapshot was made are abandoned or completed.
+Memories erased since the snapshot are erased in the restored collection too: no erased user reappears. Writes that
+were in progress when the snapshot was created are abandoned or completed.
 """
 
 from dataclasses import dataclass
@@ -51,14 +51,14 @@ class RestoredErasureReplay:
     ) -> int:
         """Repeat every known erasure in a restored collection; return the number of points erased.
 
-        Sources are the live collection, the collection of the agent that the snapshot was made of, if that agent is in
+        Sources are the live collection, the collection of the agent that the snapshot was created from, if that is in
         the same namespace, and object storage.
 
         Args:
             live: Collection that `target` replaces. None if it is lost.
             target: Physical name of the restored collection.
-            origin: Slug of the agent that the snapshot was made of. None if unknown.
-            since_ms: When the snapshot was made, Unix milliseconds.
+            origin: Slug of the agent that the snapshot was created from. None if unknown.
+            since_ms: Time at which the snapshot was created, Unix milliseconds.
 
         Raises:
             AgentMemoryError: As `ErasureReplay.reapply` and `ErasureMirror.reapply`.
@@ -94,8 +94,8 @@ class RestoredErasureReplay:
 async def resolve_pending_chains(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
     """Abandon pending versions and complete pending deletions in contents that are about to be served.
 
-    The writer of a pending version may have received a Conflict since the snapshot was made. In the replaced collection
-    its version was abandoned; here it would become visible. See `memories/restored_chains.py`.
+    The writer of a pending version may have received a Conflict since the snapshot was created. In the replaced
+    collection its version was abandoned; here it would become visible. See `memories/restored_chains.py`.
 
     Args:
         physical: Physical name of the collection.

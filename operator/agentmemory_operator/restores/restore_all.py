@@ -21,10 +21,10 @@ from agentmemory_operator.runtime.object_table import (
     QDRANT_CONNECTION,
     Key,
 )
-from agentmemory_operator.snapshots.rules.due import append_suffix
 from agentmemory_operator.snapshots.rules.facts import SnapshotFacts, check_version, parse_facts
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
+from agentmemory_operator.spec.naming import append_suffix
 
 EVERYWHERE = ""
 

@@ -11,11 +11,11 @@ from agentmemory_operator.restores.rules.in_place_steps import safety_name
 from agentmemory_operator.restores.rules.status import with_fields
 from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot
-from agentmemory_operator.snapshots.rules.due import label_of
 from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL, PIN
 from agentmemory_operator.snapshots.rules.steps import QDRANT, is_ended, is_verified, location_of
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.naming import label_of
 from agentmemory_operator.spec.times import parse_time
 
 

@@ -29,7 +29,7 @@ from agentmemory_operator.snapshots.rules.copy_verdict import (
     judge_probes,
     must_contain,
 )
-from agentmemory_operator.spec.times import parse_time
+from agentmemory_operator.spec.times import time_or_none
 
 SETTLED_MS = 600_000
 """Milliseconds after a rebuild moved the alias in which it may still correct late writes: a few requests' duration."""
@@ -114,7 +114,8 @@ async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observa
     if metadata is None or observed is None or is_placeholder(metadata):
         return None, deleted_message
     started_ms = subject.recorded.started_ms
-    if started_ms is not None and any(_ms(record.applied_at) >= started_ms for record in parse_records(metadata)):
+    applied_ms = [time_or_none(record.applied_at) or 0 for record in parse_records(metadata)]
+    if started_ms is not None and any(time_ms >= started_ms for time_ms in applied_ms):
         return None, "another snapshot was restored into the live collection since: compared with the record only"
     if started_ms is not None and _was_rebuild_settling(record_from_json(metadata), subject.live, started_ms):
         return None, "a rebuild of the collection was completing when it was taken: compared with the record only"
@@ -131,13 +132,6 @@ def _was_rebuild_settling(rebuild: RebuildRecord | None, live: str, started_ms: 
     if started_ms < rebuild.moved_ms - CLOCK_MARGIN_MS:
         return False
     return rebuild.step is not RebuildStep.DONE or started_ms < rebuild.moved_ms + SETTLED_MS
-
-
-def _ms(time: str) -> int:
-    try:
-        return parse_time(time)
-    except ValueError:
-        return 0
 
 
 async def _count(copy: str, recorded: SnapshotRecord, live: Observation | None, server: Server) -> CheckFinding:

@@ -1,4 +1,7 @@
-"""Names of collections: the stable alias that clients use, and the numbered physical names that it points to."""
+"""Names of collections and of derived objects.
+
+A collection has a stable alias that clients use, and a numbered physical name that the alias points to.
+"""
 
 import hashlib
 import re
@@ -22,6 +25,9 @@ points to them.
 
 MAX_NUMBER_DIGITS = 9
 """Maximum number of digits in the number of a physical name. The operator never creates a longer number."""
+
+# Limits of Kubernetes for the name of an object and the value of a label.
+MAX_OBJECT_NAME_CHARS, MAX_LABEL_CHARS = 253, 63
 
 # Qdrant rejects the same characters. "." and ".." would change the path of the URL.
 _COLLECTION = re.compile(r"(?!\.\.?$)[^<>:\"/\\|?*\x00-\x1f\x7f\ud800-\udfff]{1,255}")
@@ -98,3 +104,19 @@ def scratch_name(cluster_id: str, uid: str) -> str:
 
 def _short_hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def append_suffix(name: str, suffix: str, max_chars: int = MAX_OBJECT_NAME_CHARS) -> str:
+    """Append a suffix to the name of an object, with at most `max_chars` characters.
+
+    A digest keeps a truncated name unique.
+    """
+    if len(name) + len(suffix) <= max_chars:
+        return name + suffix
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: max_chars - len(suffix) - 9].rstrip('-.')}-{digest}{suffix}"
+
+
+def label_of(memory_name: str) -> str:
+    """Return the label value by which the snapshots of an agent are found."""
+    return append_suffix(memory_name, "", MAX_LABEL_CHARS)

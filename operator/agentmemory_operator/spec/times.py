@@ -28,6 +28,14 @@ def parse_time(value: object) -> int:
     return time_ms
 
 
+def time_or_none(value: object) -> int | None:
+    """Return the Unix milliseconds of a time that another writer may have set; None unless `parse_time` accepts it."""
+    try:
+        return parse_time(value)
+    except ValueError:
+        return None
+
+
 def parse_second(value: str) -> int:
     """Return the Unix milliseconds of a time in a Kubernetes object. Times before 1970 become 0.
 

@@ -7,7 +7,7 @@ Destruction does not read the wrapping key.
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from agentmemory_operator.errors import KeysUnavailable
@@ -121,13 +121,14 @@ async def _in_all(visit: Visit) -> set[str]:
     Visit those below a shard if it is closed. The first shard may have been lost: always visit those below it.
     """
     ids: set[str] = set()
-    names: Sequence[str] = (FIRST_SHARD,)
+    names = [FIRST_SHARD]
     while names:
         batch, names = names[:MAX_CONCURRENT_SHARDS], names[MAX_CONCURRENT_SHARDS:]
         results = await asyncio.gather(*map(visit, batch))
         ids = ids.union(*(result_ids for result_ids, _ in results))
         for name, (_, is_closed) in zip(batch, results, strict=True):
-            names = [*names, *shards_below(name)] if is_closed or name == FIRST_SHARD else names
+            if is_closed or name == FIRST_SHARD:
+                names += shards_below(name)
     return ids
 
 

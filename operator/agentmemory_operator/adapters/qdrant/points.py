@@ -169,8 +169,7 @@ class QdrantPoints:
         """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
-            OutcomeUnknown: As the port. Also if some requests of a large upsert were written before another failed
-                with StoreUnavailable. If that other one is rejected, `StoreRejected.is_partial` is True.
+            OutcomeUnknown: As the port. Also if Qdrant became unavailable after a part of a large upsert was written.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
@@ -180,10 +179,11 @@ class QdrantPoints:
         for number, part in enumerate(requests):
             try:
                 await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
-            except (StoreRejected, StoreUnavailable) as error:
-                if isinstance(error, StoreRejected):
-                    error.is_partial = number > 0
-                if number == 0 or isinstance(error, StoreRejected):
+            except StoreRejected as error:
+                error.is_partial = number > 0
+                raise
+            except StoreUnavailable as error:
+                if number == 0:
                     raise
                 message = f"{number} of {len(requests)} parts were written before the error: {error}"
                 raise OutcomeUnknown(message, is_disk_full=error.is_disk_full) from error

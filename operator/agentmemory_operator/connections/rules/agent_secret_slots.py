@@ -95,7 +95,7 @@ def is_bound(slot: str) -> bool:
 
 
 def find_stored(reference: Reference, to: Destination, values: Mapping[str, str]) -> str:
-    """Return the stored value of a reference: for these hosts, otherwise for any others; "" if there is none."""
+    """Return the stored value of a reference: for these hosts, otherwise for any hosts; "" if there is none."""
     reference_digest = slot_name(reference, NOWHERE)
     found = (value for slot, value in values.items() if slot.partition(".")[0] == reference_digest)
     return values.get(slot_name(reference, to)) or next(found, "")

@@ -25,8 +25,8 @@ from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.snapshots.rules.due import append_suffix
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.naming import append_suffix
 
 T = TypeVar("T")
 

@@ -11,7 +11,7 @@ from agentmemory_operator.memories.rules.filters import NOT_PENDING, NOT_SUPERSE
 from agentmemory_operator.memories.rules.record import RECEIPT_KEY, TOMBSTONE_KEY, WINDOW_DUE_KEY
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.kinds.conditions import find_condition
-from agentmemory_operator.spec.times import parse_time
+from agentmemory_operator.spec.times import time_or_none
 
 MIN_KEPT_MS = 7 * DAY_MS
 """Minimum age of a tombstone before it is purged: 7 days, because requests are repeated and clocks differ."""
@@ -83,7 +83,7 @@ def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:
             continue
         is_imported = bool((document.get("spec") or {}).get("import"))
         started_at = status.get("startTime") or document["metadata"].get("creationTimestamp")
-        yield None if is_imported else _time(started_at)
+        yield None if is_imported else time_or_none(started_at)
 
 
 def _of_restores(restores: Iterable[Document], now_ms: int) -> Iterator[int | None]:
@@ -92,13 +92,6 @@ def _of_restores(restores: Iterable[Document], now_ms: int) -> Iterator[int | No
         if find_condition(status, "Succeeded").get("status") not in ("True", "False"):
             yield None
         elif previous := status.get("previousCollection"):
-            until_ms = _time(previous.get("until"))
+            until_ms = time_or_none(previous.get("until"))
             if until_ms is None or until_ms > now_ms:
-                yield _time(status.get("startTime"))
-
-
-def _time(text: str | None) -> int | None:
-    try:
-        return parse_time(text)
-    except ValueError:
-        return None
+                yield time_or_none(status.get("startTime"))

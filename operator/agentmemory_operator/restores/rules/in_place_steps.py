@@ -17,8 +17,8 @@ from enum import StrEnum
 
 from agentmemory_operator.collections.rules.collection import Collection, Observation
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.snapshots.rules.due import append_suffix
 from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.naming import append_suffix
 
 
 class InPlaceStep(StrEnum):

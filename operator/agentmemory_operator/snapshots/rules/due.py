@@ -4,7 +4,6 @@ A time of the schedule is claimed by creating an object named after it, so a sec
 first. Of several missed times only the newest is made up for.
 """
 
-import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemor
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
 from agentmemory_operator.spec.kinds.spec_rebuild import is_active
 from agentmemory_operator.spec.kinds.spec_snapshot import SnapshotsSpec
+from agentmemory_operator.spec.naming import append_suffix, label_of
 from agentmemory_operator.spec.times import parse_time, render_second
 
 Json = dict[str, Any]
@@ -43,8 +43,6 @@ HOUR_MS = 3_600_000
 # Default maximum age of the last verified snapshot: two intervals, because one snapshot may fail. It is at least an
 # hour, because verification takes a large part of shorter intervals.
 STALE_GAPS, MIN_STALE_MS = 2, HOUR_MS
-
-MAX_NAME_CHARS, MAX_LABEL_CHARS = 253, 63
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,22 +262,6 @@ def slot_name(memory_name: str, slot_ms: int) -> str:
 def _name_part(version: str) -> str:
     """Return a version with only characters that are valid in an object name."""
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in version.lower()).strip("-")
-
-
-def append_suffix(name: str, suffix: str, max_chars: int = MAX_NAME_CHARS) -> str:
-    """Append a suffix to the name of an object, with at most `max_chars` characters.
-
-    A digest keeps a truncated name unique.
-    """
-    if len(name) + len(suffix) <= max_chars:
-        return name + suffix
-    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
-    return f"{name[: max_chars - len(suffix) - 9].rstrip('-.')}-{digest}{suffix}"
-
-
-def label_of(memory_name: str) -> str:
-    """Return the label value by which the snapshots of an agent are found."""
-    return append_suffix(memory_name, "", MAX_LABEL_CHARS)
 
 
 def build_manifest(claim: DueSnapshot, outlook: SnapshotOverview) -> Json:

@@ -4,15 +4,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentmemory_operator.errors import DeletionPending
-from agentmemory_operator.snapshots.rules.due import label_of
 from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL
 from agentmemory_operator.snapshots.rules.steps import is_ended, is_verified
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory, Metadata
+from agentmemory_operator.spec.naming import MAX_OBJECT_NAME_CHARS, label_of
 
 Json = dict[str, Any]
 
 UID_DIGITS = 8
-MAX_NAME_CHARS = 253
 
 
 def final_name(metadata: Metadata) -> str:
@@ -21,7 +20,7 @@ def final_name(metadata: Metadata) -> str:
     The name contains the start of the object's UID, so a recreated object gets another name.
     """
     suffix = f"-final-{metadata.uid[:UID_DIGITS].lower().strip('-')}"
-    return metadata.name[: MAX_NAME_CHARS - len(suffix)].rstrip("-.") + suffix
+    return metadata.name[: MAX_OBJECT_NAME_CHARS - len(suffix)].rstrip("-.") + suffix
 
 
 def build_final_manifest(memory: AgentMemory) -> Json:

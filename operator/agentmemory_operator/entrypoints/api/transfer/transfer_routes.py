@@ -246,11 +246,11 @@ class _Import:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """Consecutive lines without line feeds, including empty ones. None is a line that is too long.
+    """Consecutive lines without line feeds, including empty ones. None stands for a line beyond the limit.
 
     Attributes:
         first: Number of the first line, from 1.
-        body_bytes: Bytes of the lines that are still counted as body in memory.
+        body_bytes: Bytes of the lines that still count as body in memory.
     """
 
     first: int
@@ -278,7 +278,7 @@ async def _batches(stream: AsyncIterator[bytes], release_bytes: Callable[[int], 
 
 
 async def _split(stream: AsyncIterator[bytes], release_bytes: Callable[[int], None]) -> AsyncIterator[bytes | None]:
-    """Yield lines, and None for each line that is too long, which is discarded."""
+    """Yield lines, and None for each line beyond the limit, which is discarded."""
     pending, is_too_long = bytearray(), False
     async for chunk in stream:
         *ends, last = chunk.split(b"\n")

@@ -10,7 +10,7 @@ from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
 from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState, is_active
-from agentmemory_operator.spec.times import parse_time, render_time
+from agentmemory_operator.spec.times import render_time, time_or_none
 
 Json = Mapping[str, Any]
 
@@ -70,7 +70,7 @@ class ReportedRebuild:
     @property
     def kept_until_ms(self) -> int | None:
         """End of the time for which `previous` is kept, in Unix milliseconds; None if there is none, or no end time."""
-        ended_ms = _time_of(self.status, "endTime")
+        ended_ms = time_or_none(self.status.get("endTime"))
         return ended_ms + self.keep_hours * HOUR_MS if self.previous and ended_ms is not None else None
 
     @property
@@ -81,17 +81,9 @@ class ReportedRebuild:
 
     def rate(self, now_ms: int) -> float:
         """Return the average number of points copied per second since the rebuild started; 0 if it has not started."""
-        started_ms = _time_of(self.status, "startTime")
+        started_ms = time_or_none(self.status.get("startTime"))
         took_s = 0.0 if started_ms is None else (now_ms - started_ms) / 1000
         return (self.status.get("copied") or 0) / took_s if took_s > 0 else 0.0
-
-
-def _time_of(status: Json, field: str) -> int | None:
-    """Return the Unix milliseconds of a time in a status; None if it is missing or, as anyone may write it, invalid."""
-    try:
-        return parse_time(status.get(field))
-    except ValueError:
-        return None
 
 
 def read_rebuild(document: Json) -> ReportedRebuild:

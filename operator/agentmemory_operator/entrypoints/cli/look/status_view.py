@@ -61,7 +61,7 @@ def status_sections(
 
 
 def _conditions(document: Json, status: Json) -> Section:
-    """Render all conditions. A message that several have is printed once, and the others refer to it."""
+    """Render all conditions. A message of several conditions is printed once; later ones refer to it."""
     metadata, (state, mood) = document["metadata"], _state(document, status)
     first_types: dict[str, str] = {}
     rows = []

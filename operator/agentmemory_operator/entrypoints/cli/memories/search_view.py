@@ -1,4 +1,4 @@
-"""Render the results of a search, the terms of their scores, and why there are no more results."""
+"""Render the results of a search, the terms of their scores, and the reason for missing results."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
