@@ -85,9 +85,8 @@ async def _read_record(task: RebuildRun) -> SnapshotRecord:
     started_ms, before = task.clock.now_ms(), await collections.count(name)
     # Observe again: step CatchUp may have created an index since this run started.
     observed = await collections.observe(name, name, is_linked=True)
-    return SnapshotRecord(
-        started_ms=started_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
-    )
+    hashes = (hash_configuration(observed.collection),) if observed else ()
+    return SnapshotRecord(started_ms=started_ms, before=before, config_hashes=hashes)
 
 
 async def _subject(task: RebuildRun, file: SnapshotFile, recorded: SnapshotRecord) -> ComparedSnapshot:

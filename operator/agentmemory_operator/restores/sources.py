@@ -24,7 +24,7 @@ from agentmemory_operator.restores.rules.swap_checks import check_url
 from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot
-from agentmemory_operator.snapshots.rules.steps import locations_of
+from agentmemory_operator.snapshots.rules.steps import locations_of, recorded_hashes
 from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, MemorySnapshot
 from agentmemory_operator.spec.kinds.conditions import Reason, is_true
@@ -62,7 +62,7 @@ class SnapshotSource:
         dimensions: Size of the snapshot's vectors; None if unknown.
         started_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
         before, after: Number of memories before and after the snapshot; None if not counted.
-        config_hash: Hash of the collection's settings; None if not recorded.
+        config_hashes: See `SnapshotRecord`.
         agent: Slug of the agent that the memories belong to; None if unknown.
         is_named: True if the restore references a MemorySnapshot of its own namespace. False for a file or URL, whose
             marker is the only evidence of its owner.
@@ -75,7 +75,7 @@ class SnapshotSource:
     started_ms: int | None = None
     before: int | None = None
     after: int | None = None
-    config_hash: str | None = None
+    config_hashes: tuple[str, ...] = ()
     agent: str | None = None
     is_named: bool = False
 
@@ -141,7 +141,7 @@ class RestoreSources:
             started_ms=parse_time(start_time) if start_time else None,
             before=points.get("before"),
             after=points.get("after"),
-            config_hash=status.get("configHash"),
+            config_hashes=recorded_hashes(status),
             agent=self._agent_of(status, key.namespace),
             is_named=True,
         )

@@ -135,14 +135,14 @@ class SwapRestore:
         observed, source = await self._observe(task), task.source
         if observed.state == RED:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is red in Qdrant: {observed.fault}")
-        recorded = SnapshotRecord(before=source.before, after=source.after, config_hash=source.config_hash)
+        recorded = SnapshotRecord(before=source.before, after=source.after, config_hashes=source.config_hashes)
         started_ms = source.started_ms or 0
         # Count deletions as the verification of a snapshot does, so that a snapshot that passed it passes here.
         since_deleted_ms = started_ms - CLOCK_MARGIN_MS
         deleted = await count_deleted(task.server.points, task.physical, since_deleted_ms) if started_ms else 0
         count = await task.server.collections.count(task.physical)
         count_finding = compare_count(count, recorded, deleted)
-        findings = (*compare_configuration(observed.collection, None, source.config_hash), count_finding)
+        findings = (*compare_configuration(observed.collection, None, source.config_hashes), count_finding)
         # More memories than counted are no loss: a deletion after the snapshot's moment is not in it.
         min_expected = min((number for number in (source.before, source.after) if number is not None), default=0)
         faults = [

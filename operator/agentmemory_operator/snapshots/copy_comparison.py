@@ -81,7 +81,7 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
     owner = subject.owner or (live.collection.marker if live else None)
     findings = [
         compare_owner(settings.marker, owner),
-        *compare_configuration(settings, live.collection if live else None, recorded.config_hash),
+        *compare_configuration(settings, live.collection if live else None, recorded.config_hashes),
         await _count(copy, recorded, live, server),
     ]
     if live is not None:

@@ -225,6 +225,7 @@ class SnapshotCreator:
             points = job.status["points"] | {"after": await server.collections.count(physical)}
             fields: Json = {"name": file.name, "sizeBytes": file.size, "points": points}
             fields |= await self._count_deleted(job, server)
+            fields |= await _changed_hash(job, server)
             fields |= {"sha256": file.sha256} if file.sha256 else {}
             fields |= {"shards": shards_status(file)} if file.shards else {}
             storage, slug = self._storage(job, snapshot), job.status["agent"]
@@ -312,6 +313,14 @@ class SnapshotCreator:
             raise StoreUnavailable(f"{physical} no longer exists: {exc}") from exc
         finally:
             lock.ended_s = loop.time()
+
+
+async def _changed_hash(job: Job, server: Server) -> Json:
+    """Return the hash of the settings as a status field if they changed since `_prepare`: the file has either."""
+    physical = job.status["physical"]
+    observed = await server.collections.observe(physical, physical, is_linked=True)
+    after = observed and hash_configuration(observed.collection)
+    return {"configHashAfter": after} if after and after != job.status["configHash"] else {}
 
 
 async def write_progress(

@@ -23,7 +23,7 @@ from agentmemory_operator.memories.rules.findings import Check, CheckFinding, Ve
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
 from agentmemory_operator.snapshots.rules.copy_verdict import UNVERIFIED, SnapshotRecord, compare_checksum
-from agentmemory_operator.snapshots.rules.steps import QDRANT, S3, location_of
+from agentmemory_operator.snapshots.rules.steps import QDRANT, S3, location_of, recorded_hashes
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.times import parse_time
@@ -81,7 +81,7 @@ class Verification:
                 before=points.get("before"),
                 after=points.get("after"),
                 deleted=status.get("deletedMeanwhile"),
-                config_hash=status.get("configHash"),
+                config_hashes=recorded_hashes(status),
             ),
             live=status.get("physical"),
             owner=marker_from_json(owner) if owner else None,

@@ -712,3 +712,32 @@ async def test_only_concurrent_deletions_are_counted(world: JobWorld, monkeypatc
     messages = [find_condition(status, "Verified")["message"] for status in statuses]
     assert "7 memories, 7 before and 7 after it was made;" in messages[0]
     assert "7 memories, 7 before and 6 after it was made, 1 deleted meanwhile" in messages[1]
+
+
+@pytest.mark.parametrize("is_before_the_file", [True, False], ids=["before the file", "after it"])
+async def test_settings_may_change_meanwhile(
+    world: JobWorld, monkeypatch: pytest.MonkeyPatch, is_before_the_file: bool
+) -> None:
+    await world.create_agent(points=10)
+    create = QdrantSnapshots.create
+
+    def change(path: str, m: int) -> None:
+        world.http.patch(f"/collections/{path}", json={"hnsw_config": {"m": m}}).raise_for_status()
+
+    async def create_and_change(self: QdrantSnapshots, physical: str) -> SnapshotFile:
+        if is_before_the_file:
+            change(physical, 24)
+        file = await create(self, physical)
+        change(physical, 24)
+        return file
+
+    monkeypatch.setattr(QdrantSnapshots, "create", create_and_change)
+    passes = passes_of(world, Verification(ScratchCollections(world.cluster.cluster_id)))
+    key = await take_snapshot(world, passes)
+    assert world.condition(key, "Verified") == "True/Verified"
+
+    # Whatever becomes of the live collection later, the record has both.
+    change(world.physical, 32)
+    await request_verification(world, key, "later")
+    await passes.run(key)
+    assert world.condition(key, "Verified") == "True/Verified"

@@ -70,7 +70,7 @@ class Place:
             await during()
         after = await self.server.collections.count(self.physical)
         recorded = SnapshotRecord(
-            started_ms=begun_ms, before=before, after=after, config_hash=hash_configuration(observed.collection)
+            started_ms=begun_ms, before=before, after=after, config_hashes=(hash_configuration(observed.collection),)
         )
         subject = ComparedSnapshot(
             uid=f"uid-{self.physical}",
@@ -260,7 +260,7 @@ async def test_impossible_count_is_found(place: Place) -> None:
 async def test_other_settings_are_found(place: Place) -> None:
     subject = await place.snapshot()
 
-    verdict = await place.verify(replace(subject, recorded=replace(subject.recorded, config_hash="0" * 16)))
+    verdict = await place.verify(replace(subject, recorded=replace(subject.recorded, config_hashes=("0" * 16,))))
 
     assert faults(verdict) == [Check.CONFIGURATION]
 
@@ -456,7 +456,7 @@ def status_of(subject: ComparedSnapshot, **changes: Any) -> dict[str, Any]:
         "sizeBytes": subject.size,
         "sha256": subject.sha256,
         "points": {"before": recorded.before, "after": recorded.after},
-        "configHash": recorded.config_hash,
+        "configHash": recorded.config_hashes[0],
         "owner": {},
         "locations": [place],
     }

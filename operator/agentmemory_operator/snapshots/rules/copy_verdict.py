@@ -63,14 +63,14 @@ class SnapshotRecord:
         started_ms: Start time in Unix milliseconds.
         before, after: Exact number of memories before and after, without tombstones.
         deleted: Memories that were deleted between these two counts.
-        config_hash: See `hash_configuration`.
+        config_hashes: See `hash_configuration`. Two if the settings changed during the snapshot: its file has either.
     """
 
     started_ms: int | None = None
     before: int | None = None
     after: int | None = None
     deleted: int | None = None
-    config_hash: str | None = None
+    config_hashes: tuple[str, ...] = ()
 
 
 def hash_configuration(collection: Collection) -> str:
@@ -113,7 +113,7 @@ def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
 
 
 def compare_configuration(
-    copy: Collection, live: Collection | None, recorded: str | None
+    copy: Collection, live: Collection | None, recorded: Sequence[str]
 ) -> tuple[CheckFinding, CheckFinding]:
     """Compare settings and payload indexes with the record, else with the live collection.
 
@@ -121,23 +121,21 @@ def compare_configuration(
     collection.
 
     Args:
-        recorded: `hash_configuration` of the collection when the snapshot was created.
+        recorded: `SnapshotRecord.config_hashes`. Empty if none was recorded.
     """
-    if hash_configuration(copy) == recorded:
+    if hash_configuration(copy) in recorded:
         return (
             CheckFinding(Check.CONFIGURATION, True, "settings match the record", compared=len(COMPARED_SETTINGS)),
             CheckFinding(Check.INDEXES, True, "indexes match the record", compared=len(copy.indexes)),
         )
     if live is None:
-        is_good = None if recorded is None else False
-        message = (
-            "no settings were recorded" if recorded is None else "the hash of its settings differs from the record"
-        )
+        is_good = False if recorded else None
+        message = "the hash of its settings differs from the record" if recorded else "no settings were recorded"
         return (
             CheckFinding(Check.CONFIGURATION, is_good, message),
             CheckFinding(Check.INDEXES, None, "no indexes to compare with"),
         )
-    has_changed = recorded is not None and hash_configuration(live) != recorded
+    has_changed = bool(recorded) and hash_configuration(live) not in recorded
     return _compare_settings(copy, live, has_changed=has_changed), _compare_indexes(copy, live)
 
 

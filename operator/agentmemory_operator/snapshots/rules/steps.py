@@ -234,6 +234,11 @@ def recorded_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> froz
     return frozenset(location["name"] for location in locations if location and location.get("physical") == physical)
 
 
+def recorded_hashes(status: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the hashes of the settings before and after a snapshot. Empty if none was recorded."""
+    return tuple(status[field] for field in ("configHash", "configHashAfter") if status.get(field))
+
+
 def copied_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
     """Return the names of a collection's files that may be deleted, because object storage has a copy of each."""
     return recorded_files(

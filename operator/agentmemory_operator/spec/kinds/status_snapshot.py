@@ -99,6 +99,9 @@ class MemorySnapshotStatus(KindStatus):
     deleted_meanwhile: int | None = Field(default=None, description="Memories deleted while it was made, if known.")
     qdrant_version: str | None = Field(default=None, description="Qdrant version of the server that made it.")
     config_hash: str | None = Field(default=None, description="Digest of the collection's configuration.")
+    config_hash_after: str | None = Field(
+        default=None, description="Digest after it was made, if the configuration changed meanwhile."
+    )
     locations: tuple[LocationStatus, ...] | None = Field(
         default=None, max_length=16, description="Locations of the files."
     )

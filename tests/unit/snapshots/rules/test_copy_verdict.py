@@ -35,16 +35,17 @@ LACKING = replace(LIVE, indexes=LIVE.indexes[1:])
 @pytest.mark.parametrize(
     ("copy", "live", "recorded", "is_good", "words"),
     [
-        (LIVE, LIVE, HASH, (True, True), "match the record"),
-        (LIVE, WIDER, HASH, (True, True), "match the record"),
-        (LIVE, None, HASH, (True, True), "match the record"),
-        (LIVE, LIVE, None, (True, True), "match the live collection"),
-        (LIVE, None, None, (None, None), "no settings were recorded"),
-        (WIDER, None, HASH, (False, None), "the hash of its settings differs"),
-        (WIDER, LIVE, HASH, (False, True), "index.hnsw.m 24 instead of 16"),
-        (WIDER, WIDER, HASH, (False, True), "differ from the record"),
-        (LACKING, LIVE, HASH, (True, False), f"indexes differ from the live collection: {LIVE.indexes[0][0]}"),
-        (LACKING, LIVE, None, (True, False), f"indexes differ from the live collection: {LIVE.indexes[0][0]}"),
+        (LIVE, LIVE, [HASH], (True, True), "match the record"),
+        (LIVE, WIDER, [HASH], (True, True), "match the record"),
+        (LIVE, None, [HASH], (True, True), "match the record"),
+        (LIVE, LIVE, [], (True, True), "match the live collection"),
+        (LIVE, None, [], (None, None), "no settings were recorded"),
+        (WIDER, None, [HASH], (False, None), "the hash of its settings differs"),
+        (WIDER, LIVE, [HASH], (False, True), "index.hnsw.m 24 instead of 16"),
+        (LIVE, WIDER, ["other", HASH], (True, True), "match the record"),
+        (WIDER, WIDER, [HASH], (False, True), "differ from the record"),
+        (LACKING, LIVE, [HASH], (True, False), f"indexes differ from the live collection: {LIVE.indexes[0][0]}"),
+        (LACKING, LIVE, [], (True, False), f"indexes differ from the live collection: {LIVE.indexes[0][0]}"),
     ],
 )
 def test_configuration_must_match_record_or_live(copy, live, recorded, is_good, words) -> None:
@@ -82,9 +83,9 @@ def test_hash_of_0_1_0_is_recognised() -> None:
     """If this fails, no older snapshot can be restored: also compare with a hash without the settings added later."""
     recorded = "1d01e68395fd2a6d"
     assert hash_configuration(SHAPE) == recorded
-    assert compare_configuration(SHAPE, None, recorded)[0].is_good
-    assert compare_configuration(SHAPE, with_changes(SHAPE, m=24), recorded)[0].is_good
-    assert not compare_configuration(with_changes(SHAPE, m=24), None, recorded)[0].is_good
+    assert compare_configuration(SHAPE, None, [recorded])[0].is_good
+    assert compare_configuration(SHAPE, with_changes(SHAPE, m=24), [recorded])[0].is_good
+    assert not compare_configuration(with_changes(SHAPE, m=24), None, [recorded])[0].is_good
     assert hash_configuration(replace(SHAPE, payload_on_disk=False)) != hash_configuration(SHAPE)
 
 
