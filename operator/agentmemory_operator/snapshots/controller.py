@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from prometheus_client import Counter, Histogram
 from prometheus_client.registry import Collector
 
-from agentmemory_operator.collections.retire import keep_snapshots_available
+from agentmemory_operator.collections.replaced_collection import keep_snapshots_available
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.link import REFUSED_KEY_STATUSES
