@@ -129,7 +129,7 @@ def create_app(
         app.router.routes.extend(router.routes)
     _add_root(app)
     _add_probes(app, sources)
-    meters = (*services.meter.metrics(), *services.access_counts.metrics(), *build_gauges(pressure, sources), PROCESS)
+    meters = (*services.meter.metrics, *services.access_counts.metrics(), *build_gauges(pressure, sources), PROCESS)
     _add_metrics(app, meters)
     _add_problem_pages(app)
     app.state.mcp = McpEndpoint()
