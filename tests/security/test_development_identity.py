@@ -226,7 +226,7 @@ class TestFile:
 
     def test_concurrent_first_starts_agree(self, home: Home) -> None:
         code = (
-            "import sys, pathlib; from agentmemory_operator.adapters.folder.cluster_id import ensure_cluster_id as keep"
+            "import sys, pathlib; from agentmemory_operator.adapters.folder.data_files import ensure_cluster_id as keep"
         )
         command = [sys.executable, "-c", f"{code}; print(keep(pathlib.Path(sys.argv[1])))", str(home.data)]
         with ThreadPoolExecutor(8) as pool:

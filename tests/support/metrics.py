@@ -57,7 +57,7 @@ def operator_metrics() -> list[Collector]:
 def api_metrics() -> list[Collector]:
     """Return the metrics of an API process."""
     counts = AccessCounts(cast(Any, None), SystemClock(), writer="w")
-    return [*ApiMeter().metrics(), *counts.metrics(), *build_gauges(AdmissionControl(Limits()), ALWAYS_READY), PROCESS]
+    return [*ApiMeter().metrics, *counts.metrics(), *build_gauges(AdmissionControl(Limits()), ALWAYS_READY), PROCESS]
 
 
 def parse_samples(text: str) -> dict[str, float]:

@@ -16,9 +16,6 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
-from prometheus_client import Counter, Histogram
-from prometheus_client.registry import Collector
-
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.rules.status import (
     LAST_FIELD,
@@ -41,6 +38,7 @@ from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.jobs import RunSchedule
+from agentmemory_operator.runtime.metrics import MetricSet
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings, effective_consolidation
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -62,39 +60,28 @@ If the server accepts tokens, the store is limited to the agent's points.
 OpenModel = Callable[[AgentMemory, ConsolidationSettings], Awaitable[LanguageModel]]
 
 
-class ConsolidationMeter:
+class ConsolidationMeter(MetricSet):
     """Prometheus metrics of consolidations."""
 
     def __init__(self) -> None:
-        self._runs = Counter(
-            "agentmemory_consolidations_total",
-            "Consolidations by action and result.",
-            ("action", "outcome"),
-            registry=None,
+        super().__init__()
+        self._runs = self.add_counter(
+            "agentmemory_consolidations_total", "Consolidations by action and result.", "action", "outcome"
         )
-        self._results = Counter(
-            "agentmemory_consolidation_results_total", "Results of consolidations by kind.", ("result",), registry=None
+        self._results = self.add_counter(
+            "agentmemory_consolidation_results_total", "Results of consolidations by kind.", "result"
         )
-        self._tokens = Counter(
-            "agentmemory_consolidation_tokens_total",
-            "Tokens that language models read and wrote.",
-            ("direction",),
-            registry=None,
+        self._tokens = self.add_counter(
+            "agentmemory_consolidation_tokens_total", "Tokens that language models read and wrote.", "direction"
         )
-        self._calls = Counter(
-            "agentmemory_consolidation_calls_total", "Requests to language models.", ("outcome",), registry=None
+        self._calls = self.add_counter(
+            "agentmemory_consolidation_calls_total", "Requests to language models.", "outcome"
         )
-        self._durations = Histogram(
+        self._durations = self.add_histogram(
             "agentmemory_consolidation_duration_seconds",
             "Duration of consolidations in seconds.",
             buckets=DURATION_BUCKETS_S,
-            registry=None,
         )
-
-    @property
-    def metrics(self) -> list[Collector]:
-        """Collectors to register."""
-        return [self._runs, self._results, self._tokens, self._calls, self._durations]
 
     def count_action(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
         """Count an action that was completed or failed, and its model usage.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from agentmemory_operator.collections.reconcile import observe_or_link
-from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.replaced_collection import delete_keeping_snapshots
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, Collection
 from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.rules.rebuild_record import record_from_json

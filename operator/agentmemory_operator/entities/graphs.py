@@ -16,7 +16,7 @@ from agentmemory_operator.memories.rules.filters import UNSEALED, Selection, nar
 from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.record import ENTITY_SHEET_KEY, TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.slices import run_in_slices
+from agentmemory_operator.runtime.tasks import run_in_slices
 
 MAX_AGE_S = 10.0
 """Maximum age of a cached graph in seconds. Writes of this process invalidate it at once; those of others do not."""

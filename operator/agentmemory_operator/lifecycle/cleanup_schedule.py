@@ -11,9 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from prometheus_client import Counter, Histogram
-from prometheus_client.registry import Collector
-
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.cleanup import (
@@ -36,6 +33,7 @@ from agentmemory_operator.memories.rules.record import LONG_CHAIN
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.runtime.jobs import RunSchedule
+from agentmemory_operator.runtime.metrics import MetricSet
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -53,25 +51,16 @@ OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
 """Opens an agent for access to its collection. Its embedder is not used."""
 
 
-class CleanupMeter:
+class CleanupMeter(MetricSet):
     """Prometheus metrics of cleanups."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by result.", ("outcome",), registry=None)
-        self._removed = Counter(
-            "agentmemory_cleanup_removed_total", "Memories removed by cleanups.", ("reason",), registry=None
+        super().__init__()
+        self._runs = self.add_counter("agentmemory_cleanups_total", "Cleanups by result.", "outcome")
+        self._removed = self.add_counter("agentmemory_cleanup_removed_total", "Memories removed by cleanups.", "reason")
+        self._durations = self.add_histogram(
+            "agentmemory_cleanup_duration_seconds", "Duration of cleanups in seconds.", buckets=DURATION_BUCKETS_S
         )
-        self._durations = Histogram(
-            "agentmemory_cleanup_duration_seconds",
-            "Duration of cleanups in seconds.",
-            buckets=DURATION_BUCKETS_S,
-            registry=None,
-        )
-
-    @property
-    def metrics(self) -> list[Collector]:
-        """Collectors to register."""
-        return [self._runs, self._removed, self._durations]
 
     def count_failure(self) -> None:
         """Count a run that failed."""

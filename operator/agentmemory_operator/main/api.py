@@ -38,9 +38,8 @@ from agentmemory_operator.entrypoints.api.use_cases import build_services
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.watch_feed import CLAIMS, feed_claims, follow, sources
 from agentmemory_operator.main.egress import build_egress, with_api_server
-from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.key_stores import build_zone_keys, open_key_shards
-from agentmemory_operator.main.language_model import LanguageModels
+from agentmemory_operator.main.models import Embedders, LanguageModels
 from agentmemory_operator.main.processes import default_host, open_tracer, print_line, until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.memories.repair import Sweeper

@@ -5,8 +5,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
-from agentmemory_operator.adapters.folder.cluster_id import read_cluster_id
-from agentmemory_operator.adapters.folder.data_files import FileSigningKey
+from agentmemory_operator.adapters.folder.data_files import FileSigningKey, read_cluster_id
 from agentmemory_operator.adapters.folder.key_shard_files import FileKeyShards
 from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions

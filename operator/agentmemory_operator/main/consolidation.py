@@ -13,7 +13,7 @@ from agentmemory_operator.connections.point_stores import ScopedPointStores
 from agentmemory_operator.consolidation.run import OpenAgent
 from agentmemory_operator.entities.rules.lists import build_lists
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
-from agentmemory_operator.main.language_model import LanguageModels
+from agentmemory_operator.main.models import LanguageModels
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.base import Clock

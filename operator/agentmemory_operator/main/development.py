@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from agentmemory_operator.adapters.folder.cluster_id import ensure_cluster_id
-from agentmemory_operator.adapters.folder.data_files import FileClaims, FileSigningKey
+from agentmemory_operator.adapters.folder.data_files import FileClaims, FileSigningKey, ensure_cluster_id
 from agentmemory_operator.adapters.folder.key_shard_files import FileKeyShards
 from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 from agentmemory_operator.adapters.folder.running_stacks import RunningStack, RunningStacks

@@ -8,7 +8,7 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord,
 from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
-from agentmemory_operator.main.embedding import Embedders
+from agentmemory_operator.main.models import Embedders
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.budget import RebuildMeter

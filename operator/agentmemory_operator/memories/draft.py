@@ -34,7 +34,7 @@ from agentmemory_operator.memories.zone_access import (
     scope_of_key,
 )
 from agentmemory_operator.ports.base import Json, Vector
-from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices
+from agentmemory_operator.runtime.tasks import map_with_pauses, run_in_slices
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import DataKey
 

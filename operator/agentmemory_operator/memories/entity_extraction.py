@@ -18,7 +18,7 @@ from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, Entity, e
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Condition, equals, point_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices
+from agentmemory_operator.runtime.tasks import map_with_pauses, run_in_slices
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, is_locked
 
 PAGE = 100

@@ -12,7 +12,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories.rules.criteria import METADATA
 from agentmemory_operator.memories.rules.record import StatedMemory
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule, Steps, scrub, scrub_object
-from agentmemory_operator.runtime.slices import run_in_slices
+from agentmemory_operator.runtime.tasks import run_in_slices
 
 _FRACTION = (
     "{key}: not found by filters: its index is of type integer, and the value is not one: store a whole number,"

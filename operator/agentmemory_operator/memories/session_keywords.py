@@ -169,7 +169,7 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Add missing session positions and keyword vectors; return the number of memories without a keyword vector."""
     filled = 0
-    # Memories in a zone are excluded: `zone_vectors.sweep` adds the vectors that their zone allows.
+    # Memories in a zone are excluded: `_sweep_vectors` adds the vectors that their zone allows.
     missing: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     unordered = {
         "must": [*missing["must"], {"is_empty": {"key": ORDER_KEY}}],

@@ -5,15 +5,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from prometheus_client import Counter, Histogram
-from prometheus_client.registry import Collector
-
 from agentmemory_operator.connections.embedders import WrappedEmbedder
 from agentmemory_operator.errors import EmbedderUnavailable
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.runtime.metrics import DURATION_BUCKETS_S
+from agentmemory_operator.runtime.metrics import DURATION_BUCKETS_S, MetricSet
 from agentmemory_operator.runtime.rules.fair_shares import SHARED_KEY, TokenBuckets, hourly_bucket
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
@@ -82,28 +79,23 @@ def _now_s() -> float:
     return asyncio.get_running_loop().time()
 
 
-class RebuildMeter:
+class RebuildMeter(MetricSet):
     """Metrics of embedding calls for rebuilds. Implements `connections.embedders.EmbeddingMeter`."""
 
     def __init__(self) -> None:
-        self._embeddings = Histogram(
+        super().__init__()
+        self._embeddings = self.add_histogram(
             "agentmemory_rebuild_embed_duration_seconds",
             "Duration of embeddings for rebuilds in seconds.",
-            ("provider", "outcome"),
+            "provider",
+            "outcome",
             buckets=DURATION_BUCKETS_S,
-            registry=None,
         )
-        self._tokens = Counter(
+        self._tokens = self.add_counter(
             "agentmemory_rebuild_embedding_tokens_total",
             "Tokens for rebuilds, as reported by embedding services.",
-            ("provider",),
-            registry=None,
+            "provider",
         )
-
-    @property
-    def metrics(self) -> list[Collector]:
-        """Collectors to register with Prometheus."""
-        return [self._embeddings, self._tokens]
 
     def count_tokens(self, provider: str, tokens: int) -> None:
         """Count the tokens that a service reports for a call."""

@@ -28,8 +28,11 @@ from typing import Any
 
 from agentmemory_operator.agents.direct_agents import open_by_name
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.collections.replaced_collection import drop_rebuild_index, mark_previous
-from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.replaced_collection import (
+    delete_keeping_snapshots,
+    drop_rebuild_index,
+    mark_previous,
+)
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay

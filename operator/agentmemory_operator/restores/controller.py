@@ -54,7 +54,7 @@ from agentmemory_operator.runtime.jobs import Job, JobBook
 from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.status_restore import MAX_ABANDONED
+from agentmemory_operator.spec.kinds.status_snapshot import MAX_ABANDONED
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.retire import keep_snapshots_available
+from agentmemory_operator.collections.replaced_collection import keep_snapshots_available
 from agentmemory_operator.connections.resolve import Server, Servers, connection_of
 from agentmemory_operator.connections.rules.object_keys import parse_location
 from agentmemory_operator.connections.streams import CheckedStream
@@ -29,8 +29,7 @@ from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, MemorySnapshot
 from agentmemory_operator.spec.kinds.conditions import Reason, is_true
 from agentmemory_operator.spec.kinds.parse import parse_connection, parse_snapshot
-from agentmemory_operator.spec.kinds.spec_restore import RestoreSource
-from agentmemory_operator.spec.kinds.spec_snapshot import S3Object
+from agentmemory_operator.spec.kinds.spec_snapshot import RestoreSource, S3Object
 from agentmemory_operator.spec.times import parse_time
 
 QDRANT = "Qdrant"

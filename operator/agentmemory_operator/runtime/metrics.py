@@ -58,6 +58,25 @@ class LiveGauge(Collector):
         yield family
 
 
+class MetricSet:
+    """Base of meters: the counters and histograms that it adds, in `metrics`."""
+
+    def __init__(self) -> None:
+        self.metrics: list[Collector] = []
+
+    def add_counter(self, name: str, help_text: str, *labels: str) -> Counter:
+        """Add a counter."""
+        counter = Counter(name, help_text, labels, registry=None)
+        self.metrics.append(counter)
+        return counter
+
+    def add_histogram(self, name: str, help_text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
+        """Add a histogram."""
+        histogram = Histogram(name, help_text, labels, buckets=buckets, registry=None)
+        self.metrics.append(histogram)
+        return histogram
+
+
 def render(collectors: Sequence[Collector]) -> bytes:
     """Render the metrics of the collectors in Prometheus' text format."""
     registry = CollectorRegistry()

@@ -6,11 +6,10 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from prometheus_client import Counter, Histogram
-from prometheus_client.registry import Collector
+from prometheus_client import Histogram
 
 from agentmemory_operator.ports.tracing import Span, Tracer
-from agentmemory_operator.runtime.metrics import NO_TRACES
+from agentmemory_operator.runtime.metrics import NO_TRACES, MetricSet
 
 # From a search over few memories to a batch of a thousand texts on a slow embedding service.
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -71,27 +70,24 @@ class _EngineCall:
         self._span.note("http.response.status_code", status)
 
 
-class ModelMeter:
+class ModelMeter(MetricSet):
     """Counts distilled conversations, memories and tokens of language models, and long version chains."""
 
     def __init__(self) -> None:
-        self._distillations = Counter(
-            "agentmemory_api_distillations_total",
-            "Conversations for a language model, by result.",
-            ("outcome",),
-            registry=None,
+        super().__init__()
+        self._distillations = self.add_counter(
+            "agentmemory_api_distillations_total", "Conversations for a language model, by result.", "outcome"
         )
-        self._made = Counter(
+        self._made = self.add_counter(
             "agentmemory_api_distilled_memories_total",
             "Memories that language models created from conversations.",
-            ("fate",),
-            registry=None,
+            "fate",
         )
-        self._long_chains = Counter(
-            "agentmemory_api_long_chains_total", "Memories that reached 20 versions, 40, and so on.", registry=None
+        self._long_chains = self.add_counter(
+            "agentmemory_api_long_chains_total", "Memories that reached 20 versions, 40, and so on."
         )
-        self._tokens = Counter(
-            "agentmemory_api_model_tokens_total", "Tokens that language models used.", ("direction",), registry=None
+        self._tokens = self.add_counter(
+            "agentmemory_api_model_tokens_total", "Tokens that language models used.", "direction"
         )
 
     def count_distillation(self, outcome: str) -> None:
@@ -113,22 +109,8 @@ class ModelMeter:
         """Count a memory that reached a multiple of 20 versions."""
         self._long_chains.inc()
 
-    def metrics(self) -> list[Collector]:
-        """Return all metrics of this meter."""
-        return [self._distillations, self._made, self._tokens, self._long_chains]
 
-
-def _durations(name: str, subject: str, labels: tuple[str, ...]) -> Histogram:
-    return Histogram(
-        f"agentmemory_{name}_duration_seconds",
-        f"Duration of {subject} in seconds.",
-        labels,
-        buckets=LATENCY_BUCKETS_S,
-        registry=None,
-    )
-
-
-class ApiMeter:
+class ApiMeter(MetricSet):
     """Metrics and traces of the requests to one API process, and of its calls to Qdrant, embedders and rerankers.
 
     Args:
@@ -137,36 +119,30 @@ class ApiMeter:
     """
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
+        super().__init__()
         self._tracer, self._now_s = tracer, now_s
-        self._requests = _durations("api_request", "requests", ("method", "route", "status"))
-        self._embeddings = _durations("api_embed", "embeddings", ("provider", "outcome"))
-        self._rerankings = _durations("api_rerank", "reranking", ("outcome",))
-        self._calls = _durations("api_engine", "calls to Qdrant", ("operation", "outcome"))
-        self._repeated = Counter(
-            "agentmemory_api_engine_retries_total",
-            "Reads from Qdrant that timed out and were retried.",
-            ("operation",),
-            registry=None,
+        self._requests = self._add_durations("api_request", "requests", "method", "route", "status")
+        self._embeddings = self._add_durations("api_embed", "embeddings", "provider", "outcome")
+        self._rerankings = self._add_durations("api_rerank", "reranking", "outcome")
+        self._calls = self._add_durations("api_engine", "calls to Qdrant", "operation", "outcome")
+        self._repeated = self.add_counter(
+            "agentmemory_api_engine_retries_total", "Reads from Qdrant that timed out and were retried.", "operation"
         )
-        self._cached = Counter(
-            "agentmemory_api_embedding_cache_total",
-            "Lookups in the embedding cache, by result.",
-            ("result",),
-            registry=None,
+        self._cached = self.add_counter(
+            "agentmemory_api_embedding_cache_total", "Lookups in the embedding cache, by result.", "result"
         )
-        self._tokens = Counter(
-            "agentmemory_api_embedding_tokens_total",
-            "Tokens, as reported by embedding services.",
-            ("provider",),
-            registry=None,
+        self._tokens = self.add_counter(
+            "agentmemory_api_embedding_tokens_total", "Tokens, as reported by embedding services.", "provider"
         )
         self.models = ModelMeter()
-        self._candidates = Histogram(
-            "agentmemory_api_search_candidates",
-            "Candidates scored in a search.",
-            buckets=CANDIDATE_BUCKETS,
-            registry=None,
+        self.metrics += self.models.metrics
+        self._candidates = self.add_histogram(
+            "agentmemory_api_search_candidates", "Candidates scored in a search.", buckets=CANDIDATE_BUCKETS
         )
+
+    def _add_durations(self, name: str, subject: str, *labels: str) -> Histogram:
+        name, help_text = f"agentmemory_{name}_duration_seconds", f"Duration of {subject} in seconds."
+        return self.add_histogram(name, help_text, *labels, buckets=LATENCY_BUCKETS_S)
 
     @contextmanager
     def measure_request(self, method: str, headers: Mapping[str, str]) -> Iterator[ServedRequest]:
@@ -207,27 +183,27 @@ class ApiMeter:
     @contextmanager
     def measure_embedding(self, provider: str, texts: int) -> Iterator[None]:
         """Measure one call of an embedder for a number of texts."""
-        started_s, outcome = self._now_s(), "failed"
-        with self._tracer.span("embed") as span:
-            span.note("agentmemory.embedding.provider", provider)
-            span.note("agentmemory.embedding.texts", texts)
-            try:
-                yield
-                outcome = "ok"
-            finally:
-                self._embeddings.labels(provider, outcome).observe(self._now_s() - started_s)
+        notes = {"agentmemory.embedding.provider": provider, "agentmemory.embedding.texts": texts}
+        with self._measure("embed", notes, self._embeddings, provider):
+            yield
 
     @contextmanager
     def measure_reranking(self, texts: int) -> Iterator[None]:
         """Measure one call of a cross-encoder for a number of search results."""
+        with self._measure("rerank", {"agentmemory.rerank.texts": texts}, self._rerankings):
+            yield
+
+    @contextmanager
+    def _measure(self, name: str, notes: Mapping[str, str | int], durations: Histogram, *labels: str) -> Iterator[None]:
         started_s, outcome = self._now_s(), "failed"
-        with self._tracer.span("rerank") as span:
-            span.note("agentmemory.rerank.texts", texts)
+        with self._tracer.span(name) as span:
+            for key, value in notes.items():
+                span.note(key, value)
             try:
                 yield
                 outcome = "ok"
             finally:
-                self._rerankings.labels(outcome).observe(self._now_s() - started_s)
+                durations.labels(*labels, outcome).observe(self._now_s() - started_s)
 
     def engine(self, operation: str) -> _EngineCall:
         """Return a context manager that measures one call to Qdrant. Call its `record_status` with the response."""
@@ -250,17 +226,3 @@ class ApiMeter:
     def record_candidates(self, candidates: int) -> None:
         """Record the number of candidates of one search."""
         self._candidates.observe(candidates)
-
-    def metrics(self) -> list[Collector]:
-        """Return all metrics of the retrieval API."""
-        return [
-            self._requests,
-            self._embeddings,
-            self._rerankings,
-            self._calls,
-            self._repeated,
-            self._cached,
-            self._tokens,
-            *self.models.metrics(),
-            self._candidates,
-        ]

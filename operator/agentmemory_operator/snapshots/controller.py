@@ -11,10 +11,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from prometheus_client import Counter, Histogram
-from prometheus_client.registry import Collector
-
-from agentmemory_operator.collections.retire import keep_snapshots_available
+from agentmemory_operator.collections.replaced_collection import keep_snapshots_available
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.link import REFUSED_KEY_STATUSES
@@ -33,6 +30,7 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.runtime.jobs import Job, JobBook
+from agentmemory_operator.runtime.metrics import MetricSet
 from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.rules.steps import (
@@ -82,24 +80,16 @@ _AWAITED = (
 )
 
 
-class SnapshotMeter:
+class SnapshotMeter(MetricSet):
     """Metrics of snapshots: number and duration by result, and bytes."""
 
     def __init__(self) -> None:
-        self._runs = Counter("agentmemory_snapshots_total", "Snapshots by result.", ("outcome",), registry=None)
-        self._bytes = Counter("agentmemory_snapshot_bytes_total", "Bytes of created snapshots.", registry=None)
-        self._durations = Histogram(
-            "agentmemory_snapshot_duration_seconds",
-            "Duration of snapshots in seconds.",
-            ("outcome",),
-            buckets=SECONDS,
-            registry=None,
+        super().__init__()
+        self._runs = self.add_counter("agentmemory_snapshots_total", "Snapshots by result.", "outcome")
+        self._bytes = self.add_counter("agentmemory_snapshot_bytes_total", "Bytes of created snapshots.")
+        self._durations = self.add_histogram(
+            "agentmemory_snapshot_duration_seconds", "Duration of snapshots in seconds.", "outcome", buckets=SECONDS
         )
-
-    @property
-    def metrics(self) -> list[Collector]:
-        """Collectors to register with Prometheus."""
-        return [self._runs, self._bytes, self._durations]
 
     def succeeded(self, seconds: float, size: int) -> None:
         """Record a snapshot that was created in `seconds` with `size` bytes."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.retire import keep_snapshots_available, remove_file
+from agentmemory_operator.collections.replaced_collection import keep_snapshots_available, remove_file
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.connections.rules.object_keys import check_copy
 from agentmemory_operator.ports.base import Json

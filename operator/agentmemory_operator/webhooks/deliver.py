@@ -17,9 +17,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from prometheus_client import Counter
-from prometheus_client.registry import Collector
-
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.rules.host_lists import NOWHERE
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, RequestInvalid, TransientError
@@ -28,6 +25,7 @@ from agentmemory_operator.memories.rules.change_entries import Change, Position
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.webhooks import WebhookSender
+from agentmemory_operator.runtime.metrics import MetricSet
 from agentmemory_operator.runtime.object_table import Key, ObjectTable, owned_memory
 from agentmemory_operator.runtime.work_queue import Request, WorkQueue, jittered
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
@@ -87,21 +85,17 @@ class _Progress:
         return present | {"delivered": self.delivered, "dropped": self.dropped}
 
 
-class WebhookMeter:
+class WebhookMeter(MetricSet):
     """Prometheus counters of delivery attempts, by result, and of dropped events."""
 
     def __init__(self) -> None:
-        self.deliveries = Counter(
-            "agentmemory_webhook_deliveries_total", "Webhook delivery attempts, by result.", ("outcome",), registry=None
+        super().__init__()
+        self.deliveries = self.add_counter(
+            "agentmemory_webhook_deliveries_total", "Webhook delivery attempts, by result.", "outcome"
         )
-        self.dropped = Counter(
-            "agentmemory_webhook_dropped_total", "Events that became too old to be delivered.", registry=None
+        self.dropped = self.add_counter(
+            "agentmemory_webhook_dropped_total", "Events that became too old to be delivered."
         )
-
-    @property
-    def metrics(self) -> list[Collector]:
-        """All Prometheus collectors of the meter."""
-        return [self.deliveries, self.dropped]
 
 
 @dataclass(slots=True)

@@ -216,7 +216,7 @@ async def test_timed_out_read_is_retried_once() -> None:
         assert await store.count("c", None) == 7
 
     assert silence.requests == 2
-    samples = collect_samples(*meter.metrics())
+    samples = collect_samples(*meter.metrics)
     assert samples['agentmemory_api_engine_retries_total{operation="POST points/count"}'] == 1
 
 
@@ -295,7 +295,7 @@ async def test_call_is_timed_and_sends_traceparent() -> None:
             await store.count("agent_memory_bot", None)
 
     assert all(b"traceparent: of-this-test" in head for head in heads)
-    samples = collect_samples(*meter.metrics())
+    samples = collect_samples(*meter.metrics)
     for outcome in ("2xx", "5xx"):
         labels = f'operation="POST points/count",outcome="{outcome}"'
         assert samples[f"agentmemory_api_engine_duration_seconds_count{{{labels}}}"] == 1

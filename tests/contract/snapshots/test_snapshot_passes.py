@@ -10,7 +10,7 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
-from agentmemory_operator.collections.retire import delete_keeping_snapshots
+from agentmemory_operator.collections.replaced_collection import delete_keeping_snapshots
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages

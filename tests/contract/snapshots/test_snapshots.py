@@ -10,7 +10,11 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.collections.retire import delete_keeping_snapshots, keep_snapshots_available, remove_file
+from agentmemory_operator.collections.replaced_collection import (
+    delete_keeping_snapshots,
+    keep_snapshots_available,
+    remove_file,
+)
 from agentmemory_operator.collections.rules.collection import is_placeholder
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from tests.support.engine.interleaved_store import Event, InterleavedStore

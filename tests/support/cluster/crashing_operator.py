@@ -47,7 +47,7 @@ from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecre
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operator.operator_tasks import operate
-from agentmemory_operator.main.language_model import LanguageModels
+from agentmemory_operator.main.models import LanguageModels
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.rebuilds import RebuildEmbedders

@@ -27,7 +27,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGu
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, build_services
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.main.language_model import LanguageModels
+from agentmemory_operator.main.models import LanguageModels
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.ports.base import Clock

@@ -22,7 +22,7 @@ from agentmemory_operator.entrypoints.api.load.json_limits import (
     parts_if_small,
     split_list,
 )
-from agentmemory_operator.runtime.slices import run_without_pause
+from agentmemory_operator.runtime.tasks import run_without_pause
 
 texts = st.text(st.sampled_from('ab"\\[]{},: \n\u00e9\U0001f600') | st.characters(codec="utf-8"), max_size=8)
 scalars = (

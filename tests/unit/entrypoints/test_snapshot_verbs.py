@@ -11,7 +11,7 @@ import yaml
 
 from agentmemory_operator.entrypoints.cli import job_commands
 from agentmemory_operator.entrypoints.cli.job_progress import read_outcome, read_stage
-from agentmemory_operator.entrypoints.cli.snapshots import delete as snapshot_deletion
+from agentmemory_operator.entrypoints.cli.snapshots import snapshot as snapshot_verbs
 from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations, describe_state
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
 from tests.support.job.job_folder import JobFolder, condition
@@ -275,7 +275,7 @@ class TestDelete:
     def test_object_without_an_operator_is_not_deleted(
         self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(snapshot_deletion, "FINALIZER_TIMEOUT_S", 0.1)
+        monkeypatch.setattr(snapshot_verbs, "FINALIZER_TIMEOUT_S", 0.1)
         create_completed(folder, one="2026-11-22T03:00:00Z")
 
         result = folder.run("snapshot", "delete", "one", "--yes")

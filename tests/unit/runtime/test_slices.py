@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from agentmemory_operator.runtime import slices
-from agentmemory_operator.runtime.slices import map_with_pauses, run_in_slices, run_without_pause
+from agentmemory_operator.runtime import tasks
+from agentmemory_operator.runtime.tasks import map_with_pauses, run_in_slices, run_without_pause
 
 
 def counting(steps: int, steps_done: list[str], name: str) -> Generator[None, None, str]:
@@ -21,7 +21,7 @@ def counting(steps: int, steps_done: list[str], name: str) -> Generator[None, No
 
 @pytest.fixture(autouse=True)
 def short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(slices, "SLICE_S", 0.001)
+    monkeypatch.setattr(tasks, "SLICE_S", 0.001)
 
 
 async def test_loop_runs_between_slices() -> None:

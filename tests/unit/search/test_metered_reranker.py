@@ -19,6 +19,6 @@ async def test_duration_is_recorded_also_on_failure() -> None:
     with pytest.raises(RerankerUnavailable):
         await reranker.rerank("m", "q", ["a"])
 
-    samples = collect_samples(*meter.metrics())
+    samples = collect_samples(*meter.metrics)
     assert samples['agentmemory_api_rerank_duration_seconds_sum{outcome="ok"}'] == 0.25
     assert samples['agentmemory_api_rerank_duration_seconds_sum{outcome="failed"}'] == 0.5

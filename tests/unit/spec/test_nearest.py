@@ -1,6 +1,6 @@
 import pytest
 
-from agentmemory_operator.spec.nearest import did_you_mean, nearest_name, unknown_field
+from agentmemory_operator.spec.canonical_names import did_you_mean, nearest_name, unknown_field
 
 FIELDS = ("halfLifeDays", "top_k", "connectionRef", "m")
 

@@ -17,10 +17,10 @@ from agentmemory_operator.adapters.embedding.onnx_models import (
     ModelFiles,
     check_openable,
     first_line,
+    in_thread,
     model_errors,
     open_model,
 )
-from agentmemory_operator.adapters.embedding.threads import in_thread
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 

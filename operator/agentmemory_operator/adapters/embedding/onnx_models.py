@@ -1,12 +1,24 @@
-"""Files of ONNX models, and how the optional package `fastembed` opens them: no network unless allowed."""
+"""Files of ONNX models, and how the optional package `fastembed` opens them: no network unless allowed.
 
+Embeddings on local CPUs run in a small thread pool of their own, off the event loop: they wait only for each other, and
+no other work waits for them.
+"""
+
+import asyncio
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from agentmemory_operator.errors import SpecInvalid
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="embed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,3 +101,8 @@ def model_errors() -> tuple[type[Exception], ...]:
 def first_line(error: Exception) -> str:
     """Return the first line of an error message, at most 300 characters."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]
+
+
+async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+    """Run a function in one of the threads; return its result."""
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: work(*args, **options))

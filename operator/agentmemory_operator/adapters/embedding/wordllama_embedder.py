@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from agentmemory_operator.adapters.embedding.threads import in_thread
+from agentmemory_operator.adapters.embedding.onnx_models import in_thread
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Vector
 

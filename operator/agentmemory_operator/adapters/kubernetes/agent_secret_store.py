@@ -6,7 +6,7 @@ from typing import Any
 
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
 from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret, Owner
-from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 
@@ -26,26 +26,16 @@ class KubernetesAgentSecrets:
 
     def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
         self._transport = transport
-        self._namespace = namespace
         self._folder = f"/api/v1/namespaces/{namespace}/secrets"
 
     async def read(self, slug: str) -> AgentSecret | None:
         """Return the record of an agent, or None if there is no Secret."""
-        try:
-            return _handed_from(await self._transport.call("GET", self._path(slug)))
-        except NotFound:
-            return None
+        secret = await self._transport.find(self._path(slug))
+        return None if secret is None else _handed_from(secret)
 
     async def write(self, handed: AgentSecret) -> None:
         """Create the Secret, or replace it by compare-and-set on its version."""
-        body = self._body_of(handed)
-        try:
-            if handed.version:
-                await self._transport.call("PUT", self._path(handed.slug), body)
-            else:
-                await self._transport.call("POST", self._folder, body)
-        except NotFound as exc:
-            raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
+        await self._transport.put(self._folder, self._body_of(handed))
 
     async def delete(self, handed: AgentSecret) -> None:
         """Delete the Secret if it still has the given version. One that is absent or has changed is no error."""

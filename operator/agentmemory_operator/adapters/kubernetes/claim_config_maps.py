@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from agentmemory_operator.adapters.kubernetes.cluster import CONFIG_MAP, KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.collections.rules.claims import ClaimSet, claim_from_json, claim_to_json
-from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 
@@ -59,10 +59,7 @@ class KubernetesClaims:
                 raise result
 
     async def _read(self, part: str) -> Json | None:
-        try:
-            document: Json = await self._transport.call("GET", f"{self._folder}/{PREFIX}{part}")
-        except NotFound:
-            return None
+        document: Json | None = await self._transport.find(f"{self._folder}/{PREFIX}{part}")
         return document
 
     async def _write(self, part: str, body: Json) -> Json:
@@ -75,10 +72,7 @@ class KubernetesClaims:
         except NotFound:
             # The ConfigMap was deleted. Create it again: `body` has all of its claims.
             pass
-        try:
-            return dict(await self._transport.call("POST", self._folder, body))
-        except NotFound as exc:
-            raise TransientError(f"{exc} (does the namespace of the Lease exist?)") from exc
+        return dict(await self._transport.put(self._folder, body))
 
 
 async def follow_claims(

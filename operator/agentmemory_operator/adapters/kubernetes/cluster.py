@@ -116,10 +116,8 @@ class KubernetesCluster:
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
         """Replace the finalizers of an object by compare-and-set. A deleted object is no error."""
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
-        try:
+        with suppress(NotFound):
             await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
-        except NotFound:
-            return
 
     async def create_object(self, document: Json) -> bool:
         """Create an object; return False if it exists already. Raises as the port."""
@@ -166,9 +164,8 @@ class KubernetesCluster:
 
         Values are stripped of surrounding whitespace. Values that are no UTF-8 text are left out.
         """
-        try:
-            secret = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
-        except NotFound:
+        secret = await self._transport.find(f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        if secret is None:
             return None
         values: dict[str, str] = {}
         for key, encoded in (secret.get("data") or {}).items():
@@ -183,10 +180,7 @@ class KubernetesCluster:
             TransientError: If a kind is missing. kopf would not find it, and would not look for it again.
         """
         groups = await self._transport.call("GET", "/apis")
-        try:
-            resources = await self._transport.call("GET", f"/apis/{API_VERSION}")
-        except NotFound:
-            resources = {"resources": []}
+        resources = await self._transport.find(f"/apis/{API_VERSION}") or {"resources": []}
         is_listed = any(group["name"] == GROUP for group in groups["groups"])
         if not is_listed or not set(PLURALS.values()) <= {resource["name"] for resource in resources["resources"]}:
             raise TransientError(KINDS_MISSING)
@@ -198,11 +192,8 @@ class KubernetesCluster:
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
         """Return the labels of a namespace; empty if it does not exist."""
-        try:
-            document = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}")
-        except NotFound:
-            return {}
-        labels: Mapping[str, str] = document["metadata"].get("labels") or {}
+        document = await self._transport.find(f"/api/v1/namespaces/{namespace}")
+        labels: Mapping[str, str] = (document["metadata"].get("labels") if document else None) or {}
         return labels
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
@@ -372,18 +363,12 @@ class KubernetesInstallation(KubernetesCluster):
 
     async def has_definition(self, kind: str) -> bool:
         """Return whether the CRD of a kind exists, even if it is being deleted."""
-        try:
-            await self._transport.call("GET", _definition(kind))
-        except NotFound:
-            return False
-        return True
+        return await self._transport.find(_definition(kind)) is not None
 
     async def delete_definition(self, kind: str) -> None:
         """Delete the CRD of a kind with its objects; an absent one is no error."""
-        try:
+        with suppress(NotFound):
             await self._transport.call("DELETE", _definition(kind))
-        except NotFound:
-            return
 
     async def read_lease_renewals(self) -> dict[str, str]:
         """Return the last renewal time of each operator's Lease, as text, by namespace; 'None' without a renewal."""

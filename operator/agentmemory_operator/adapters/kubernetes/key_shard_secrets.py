@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from agentmemory_operator.adapters.kubernetes.transport import METADATA_LIST, KubernetesTransport, mapped_errors
-from agentmemory_operator.errors import Conflict, KeysDamaged, NotFound, TransientError
+from agentmemory_operator.errors import Conflict, KeysDamaged, NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 from agentmemory_operator.zones.rules.entries import Ring
@@ -47,9 +47,9 @@ class KubernetesKeyShards:
         Raises:
             KeysDamaged: If the Secret contains no shard in a known format.
         """
-        try:
-            secret = await self._call("GET", self._path(ring, name))
-        except NotFound:
+        async with _with_timeout():
+            secret = await self._transport.find(self._path(ring, name))
+        if secret is None:
             return Shard(ring=ring, name=name)
         try:
             text = base64.b64decode((secret.get("data") or {})[KEY], validate=True).decode("ascii")
@@ -73,7 +73,8 @@ class KubernetesKeyShards:
         """Create the Secret, or replace it by compare-and-set on its version; return the new version."""
         body, path = self._body_of(shard), self._path(shard.ring, shard.name)
         if not shard.version:
-            return _version_of(await self._create(body))
+            async with _with_timeout():
+                return _version_of(await self._transport.put(self._folder, body))
         try:
             return _version_of(await self._call("PUT", path, body))
         except NotFound as exc:
@@ -100,12 +101,6 @@ class KubernetesKeyShards:
                 await self._call("DELETE", self._path(ring, name))
             except NotFound:
                 continue
-
-    async def _create(self, body: Json) -> Any:
-        try:
-            return await self._call("POST", self._folder, body)
-        except NotFound as exc:
-            raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
 
     async def _call(self, method: str, path: str, body: Json | None = None) -> Any:
         async with _with_timeout():

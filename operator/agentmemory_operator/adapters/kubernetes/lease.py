@@ -4,21 +4,23 @@ The official client's leader election is not used: it compares wall clocks, cann
 need 90 MB of memory.
 """
 
-from pathlib import Path
 from typing import Any
 
-from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport
-from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.adapters.kubernetes.transport import (
+    DEFAULT_NAMESPACE,
+    POD_NAMESPACE,
+    Configuration,
+    KubernetesTransport,
+)
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Lease
 
 LEASE_NAME = "agentmemory-operator"
-NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
-def own_namespace(file: Path = NAMESPACE_FILE) -> str:
+def own_namespace() -> str:
     """Return the namespace of the pod; `default` outside a cluster."""
-    return file.read_text().strip() if file.is_file() else "default"
+    return POD_NAMESPACE.read_text(encoding="utf-8").strip() if POD_NAMESPACE.is_file() else DEFAULT_NAMESPACE
 
 
 class KubernetesLease:
@@ -35,21 +37,12 @@ class KubernetesLease:
 
     async def read(self) -> Lease | None:
         """Return the lease, or None before the first write."""
-        try:
-            return _lease_from(await self._transport.call("GET", f"{self._folder}/{LEASE_NAME}"))
-        except NotFound:
-            return None
+        document = await self._transport.find(f"{self._folder}/{LEASE_NAME}")
+        return None if document is None else _lease_from(document)
 
     async def write(self, lease: Lease) -> Lease:
         """Create the lease, or replace it by compare-and-set on its version."""
-        try:
-            if lease.version:
-                document = await self._transport.call("PUT", f"{self._folder}/{LEASE_NAME}", self._body_of(lease))
-            else:
-                document = await self._transport.call("POST", self._folder, self._body_of(lease))
-        except NotFound as exc:
-            raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
-        return _lease_from(document)
+        return _lease_from(await self._transport.put(self._folder, self._body_of(lease)))
 
     def _body_of(self, lease: Lease) -> Json:
         metadata = {"name": LEASE_NAME, "namespace": self._namespace}

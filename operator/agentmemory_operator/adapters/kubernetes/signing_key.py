@@ -11,7 +11,7 @@ from contextlib import suppress
 from agentmemory_operator.adapters.kubernetes.agent_secret_store import MANAGED_BY, MANAGER
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflict, KubernetesTransport
 from agentmemory_operator.adapters.user_tokens import new_key, parse_key
-from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.ports.access import SigningKey
 
 log = logging.getLogger(__name__)
@@ -37,9 +37,7 @@ class KubernetesSigningKey:
 
     async def make_missing(self) -> None:
         """Create the key if there is none; keep an existing one."""
-        try:
-            await self._transport.call("GET", self._path)
-        except NotFound:
+        if await self._transport.find(self._path) is None:
             await self._create()
 
     async def _create(self) -> None:

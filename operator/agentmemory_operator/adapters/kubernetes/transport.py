@@ -190,6 +190,31 @@ class KubernetesTransport:
         with mapped_errors():
             return json.loads(await response.read())
 
+    async def find(self, path: str) -> Any:
+        """Return the object at a path, or None if there is none. Raises as `send`."""
+        try:
+            return await self.call("GET", path)
+        except NotFound:
+            return None
+
+    async def put(self, folder: str, body: Any) -> Any:
+        """Create an object, or replace it by compare-and-set if `body` has a resourceVersion; return it as stored.
+
+        Args:
+            folder: URL path of the objects of that kind in the namespace.
+
+        Raises:
+            KubernetesConflict: If the object exists, or has changed since it was read.
+            TransientError: As `send`; also if the namespace, or the object to replace, does not exist.
+        """
+        metadata = body["metadata"]
+        try:
+            if metadata.get("resourceVersion"):
+                return await self.call("PUT", f"{folder}/{metadata['name']}", body)
+            return await self.call("POST", folder, body)
+        except NotFound as exc:
+            raise TransientError(f"{exc} (does the namespace {folder.split('/')[-2]} exist?)") from exc
+
     async def send(
         self,
         method: str,

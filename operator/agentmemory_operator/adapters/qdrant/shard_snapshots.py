@@ -45,8 +45,13 @@ from agentmemory_operator.adapters.qdrant.shard_archives import (
     tar_header,
     tar_padding,
 )
-from agentmemory_operator.adapters.qdrant.shard_replicas import ShardReplicas, require_holder, require_node
-from agentmemory_operator.adapters.qdrant.shard_sets import ShardSet, ShardSets
+from agentmemory_operator.adapters.qdrant.shard_sets import (
+    ShardReplicas,
+    ShardSet,
+    ShardSets,
+    require_holder,
+    require_node,
+)
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, Tenant, placeholder_metadata
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable

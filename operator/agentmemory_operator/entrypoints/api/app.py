@@ -31,7 +31,6 @@ from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
     entity_routes,
-    erasure_routes,
     item_routes,
     lineage_routes,
     memory_routes,
@@ -66,7 +65,7 @@ ROUTERS = (
     item_routes.router,
     entity_routes.router,
     memory_routes.tools,
-    erasure_routes.router,
+    memory_routes.erasure,
     identity.router,
     transfer_routes.router,
     change_routes.router,
@@ -130,7 +129,7 @@ def create_app(
         app.router.routes.extend(router.routes)
     _add_root(app)
     _add_probes(app, sources)
-    meters = (*services.meter.metrics(), *services.access_counts.metrics(), *build_gauges(pressure, sources), PROCESS)
+    meters = (*services.meter.metrics, *services.access_counts.metrics(), *build_gauges(pressure, sources), PROCESS)
     _add_metrics(app, meters)
     _add_problem_pages(app)
     app.state.mcp = McpEndpoint()

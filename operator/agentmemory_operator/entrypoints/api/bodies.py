@@ -39,9 +39,8 @@ from agentmemory_operator.entrypoints.api.problems import (
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64, may_exceed_int64, read_integer
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, reject_repeated_keys
-from agentmemory_operator.runtime.slices import run_in_slices
-from agentmemory_operator.spec.canonical_names import VISIBLE_PATTERN
-from agentmemory_operator.spec.nearest import did_you_mean, unknown_field
+from agentmemory_operator.runtime.tasks import run_in_slices
+from agentmemory_operator.spec.canonical_names import VISIBLE_PATTERN, did_you_mean, unknown_field
 
 BODY, PARTS = "body", "parts"
 MAX_BODY_BYTES = MIB

@@ -29,11 +29,11 @@ from agentmemory_operator.memories.working_memory import StoredWorkingMemory
 from agentmemory_operator.search.rules.memory_states import STATES, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, compute_priority
 from agentmemory_operator.search.search import CandidateCounts, SearchAnswer, SearchHit
+from agentmemory_operator.spec.canonical_names import nearest_name
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.scoring_parameters import Priority, model_name
 from agentmemory_operator.spec.expression.typing import CheckedExpression
-from agentmemory_operator.spec.nearest import nearest_name
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.times import render_time
 

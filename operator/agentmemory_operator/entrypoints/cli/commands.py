@@ -243,7 +243,7 @@ class LazyGroup(TyperGroup):
         except typer.BadParameter as error:
             mismatch = _NOT_ONE_OF.search(error.message)
             # Imported here, because most commands do not need it.
-            nearest = import_module("agentmemory_operator.spec.nearest").nearest_name
+            nearest = import_module("agentmemory_operator.spec.canonical_names").nearest_name
             if mismatch and (nearest_choice := nearest(mismatch[1], _QUOTED.findall(mismatch[2]))):
                 error.message += f" Did you mean '{nearest_choice}'?"
             raise

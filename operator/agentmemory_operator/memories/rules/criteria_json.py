@@ -23,8 +23,7 @@ from agentmemory_operator.memories.rules.criteria import (
 )
 from agentmemory_operator.memories.rules.exact_numbers import OUT_OF_INT64, is_int64
 from agentmemory_operator.memories.rules.words import split_words
-from agentmemory_operator.spec.canonical_names import canonical
-from agentmemory_operator.spec.nearest import did_you_mean
+from agentmemory_operator.spec.canonical_names import canonical, did_you_mean
 from agentmemory_operator.spec.times import parse_time
 
 MAX_DEPTH = 8

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from agentmemory_operator.restores.rules.in_place_steps import InPlaceStep
 from agentmemory_operator.restores.rules.swap_checks import RestoreRecord, SwapStep
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, is_true, merge_conditions
-from agentmemory_operator.spec.kinds.status_restore import MemoryRestoreStatus
+from agentmemory_operator.spec.kinds.status_snapshot import MemoryRestoreStatus
 from agentmemory_operator.spec.printable import printable_lines
 
 Json = dict[str, Any]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
+from agentmemory_operator.spec.canonical_names import nearest_name
 from agentmemory_operator.spec.expression.choices import Compare, If, Maximum, Minimum, narrow_ranges
 from agentmemory_operator.spec.expression.formulas import Formula, split_constant
 from agentmemory_operator.spec.expression.intervals import Interval
@@ -45,7 +46,6 @@ from agentmemory_operator.spec.expression.variables import (
     variable,
 )
 from agentmemory_operator.spec.memory_types import MemoryType
-from agentmemory_operator.spec.nearest import nearest_name
 
 # Name -> minimum and maximum number of arguments.
 ARITIES: Mapping[str, tuple[int, int]] = MappingProxyType(

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from agentmemory_operator.errors import FieldError
+from agentmemory_operator.spec.canonical_names import did_you_mean
 from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, LIST_KEYS, LIST_TYPE, RULES, CelRule, Schema
-from agentmemory_operator.spec.nearest import did_you_mean
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Path = tuple[str | int, ...]

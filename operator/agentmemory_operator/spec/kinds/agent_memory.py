@@ -23,9 +23,13 @@ from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_rebuild import ChangePolicyName, RebuildSpec
-from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
-from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec, SnapshotsSpec
+from agentmemory_operator.spec.kinds.spec_snapshot import (
+    Bootstrap,
+    MemoryRestoreSpec,
+    MemorySnapshotSpec,
+    SnapshotsSpec,
+)
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook, Webhook
 from agentmemory_operator.spec.kinds.spec_zones import ZonesSpec
 

@@ -20,8 +20,7 @@ from agentmemory_operator.spec.kinds.documents import (
 from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, Schema, structural_schema
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
-from agentmemory_operator.spec.kinds.status_restore import MemoryRestoreStatus
-from agentmemory_operator.spec.kinds.status_snapshot import MemorySnapshotStatus
+from agentmemory_operator.spec.kinds.status_snapshot import MemoryRestoreStatus, MemorySnapshotStatus
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 METADATA: Schema = {

@@ -9,8 +9,7 @@ from agentmemory_operator.spec.kinds.cel import agent_memory as rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnectionSpec
 from agentmemory_operator.spec.kinds.model_base import Model, ObjectName
 from agentmemory_operator.spec.kinds.schema import validation_rules
-from agentmemory_operator.spec.kinds.spec_restore import MemoryRestoreSpec
-from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec
+from agentmemory_operator.spec.kinds.spec_snapshot import MemoryRestoreSpec, MemorySnapshotSpec
 
 Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")]
 

@@ -17,8 +17,7 @@ from agentmemory_operator.spec.kinds.model_base import StatusModel
 from agentmemory_operator.spec.kinds.schema import Schema, structural_schema
 from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
 from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
-from agentmemory_operator.spec.kinds.status_restore import MemoryRestoreStatus
-from agentmemory_operator.spec.kinds.status_snapshot import MemorySnapshotStatus
+from agentmemory_operator.spec.kinds.status_snapshot import MemoryRestoreStatus, MemorySnapshotStatus
 from agentmemory_operator.spec.times import parse_time
 
 Json = dict[str, Any]

@@ -17,7 +17,7 @@ from agentmemory_operator.entities.rules.activation import (
 )
 from agentmemory_operator.entities.rules.graph import ScopeGraph, build_graph
 from agentmemory_operator.entities.rules.sheet import NO_SHEET, EntitySheet
-from agentmemory_operator.runtime.slices import run_without_pause
+from agentmemory_operator.runtime.tasks import run_without_pause
 from agentmemory_operator.spec.effective.entities import Spreading
 
 

@@ -7,7 +7,7 @@ import pytest
 from agentmemory_operator.entities.rules.graph import build_graph
 from agentmemory_operator.entities.rules.sheet import NO_SHEET
 from agentmemory_operator.memories.rules.entities import Entity, EntityKind, merge_entities, normalize_spelling
-from agentmemory_operator.runtime.slices import run_without_pause
+from agentmemory_operator.runtime.tasks import run_without_pause
 
 KINDS: tuple[EntityKind, ...] = ("phrase", "organisation", "quoted")
 

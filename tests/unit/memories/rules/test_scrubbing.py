@@ -12,7 +12,7 @@ from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.memories.rules import scrubbing
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES, PREFIXED
-from agentmemory_operator.runtime.slices import run_without_pause
+from agentmemory_operator.runtime.tasks import run_without_pause
 from tests.support.spec.golden import read_table
 
 RULES = (*library_rules(), *OWN_RULES)

@@ -45,7 +45,7 @@ from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.item_store import PlacedItem, StoredItem
 from agentmemory_operator.memories.rules.item_rules import owner_in_namespace
-from agentmemory_operator.runtime.slices import run_in_slices
+from agentmemory_operator.runtime.tasks import run_in_slices
 from agentmemory_operator.spec.caller_rights import Verb
 
 router = build_router("Items", GuardedRoute)

@@ -1,4 +1,4 @@
-"""The routes of search, memories, agents and tool schemas."""
+"""The routes of search, memories, erasures, agents and tool schemas."""
 
 from functools import partial
 from typing import Annotated, Any, Literal
@@ -24,12 +24,18 @@ from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import build_offered_tools
-from agentmemory_operator.entrypoints.api.memories import session_routes
+from agentmemory_operator.entrypoints.api.memories import forget_requests, session_routes
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
 from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
     ConversationIn,
     ConversationOut,
     choose_model,
+)
+from agentmemory_operator.entrypoints.api.memories.forget_requests import (
+    ForgetIn,
+    ForgottenOut,
+    ReceiptParameters,
+    ReceiptsOut,
 )
 from agentmemory_operator.entrypoints.api.memory_requests import (
     BatchEnvelope,
@@ -59,14 +65,14 @@ from agentmemory_operator.entrypoints.api.openapi import (
     build_router,
     describe,
 )
+from agentmemory_operator.entrypoints.api.response_views import json_response
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
 from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.model_tools import PREFERRED_TYPE, render_mcp_tools, render_openai_tools
 from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
-from agentmemory_operator.runtime.slices import run_in_slices
-from agentmemory_operator.runtime.tasks import gather_bounded
+from agentmemory_operator.runtime.tasks import gather_bounded, run_in_slices
 from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.spec.caller_rights import Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -79,6 +85,8 @@ searching = build_router("Search", PlainRoute)
 agents = build_router("Agents", GuardedRoute)
 router = build_router("Memories", GuardedRoute)
 tools = build_router("Tools", GuardedRoute, prefix="/v1")
+
+erasure = build_router("Erasure", GuardedRoute)
 
 
 @agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
@@ -265,3 +273,39 @@ async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Qu
         types = rights.settings.ranking.endings
     render = render_openai_tools if parameters.format == "openai" else render_mcp_tools
     return response_views.json_response({"tools": render(build_offered_tools(types))})
+
+
+@erasure.post(
+    "/{agent}/forget", summary="Erase memories", **describe(ForgottenOut, problems=WRITE_PROBLEMS, body=ForgetIn)
+)
+async def forget_memories(
+    agent: str, request: Request, idempotency_key: Annotated[HeaderName | None, Header()] = None
+) -> Response:
+    """Erase the selected memories and everything derived from them. The response is a receipt.
+
+    A repeated request with the same Idempotency-Key and body returns the same receipt.
+    """
+    services = services_of(request)
+    body = await read_model(request, ForgetIn)
+    if body.user_id is None:
+        rights_of(request).check_all_users()
+    forget_request = body.forget_request(idempotency_key)
+    opened = await services.directory.open(agent)
+    if body.dry_run:
+        preview = await services.forgetting.preview(opened, forget_request)
+        record_result(request, 0)
+        return json_response(forget_requests.render_preview(preview))
+    receipt = await services.forgetting.forget(opened, forget_request)
+    record_result(request, receipt.counts.total)
+    return json_response(forget_requests.render_receipt(receipt))
+
+
+@erasure.get("/{agent}/receipts", summary="List receipts", **describe(ReceiptsOut, problems=READ_PROBLEMS))
+async def list_receipts(agent: str, request: Request, parameters: Annotated[ReceiptParameters, Query()]) -> Response:
+    """List what was erased and when, newest first. Receipts contain no erased content."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    page = await services.forgetting.list_receipts(
+        opened, limit=parameters.limit, before=parameters.before, user_id=parameters.user_id
+    )
+    return json_response(forget_requests.render_receipts(page))

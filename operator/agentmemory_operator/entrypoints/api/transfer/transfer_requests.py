@@ -39,7 +39,7 @@ from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import ExportedMemory
 from agentmemory_operator.memories.transfer.import_batch import ImportLine
-from agentmemory_operator.runtime.slices import run_without_pause
+from agentmemory_operator.runtime.tasks import run_without_pause
 from agentmemory_operator.spec.caller_rights import Verb
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS
 from agentmemory_operator.spec.times import render_time

@@ -55,7 +55,7 @@ from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.memories.transfer.exports import ExportedMemory, export_memories
 from agentmemory_operator.memories.transfer.import_batch import ImportLine, Outcome
 from agentmemory_operator.memories.transfer.imports import BATCH, embedding_name, import_lines
-from agentmemory_operator.runtime.slices import run_in_slices
+from agentmemory_operator.runtime.tasks import run_in_slices
 from agentmemory_operator.search.users import import_profile, read_profile
 from agentmemory_operator.spec.caller_rights import Verb
 

@@ -1,5 +1,8 @@
-"""`agentmemory snapshot`: create, list and verify snapshots of an agent."""
+"""`agentmemory snapshot`: create, list, verify and delete snapshots of an agent."""
 
+import asyncio
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -12,6 +15,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.resolve import connection_of
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
 from agentmemory_operator.entrypoints.cli.job_commands import (
+    POLL_S,
     JobsPlace,
     Output,
     Wait,
@@ -28,21 +32,94 @@ from agentmemory_operator.entrypoints.cli.job_commands import (
 )
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.program import called_as
-from agentmemory_operator.entrypoints.cli.snapshots.delete import add_delete
+from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.snapshots.download import add_download
-from agentmemory_operator.entrypoints.cli.snapshots.listing import SnapshotList, snapshot_sections, snapshots_document
+from agentmemory_operator.entrypoints.cli.snapshots.listing import (
+    SnapshotList,
+    describe_locations,
+    snapshot_sections,
+    snapshots_document,
+)
 from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
 from agentmemory_operator.snapshots.rules.retention_verdicts import judge_documents
-from agentmemory_operator.snapshots.rules.steps import has_succeeded
-from agentmemory_operator.spec.kinds.agent_memory import VERIFY_REQUESTED_AT, AgentMemory, Metadata
+from agentmemory_operator.snapshots.rules.steps import FINALIZER, has_succeeded
+from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, VERIFY_REQUESTED_AT, AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_time
 
+# Time in which a running operator should add the finalizer. Deleting the files of a copy may take longer.
+FINALIZER_TIMEOUT_S, DELETION_TIMEOUT_S = 30.0, 330.0
+
 Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOptions:
+    """Delete a snapshot and its files on the server and in S3, regardless of its deletionPolicy."""
+
+    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Name of the MemorySnapshot.")]
+    yes: Yes = False
+
+
+def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
+    """Add `delete` to the group `snapshot`."""
+    add_verb(snapshots, "delete", DeleteOptions, partial(_run, open_jobs))
+
+
+def _run(open_jobs: OpenJobs, options: DeleteOptions, location: JobsPlace) -> None:
+    found = run_in_place(open_jobs, location, partial(_find, options))
+    locations = describe_locations(found.get("status") or {})
+    confirm(f"Delete {title_of(found)} and its bytes ({locations})?", yes=options.yes)
+    notice = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
+    run_in_place(open_jobs, location, partial(_delete, found), interrupt_message=notice)
+    typer.echo(f"deleted {title_of(found)} and its bytes ({locations})")
+
+
+async def _find(options: DeleteOptions, objects: JobObjects, namespace: str) -> Json:
+    return await objects.read_object(MEMORY_SNAPSHOT, namespace, options.name)
+
+
+async def _delete(found: Json, objects: JobObjects, _: str) -> None:
+    metadata = Metadata.model_validate(found["metadata"])
+    if has_succeeded(found.get("status") or {}):
+        # Without the operator's finalizer, the object would be deleted without its files.
+        await objects.annotate(MEMORY_SNAPSHOT, metadata, {CONFIRM_DELETE: metadata.name})
+        await _until(
+            lambda now: now is None or FINALIZER in (now["metadata"].get("finalizers") or ()),
+            objects,
+            metadata,
+            within_s=FINALIZER_TIMEOUT_S,
+            otherwise="was not deleted: no operator acted on it. Is one running, and does it watch this namespace?",
+        )
+    await objects.delete_object(MEMORY_SNAPSHOT, metadata)
+    await _until(
+        lambda now: now is None or now["metadata"].get("uid") != metadata.uid,
+        objects,
+        metadata,
+        within_s=DELETION_TIMEOUT_S,
+        otherwise="is still being deleted: see its events",
+    )
+
+
+async def _until(
+    is_met: Callable[[Json | None], bool], objects: JobObjects, metadata: Metadata, *, within_s: float, otherwise: str
+) -> None:
+    """Wait until a condition holds for the object, which is None once it is deleted."""
+    deadline_s = time.monotonic() + within_s
+    while True:
+        try:
+            document = await objects.read_object(MEMORY_SNAPSHOT, metadata.namespace, metadata.name)
+        except NotFound:
+            document = None
+        if is_met(document):
+            return
+        if time.monotonic() > deadline_s:
+            raise AgentMemoryError(f"{MEMORY_SNAPSHOT} {metadata.namespace}/{metadata.name} {otherwise}")
+        await asyncio.sleep(POLL_S)
 
 
 class Verify(StrEnum):

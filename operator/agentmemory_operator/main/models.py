@@ -1,0 +1,141 @@
+"""Open embedders and language models with the API keys that their objects name."""
+
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from weakref import WeakSet
+
+from cachetools import LRUCache
+
+from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder, RekeyedModel
+from agentmemory_operator.connections.rules.agent_secret_slots import embedding_key, model_key
+from agentmemory_operator.main.egress import build_egress
+from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.ports.models import Embedder, LanguageModel
+from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.effective.consolidation import ModelSettings
+from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
+
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.language_model.openai_chat import OpenAIChat
+MAX_OPEN = 256
+Owner = tuple[str, str]
+"""Namespace and slug of an agent."""
+
+
+@runtime_checkable
+class ClosableEmbedder(Protocol):
+    """An embedder with open connections."""
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        ...
+
+
+class Embedders:
+    """Opens embedders; `close` closes the connections of all of them.
+
+    Args:
+        meter: Measures calls and tokens of the opened embedders.
+    """
+
+    def __init__(self, settings: Settings, meter: EmbeddingMeter) -> None:
+        self.files = ModelFiles(folder=settings.models, may_download=settings.may_download_models)
+        # In a cluster a manifest's baseURL must not receive a key that the object does not name.
+        self._own_key = None if settings.is_in_cluster else settings.openai_api_key
+        self._meter = meter
+        self._egress = build_egress(settings)
+        # Weak references: an embedder is dropped when its key changes.
+        self._built: WeakSet[ClosableEmbedder] = WeakSet()
+
+    async def close(self) -> None:
+        """Close the connections of all embedders."""
+        for embedder in list(self._built):
+            await embedder.aclose()
+
+    async def open(
+        self, source: EmbeddingSource, settings: EmbeddingSettings, *, namespace: str, secrets: Secrets
+    ) -> Embedder:
+        """Open the embedder of a source. If its key is in a Secret, it is read again when the service rejects it.
+
+        Args:
+            namespace: Namespace of the Secret that the source may name.
+
+        Raises:
+            SpecInvalid: If the source's URL is invalid, the key does not exist or its Secret does not list the host, or
+                the model, its size or a package is missing.
+            TransientError: If the key cannot be read now.
+        """
+
+        def make(api_key: str | None) -> Embedder:
+            on_used = partial(self._meter.count_tokens, source.provider)
+            embedder = build_embedder(
+                source, settings, api_key=api_key, files=self.files, egress=self._egress, on_used=on_used
+            )
+            if isinstance(embedder, ClosableEmbedder):
+                self._built.add(embedder)
+            return embedder
+
+        if key := embedding_key(source):
+            read_key = partial(secrets.read, namespace, key.name, key.key, to=key.to)
+            embedder: Embedder = RekeyedEmbedder(await read_key(), read_key, make)
+        else:
+            embedder = make(self._own_key)
+        return MeteredEmbedder(embedder, self._meter, provider=source.provider)
+
+
+class LanguageModels:
+    """Opens language models, and caches up to `MAX_OPEN` of them by agent and settings.
+
+    Connections close by themselves a few seconds after their last use.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        # In a cluster a manifest's baseURL must not receive a key that the object does not name.
+        self._own_key = None if settings.is_in_cluster else settings.openai_api_key
+        self._egress = build_egress(settings)
+        self._opened: LRUCache[tuple[Owner, ModelSettings], LanguageModel] = LRUCache(MAX_OPEN)
+        # Weak references: a model is dropped when its key changes.
+        self._built: WeakSet[OpenAIChat] = WeakSet()
+
+    async def close(self) -> None:
+        """Close the connections of all models."""
+        self._opened.clear()
+        for model in list(self._built):
+            await model.aclose()
+
+    async def open(self, settings: ModelSettings, owner: Owner, secrets: Secrets) -> LanguageModel:
+        """Open the language model of an agent.
+
+        Args:
+            secrets: Reads the key. It is only sent to the hosts that its Secret lists.
+
+        Raises:
+            SpecInvalid: If the URL is invalid, the key does not exist, its Secret does not list the host, or a required
+                key is not named.
+            TransientError: If the key cannot be read now.
+        """
+        cache_key = owner, settings
+        if found := self._opened.get(cache_key):
+            return found
+        model = self._opened[cache_key] = await self._open(settings, owner[0], secrets)
+        return model
+
+    async def _open(self, settings: ModelSettings, namespace: str, secrets: Secrets) -> LanguageModel:
+        def make(api_key: str | None) -> LanguageModel:
+            # Imported here, because the client library takes a second and most processes open no model.
+            chat = import_module("agentmemory_operator.adapters.language_model.openai_chat")
+            options = chat.ChatOptions(
+                model=settings.model, api_key=api_key, base_url=settings.base_url, timeout_s=settings.timeout_s
+            )
+            model: OpenAIChat = chat.OpenAIChat(options, egress=self._egress)
+            self._built.add(model)
+            return model
+
+        key = model_key(settings)
+        if key is None:
+            return make(self._own_key)
+        read_key = partial(secrets.read, namespace, key.name, key.key, to=key.to)
+        return RekeyedModel(await read_key(), read_key, make)
