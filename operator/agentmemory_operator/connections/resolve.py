@@ -277,7 +277,7 @@ class Servers(Resolver[Link[Server]]):
                 log.info("%s on %s: removed %s", what, connection, ", ".join(removed))
 
     async def check_capacity(self, connection: Key, wish: CollectionRequest) -> None:
-        """Raise unless a new agent may get a collection. The reservation is released at once.
+        """Raise unless a new agent may get a collection. Nothing is reserved.
 
         Raises:
             ServerFull, NamespaceFull: As `Capacity.for_new_agent`.
@@ -285,11 +285,11 @@ class Servers(Resolver[Link[Server]]):
         """
         parsed = self._parse(connection, self._find(connection))
 
-        async def try_reserve(server: Server) -> None:
-            async with self.capacity.for_new_agent(parsed, server.collections, wish):
+        async def check(server: Server) -> None:
+            async with self.capacity.for_new_agent(parsed, server.collections, wish, creates=False):
                 pass
 
-        await self.survey(connection, try_reserve)
+        await self.survey(connection, check)
 
     def _link(self, connection: Key) -> Link[Server]:
         return self._links.setdefault((connection, ""), Link(self._secrets, self._open_server))

@@ -9,7 +9,7 @@ import asyncio
 import math
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -151,12 +151,13 @@ class Capacity:
 
     @asynccontextmanager
     async def for_new_agent(
-        self, connection: QdrantConnection, store: CapacitySource, wish: CollectionRequest
+        self, connection: QdrantConnection, store: CapacitySource, wish: CollectionRequest, *, creates: bool = True
     ) -> AsyncIterator[None]:
         """Reserve capacity for the first collection of an agent.
 
         Args:
             store: The whole server, without checks of ownership.
+            creates: False if the context creates nothing, so that nothing is counted afterwards.
 
         Raises:
             ServerFull: If the server has no capacity.
@@ -166,7 +167,7 @@ class Capacity:
         async with self._within_namespace(connection, store, wish):
             if shortage := await self._shortage(connection, store, wish.need, MAX_SHARE_NEW_AGENTS):
                 raise ServerFull(shortage)
-            with self._reserve(connection, wish.need):
+            with self._reserve(connection, wish.need) if creates else nullcontext():
                 yield
 
     @asynccontextmanager

@@ -126,7 +126,7 @@ class Rebuilds:
 
     def __post_init__(self) -> None:
         self.wishes = RebuildRequests(self.table, self.cluster)
-        self.beginnings = RebuildStarter(self.table, self.clock, self.wishes, self.reports)
+        self.beginnings = RebuildStarter(self.table, self.clock, self.reports)
         self.removal = RebuildRemoval(self.cluster, self.locks, self.abandon, self.reports)
         self.queue = WorkQueue(self.run, place_of=self.table.queue_place, width=self.concurrency)
 
@@ -214,7 +214,13 @@ class Rebuilds:
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         if decision.current is None and self.reports.has_failed(key, request.digest, requested_at):
             return None
-        return await self._advance(key, memory, server, live, decision)
+        digest = None if decision.new_kind is RebuildKind.ROLLBACK else request.digest
+        try:
+            record = decision.current or await self.beginnings.start(key, memory, server, live, digest)
+        except SpecInvalid as exc:
+            await self._report_no_rollback(key, memory, live, str(exc))
+            return None
+        return await self._continue(key, memory, server, live, record)
 
     async def _release_clients(self, key: Key, slug: str, server: Server, physical: str) -> None:
         """Release the writers that a killed process has left held.
@@ -245,16 +251,6 @@ class Rebuilds:
         """Return a message if a restore must end first, else None. That restore may mark the target as replaced."""
         restore = find_started_restore(key, self.table) if decision.can_wait_for_restore else None
         return f"waiting for MemoryRestore {restore.name}" if restore else None
-
-    async def _advance(
-        self, key: Key, memory: AgentMemory, server: Server, live: Observation, decision: RebuildDecision
-    ) -> float | None:
-        try:
-            record = decision.current or await self.beginnings.start(key, memory, server, live, decision.new_kind)
-        except SpecInvalid as exc:
-            await self._report_no_rollback(key, memory, live, str(exc))
-            return None
-        return await self._continue(key, memory, server, live, record)
 
     async def _continue(
         self, key: Key, memory: AgentMemory, server: Server, live: Observation, record: RebuildRecord

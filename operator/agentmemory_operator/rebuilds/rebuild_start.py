@@ -44,14 +44,10 @@ class RebuildRequests:
             live: Collection behind the alias; without one no rebuild is requested.
         """
         rollback = memory.metadata.annotations.get(ROLLBACK_REBUILD)
-        digest = await self.read_allowed_digest(memory, live) if live else None
+        digest = await self._read_allowed_digest(memory, live) if live else None
         return RebuildRequest(digest=digest, rollback=rollback)
 
-    async def read_allowed_digest(self, memory: AgentMemory, live: Observation) -> str | None:
-        """Return the digest of the plan of the rebuild that the object requires, or None.
-
-        It is also None if the rebuild is refused or lacks an approval.
-        """
+    async def _read_allowed_digest(self, memory: AgentMemory, live: Observation) -> str | None:
         cluster_id = await self.cluster.cluster_id()
         planned = plan_pass(
             alias_of(memory.slug),
@@ -122,26 +118,24 @@ class RebuildStarter:
 
     table: ObjectTable
     clock: Clock
-    wishes: RebuildRequests
     reports: RebuildReports
 
     async def start(
-        self, key: Key, memory: AgentMemory, server: Server, live: Observation, kind: RebuildKind | None
+        self, key: Key, memory: AgentMemory, server: Server, live: Observation, digest: str | None
     ) -> RebuildRecord:
         """Return the record of a new rebuild, which `create` stores.
 
         For a rollback the record is stored here, in its target.
 
+        Args:
+            digest: Digest of the plan of the rebuild; None starts a rollback.
+
         Raises:
             SpecInvalid: If there is no collection to roll back to.
-            RebuildCancelled: If the object requests no rebuild any more.
         """
-        if kind is RebuildKind.ROLLBACK:
-            return await self._start_rollback(server, live)
-        digest, now_ms = await self.wishes.read_allowed_digest(memory, live), self.clock.now_ms()
         if digest is None:
-            raise RebuildCancelled("it is no longer requested")
-        alias = alias_of(memory.slug)
+            return await self._start_rollback(server, live)
+        alias, now_ms = alias_of(memory.slug), self.clock.now_ms()
         last = self.reports.last_status(key)
         used_names = (
             memory.reported_physical,

@@ -37,6 +37,7 @@ from agentmemory_operator.restores.restore_preparation import RestoreStarter
 from agentmemory_operator.restores.restore_removal import RestoreRemoval
 from agentmemory_operator.restores.restore_targets import guard_live_collections, may_use_target, read_own_live
 from agentmemory_operator.restores.rollback import Rollback
+from agentmemory_operator.restores.rules.in_place_steps import InPlaceStep
 from agentmemory_operator.restores.rules.status import (
     StatusStamp,
     current_step,
@@ -48,6 +49,7 @@ from agentmemory_operator.restores.rules.status import (
     waiting_status,
 )
 from agentmemory_operator.restores.rules.swap_checks import SwapStep
+from agentmemory_operator.restores.safety_snapshot import read_safety_name
 from agentmemory_operator.restores.sources import RestoreSources, SourceWaiting
 from agentmemory_operator.restores.swap import SwapRestore
 from agentmemory_operator.runtime.jobs import Job, JobBook
@@ -245,9 +247,16 @@ class RestorePasses:
 
     @staticmethod
     def _overdue_message(job: RestoreJob, cause: str) -> str:
+        step = job.status["steps"][-1]["name"] if job.status.get("steps") else None
+        if step in (SwapStep.SETTLE, InPlaceStep.OPEN):
+            outcome = "The restored memories are live"
+        elif job.is_in_place and step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
+            outcome = f"The safety snapshot {read_safety_name(job)} is restored"
+        else:
+            outcome = "The live collection is unchanged; the partial result is removed"
         return (
-            f"started at {job.status.get('startTime')} and not finished{cause}. The live collection is unchanged; the "
-            f"partial result is removed. Fix the cause, and create a MemoryRestore with another name"
+            f"started at {job.status.get('startTime')} and not finished{cause}. {outcome}. Fix the cause, and create a "
+            f"MemoryRestore with another name"
         )
 
     async def _fail(self, job: RestoreJob, exc: AgentMemoryError) -> None:

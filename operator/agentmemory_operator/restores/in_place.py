@@ -232,7 +232,7 @@ class InPlaceRestore:
         Raises:
             TransientError: If the undoing must be repeated.
             SpecInvalid: If the safety snapshot was deleted in Qdrant, or Qdrant rejects it. The API stays closed,
-                unless Qdrant rejects it while the restore's object is being deleted.
+                unless the restore's object is being deleted.
         """
         step = current_step(job.status, InPlaceStep)
         if step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
@@ -241,18 +241,19 @@ class InPlaceRestore:
             await self._serve(job, server)
 
     async def _restore_safety(self, job: RestoreJob, server: Server) -> None:
-        subject, physical = self.safety.subject(job), str(job.physical)
+        physical = str(job.physical)
         old_metadata = await server.snapshots.metadata(physical)
         try:
+            subject = self.safety.subject(job)
             await restore_file_over(physical, subject, server)
-        except StoreRejected as exc:
+        except (SpecInvalid, StoreRejected, NotFound, ChecksumMismatch) as exc:
             if job.metadata.deletion_timestamp:
                 # No further pass of this restore can open the collection once the object is deleted.
                 await self._serve(job, server)
             raise SpecInvalid(
                 Reason.NOT_UNDONE,
-                f"{physical} may hold part of the snapshot, and Qdrant rejects the safety snapshot ({exc}): restore "
-                f"MemorySnapshot {read_safety_name(job)} with mode Swap, then delete this restore",
+                f"{physical} may hold part of the snapshot, and the safety snapshot is not restorable ({exc}): restore "
+                f"MemorySnapshot {read_safety_name(job)} or another one with mode Swap, then delete this restore",
             ) from exc
         remaining = tuple(record for record in parse_records(old_metadata) if record.identity != job.identity)
         changes = records_to_json(remaining) | keep_as_completed(old_metadata) | _closed_metadata(job, old_metadata)

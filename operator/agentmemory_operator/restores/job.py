@@ -16,7 +16,7 @@ from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNE
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, AgentMemory, MemoryRestore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_restore
-from agentmemory_operator.spec.naming import alias_of, find_slug
+from agentmemory_operator.spec.naming import alias_of, find_slug, number_of
 from agentmemory_operator.spec.times import render_second
 
 FINALIZER = f"{GROUP}/restore"
@@ -218,4 +218,5 @@ class RestorePeriods:
 
 def alias_in_name(physical: str) -> str:
     """Return the alias that a numbered collection was created for; "" if its name has no number."""
-    return physical.rpartition("__")[0]
+    alias = physical.rpartition("__")[0]
+    return "" if number_of(physical, alias) is None else alias

@@ -16,7 +16,7 @@ from agentmemory_operator.restores.job import RestoreJob, RestorePeriods, alias_
 from agentmemory_operator.restores.rules.status import removed_status
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.runtime.work_queue import run_periodically
-from agentmemory_operator.spec.naming import ALIAS_PREFIX
+from agentmemory_operator.spec.naming import ALIAS_PREFIX, alias_of
 
 log = logging.getLogger(__name__)
 
@@ -116,16 +116,18 @@ class PreviousSweeper:
             owner = read_owner(metadata)
             if not is_owner(owner, (cluster_id, *owner[1:])) or PREVIOUS_KEY not in metadata:
                 continue
-            if await remove_if_due(server, name, alias=alias_in_name(name), now_ms=self.clock.now_ms()):
+            # An adopted collection may have a name without a number.
+            alias = alias_in_name(name) or alias_of(owner[2])
+            if await remove_if_due(server, name, alias=alias, now_ms=self.clock.now_ms()):
                 removed.append(name)
             else:
-                await self._erase_again(server, name, metadata)
+                await self._erase_again(server, name, alias, metadata)
         return removed
 
-    async def _erase_again(self, server: Server, name: str, metadata: Json) -> None:
+    async def _erase_again(self, server: Server, name: str, alias: str, metadata: Json) -> None:
         _, namespace, object_name = read_owner(metadata)
         document = self.table.get(Key(AGENT_MEMORY, namespace, object_name))
-        live = await find_live(server, alias_in_name(name), None)
+        live = await find_live(server, alias, None)
         if live is None or document is None or live.physical == name:
             return
         since_ms = read_replaced_ms(metadata) or 0

@@ -64,8 +64,8 @@ def _with_successor(shard: Shard, key_id: str, wrapping: WrappingKeys, now_ms: i
 MAX_CONCURRENT_SHARDS = 16
 
 Chosen = Callable[[KeyEntry], bool]
-Visit = Callable[[str], Awaitable[tuple[set[str], bool]]]
-"""Processes the chosen keys of the shard with this name; returns their ids, and whether the shard is closed."""
+Visit = Callable[[str], Awaitable[tuple[set[str], Shard]]]
+"""Processes the chosen keys of the shard with this name; returns their ids, and the shard as stored."""
 
 
 async def find_scope(shards: ShardCache, ring: Ring, scope: str) -> set[str]:
@@ -118,30 +118,32 @@ async def _in_scope(scope: str, visit: Visit) -> set[str]:
 async def _in_all(visit: Visit) -> set[str]:
     """Visit an agent's shards from the top; return the ids found.
 
-    Visit those below a shard if it is closed. The first shard may have been lost: always visit those below it.
+    Visit those below a shard if it is closed, or lost: its parent records it, or was lost too. The first shard may have
+    been lost and created again: always visit those below it.
     """
     ids: set[str] = set()
-    names = [FIRST_SHARD]
+    names, recorded = [FIRST_SHARD], set[str]()
     while names:
         batch, names = names[:MAX_CONCURRENT_SHARDS], names[MAX_CONCURRENT_SHARDS:]
-        results = await asyncio.gather(*map(visit, batch))
-        ids = ids.union(*(result_ids for result_ids, _ in results))
-        for name, (_, is_closed) in zip(batch, results, strict=True):
-            if is_closed or name == FIRST_SHARD:
-                names += shards_below(name)
+        for found_ids, shard in await asyncio.gather(*map(visit, batch)):
+            ids |= found_ids
+            below, is_lost = shards_below(shard.name), shard.name in recorded and not shard.version
+            recorded.update(below if is_lost else filter(shard.has_child, below))
+            if shard.is_closed or is_lost or shard.name == FIRST_SHARD:
+                names += below
     return ids
 
 
-async def _find_chosen(shards: ShardCache, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
+async def _find_chosen(shards: ShardCache, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], Shard]:
     shard = await shards.read_now(ring, name)
-    return {key_id for key_id, entry in shard.entries.items() if chosen(entry)}, shard.is_closed
+    return {key_id for key_id, entry in shard.entries.items() if chosen(entry)}, shard
 
 
-async def _remove_chosen(shards: ShardCache, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], bool]:
+async def _remove_chosen(shards: ShardCache, ring: Ring, name: str, *, chosen: Chosen) -> tuple[set[str], Shard]:
     removed: set[str] = set()
 
     def drop(shard: Shard) -> Shard:
         removed.update(key_id for key_id, entry in shard.entries.items() if chosen(entry))
         return shard.without(chosen)
 
-    return removed, (await shards.change(ring, name, drop)).is_closed
+    return removed, await shards.change(ring, name, drop)

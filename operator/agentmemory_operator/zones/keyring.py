@@ -163,14 +163,12 @@ class Keyring:
         )
 
     async def find_key(self, keys: AgentKeys, zone: str, owner: str) -> DataKey | None:
-        """Return the data key that encrypts new memories of an owner, or None if there is none.
-
-        Never creates or rotates one.
+        """Return the data key that encrypts new memories of an owner, or None. Never creates or rotates one.
 
         Raises:
-            KeysUnavailable: If the keys or the wrapping key are unavailable.
+            KeysUnavailable: If the keys or the wrapping key are unavailable, or a shard of the scope is lost.
         """
-        scope = scope_hash(zone, owner)
+        scope, parent = scope_hash(zone, owner), None
         for level in range(LEVELS):
             name = shard_at(scope, level)
             # Another replica may have created it since the cached read.
@@ -178,8 +176,11 @@ class Keyring:
                 shard = await read(keys.ring, name)
                 if (key := await self._open_active(keys, shard, scope)) is not None:
                     return key
+            if parent is not None and parent.has_child(name) and not shard.version:
+                raise _keys_lost_error(keys.ring, name)
             if not shard.is_closed and not shard.is_full:
                 return None
+            parent = shard
         return None
 
     async def read_keys(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
@@ -232,7 +233,6 @@ class Keyring:
         """Return whether a read within `FRESH_MS` found no such key.
 
         A key is stored before its first memory, so none is added later.
-
         The cache limits the reads that invalid ids cause: anyone who can write points can write such ids.
         """
         at_ms = self._absent.get((ring, key_id))

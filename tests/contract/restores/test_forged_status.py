@@ -570,9 +570,10 @@ class TestAgents:
 
         assert world.condition(key, "Succeeded") == "True/Restored"
 
-    async def test_adopted_collection_stays_usable(self, theft: Theft) -> None:
+    @pytest.mark.parametrize("name", ["{agent}-docs", "{agent}__docs"])
+    async def test_adopted_collection_stays_usable(self, theft: Theft, name: str) -> None:
         world = theft.world
-        adopted = f"{world.agent}-docs"
+        adopted = name.format(agent=world.agent)
         body = {"vectors": {"size": 4, "distance": "Cosine"}}
         world.http.put(f"/collections/{adopted}", json=body).raise_for_status()
         link = {"create_alias": {"collection_name": adopted, "alias_name": world.alias}}
@@ -583,8 +584,9 @@ class TestAgents:
         assert world.metadata(adopted)["agentmemory"]["namespace"] == NAMESPACE
         self.forge(theft, adopted)
         await world.snapshot("of-docs")
-        await world.run(key := world.restore("mine", source={"snapshotRef": {"name": "of-docs"}}))
+        await world.run(key := world.restore("mine", source={"snapshotRef": {"name": "of-docs"}}, keepPreviousHours=0))
         assert world.condition(key, "Succeeded") == "True/Restored", world.message(key, "Succeeded")
+        assert "removedTime" in world.status(key)["previousCollection"]
 
 
 async def test_survey_checks_no_owner(theft: Theft) -> None:

@@ -219,7 +219,9 @@ async def test_endless_direct_writes_fail_restore(world: InPlaceWorld) -> None:
     assert (world.contents(), world.is_open()) == (NEW | {99: "late"}, True)
 
 
-async def test_failure_after_recovery_is_undone(world: InPlaceWorld) -> None:
+@pytest.fixture
+async def recovered(world: InPlaceWorld) -> Key:
+    """A restore that has recovered the snapshot, and waits for Qdrant before it compares the collection."""
     key = await world.begin()
     # Remove an index: otherwise the recovered collection may need no change at all.
     index = f"/collections/{world.physical}/index/tags?wait=true"
@@ -229,16 +231,52 @@ async def test_failure_after_recovery_is_undone(world: InPlaceWorld) -> None:
     world.fails = {"apply": StoreUnavailable("away")}
     while not any(step["name"] == "Compare" for step in world.status(key).get("steps") or ()):
         await world.turn(key)
+    world.after = {}
+    return key
+
+
+async def test_failure_after_recovery_is_undone(world: InPlaceWorld, recovered: Key) -> None:
     assert world.contents() == OLD
     world.fails = {"apply": StoreRejected(400, "no")}
-    await world.turn(key)
-    world.fails, world.after = {}, {}
+    await world.turn(recovered)
+    world.fails = {}
 
-    status = await world.finish(key)
+    status = await world.finish(recovered)
 
-    assert world.condition(key, "Succeeded").startswith("False/")
+    assert world.condition(recovered, "Succeeded").startswith("False/")
     assert (world.contents(), world.is_open()) == (NEW, True)
     assert status["steps"][-1]["name"] == "Undo"
+
+
+async def test_overdue_restore_reports_safety_snapshot(world: InPlaceWorld, recovered: Key) -> None:
+    world.clock.move(ms=3_600_000)
+
+    await world.turn(recovered)
+
+    assert world.condition(recovered, "Succeeded") == "False/DeadlineExceeded"
+    assert "The safety snapshot undo-before is restored" in world.message(recovered, "Succeeded")
+
+
+@pytest.mark.parametrize("lost", ["object", "file"])
+async def test_agent_without_safety_snapshot_opens_after_deletion(
+    world: InPlaceWorld, recovered: Key, lost: str
+) -> None:
+    """Until then it stays closed, because the collection may hold part of the snapshot."""
+    safety = Key(MEMORY_SNAPSHOT, NAMESPACE, "undo-before")
+    (location,) = world.status(safety)["locations"]
+    check_success(world.http.delete(f"/collections/{world.physical}/snapshots/{location['name']}?wait=true"))
+    if lost == "object":
+        world.table.remove(safety)
+    world.fails = {"apply": StoreRejected(400, "no")}
+    for _ in range(2):
+        await world.turn(recovered)
+
+    assert world.condition(recovered, "Succeeded") == "False/NotUndone"
+    assert "another one with mode Swap" in world.message(recovered, "Succeeded")
+    assert not world.is_open()
+    world.delete(recovered)
+    await world.turn(recovered)
+    assert (world.table.get(recovered), world.metadata(world.physical).get(CLOSED_KEY)) == (None, None)
 
 
 async def test_deletion_midway_leaves_agent_unchanged(world: InPlaceWorld) -> None:

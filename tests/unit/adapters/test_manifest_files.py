@@ -72,6 +72,22 @@ def test_deleted_object_leaves_the_stack(tmp_path: Path) -> None:
         asyncio.run(files.read_object(SNAPSHOT, "agents", "now"))
 
 
+def test_recreated_object_is_not_deleted(tmp_path: Path) -> None:
+    (tmp_path / ".status").mkdir()
+    files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
+    asyncio.run(files.create_object(document()))
+    ((_, first),) = stack.scan()
+    asyncio.run(files.delete_object(SNAPSHOT, Metadata.model_validate(first["metadata"])))
+    stack.scan()
+    asyncio.run(files.create_object(document()))
+    stack.scan()
+
+    with pytest.raises(AgentMemoryError, match="agents/now was created again"):
+        asyncio.run(files.delete_object(SNAPSHOT, Metadata.model_validate(first["metadata"])))
+
+    assert asyncio.run(files.read_object(SNAPSHOT, "agents", "now"))
+
+
 def test_annotation_reaches_the_stack(tmp_path: Path) -> None:
     (tmp_path / ".status").mkdir()
     files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)

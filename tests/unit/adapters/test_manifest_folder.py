@@ -113,6 +113,18 @@ async def test_changed_spec_increments_the_generation(folder: Folder) -> None:
     assert metadata_of(after).uid == metadata_of(before).uid
 
 
+@pytest.mark.parametrize("kind", ["MemorySnapshot", "MemoryRestore"])
+async def test_changed_spec_of_a_job_is_ignored(folder: Folder, caplog: pytest.LogCaptureFixture, kind: str) -> None:
+    folder.write("a.yaml", manifest(kind=kind, spec={"target": {"name": "bot"}}))
+    (before,) = await folder.start()
+    folder.write("a.yaml", manifest(kind=kind, spec={"target": {"name": "other"}}))
+
+    assert folder.adapter.scan() == []
+    metadata = metadata_of(before)
+    assert (await folder.adapter.read_object(kind, metadata.namespace, metadata.name))["spec"] == before[1]["spec"]
+    assert f"{kind} default/a: its spec is immutable" in caplog.text
+
+
 async def test_changed_annotation_keeps_the_generation(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     await folder.start()

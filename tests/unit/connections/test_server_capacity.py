@@ -10,9 +10,12 @@ from agentmemory_operator.collections.rules.collection import Collection, Tenant
 from agentmemory_operator.connections import server_capacity as module
 from agentmemory_operator.connections.server_capacity import Capacity, CollectionRequest, key_of
 from agentmemory_operator.errors import NamespaceFull, ServerFull, ServerFullRetryable, StoreUnavailable
+from agentmemory_operator.runtime.object_table import ObjectTable
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
 from tests.support.engine.collection_store import FakeCollectionStore
+from tests.support.engine.fakes import FakeCluster
+from tests.support.engine.passes import servers_over
 from tests.support.metrics import collect_samples
 from tests.support.spec.documents import connection_document
 
@@ -115,6 +118,18 @@ async def test_created_collections_count_until_the_next_read(clock: list[float])
     await admit(capacity, store)
 
     assert reads(store) == 2
+
+
+async def test_check_reserves_nothing(clock: list[float]) -> None:
+    table, store = ObjectTable(), server(500)
+    table.put(connection_document())
+    servers = servers_over(table, FakeCluster(), store)
+
+    for _ in range(5):
+        await servers.check_capacity(key_of(connection()), wish())
+
+    # A refusal because of a reservation would have needed another read.
+    assert reads(store) == 1
 
 
 async def test_connections_to_one_server_share_reservations(clock: list[float]) -> None:

@@ -11,7 +11,14 @@ from agentmemory_operator.adapters.kubernetes.transport import KubernetesConflic
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.zones import keyring as module
 from agentmemory_operator.zones.keyring import FRESH_MS, MAX_SHARDS_PER_READ, AgentKeys, DataKey, Keyring
-from agentmemory_operator.zones.rules.entries import MAX_SHARD_KEYS, Ring, new_key_id, shard_of_key
+from agentmemory_operator.zones.rules.entries import (
+    MAX_SHARD_KEYS,
+    Ring,
+    new_key_id,
+    scope_hash,
+    shard_at,
+    shard_of_key,
+)
 from agentmemory_operator.zones.rules.shards import Shard
 from agentmemory_operator.zones.shard_cache import MAX_WRITE_ATTEMPTS
 from agentmemory_operator.zones.wrapping_key_cache import MIN_REREAD_MS
@@ -248,6 +255,21 @@ async def test_destroy_reaches_below_a_recreated_shard(owner: str | None) -> Non
         assert await replicas.one.destroy(replicas.keys, owner=owner, zones=[PERSONAL]) == [key.id]
     else:
         assert await replicas.one.destroy_zone(replicas.keys, PERSONAL) == [key.id]
+
+
+async def test_keys_below_a_lost_shard_are_not_skipped() -> None:
+    replicas, scope = Replicas(), scope_hash(PERSONAL, "ada")
+    lost = shard_at(scope, 1)
+    await replicas.shards.write(Shard(ring=RING, name="0", is_closed=True, child_digits=lost[1]))
+    await replicas.shards.write(Shard(ring=RING, name=lost, is_closed=True))
+    key = await replicas.get_key()
+    assert shard_of_key(key.id) == shard_at(scope, 2)
+    del replicas.shards.texts[RING, lost], replicas.shards.versions[RING, lost]
+    fresh = Keyring(replicas.shards, replicas.clock)
+
+    await expect_unavailable(fresh.find_key(replicas.keys, PERSONAL, "ada"))
+    assert await fresh.has_zone_keys(replicas.keys, PERSONAL)
+    assert await fresh.destroy_zone(replicas.keys, PERSONAL) == [key.id]
 
 
 async def test_destroy_zone_removes_keys_of_all_owners() -> None:

@@ -88,13 +88,18 @@ class ManifestFiles:
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the manifest of an object that a command has created; the uid is not compared.
+        """Delete the manifest of an object that a command has created.
 
         Raises:
-            AgentMemoryError: If no command has created it.
+            AgentMemoryError: If no command has created it, or another object has the name now.
         """
         name = (kind, metadata.namespace, metadata.name)
-        self._require_own_file(name, "delete it there").unlink(missing_ok=True)
+        path = self._require_own_file(name, "delete it there")
+        # The uid of an object that the development stack has not read yet changes with each read.
+        uids = [item["metadata"]["uid"] for item in _documents_in(self._folder / ".status") if _name_of(item) == name]
+        if metadata.uid and uids not in ([], [metadata.uid]):
+            raise AgentMemoryError(f"{kind} {metadata.namespace}/{metadata.name} was created again: it is not deleted")
+        path.unlink(missing_ok=True)
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
         """Set annotations, or remove those that are None.

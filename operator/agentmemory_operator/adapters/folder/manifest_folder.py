@@ -37,7 +37,8 @@ from agentmemory_operator.spec.times import render_second
 
 log = logging.getLogger(__name__)
 
-KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
+JOB_KINDS = ("MemorySnapshot", "MemoryRestore")
+KINDS = ("AgentMemory", "QdrantConnection", *JOB_KINDS)
 # File with the cluster id, for commands of another process.
 CLUSTER_ID = "cluster-id"
 ANNOTATIONS = "annotations"
@@ -332,18 +333,23 @@ def _write(path: Path, record: Json) -> None:
 
 def _merge(document: Json, record: Json | None) -> Json:
     """Build the record of an object: the manifest with the state that Kubernetes would store."""
-    _, namespace, name = _name(document)
+    kind, namespace, name = _name(document)
+    spec = document.get("spec")
     state: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
     if record is not None:
         state = {key: record["metadata"][key] for key in state}
-        state["generation"] += record["spec"] != document.get("spec")
+        if kind in JOB_KINDS and record["spec"] != spec:
+            # The API server rejects this change too: a started job could not clean up by another spec.
+            log.error("%s %s/%s: its spec is immutable, the change is ignored: create another", kind, namespace, name)
+            spec = record["spec"]
+        state["generation"] += record["spec"] != spec
     declared = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
     metadata = {"name": name, "namespace": namespace} | declared
     return {
         "apiVersion": document["apiVersion"],
-        "kind": document["kind"],
+        "kind": kind,
         "metadata": metadata | state,
-        "spec": document.get("spec"),
+        "spec": spec,
         "status": record["status"] if record else {},
     }
 

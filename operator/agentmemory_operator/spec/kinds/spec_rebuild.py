@@ -78,7 +78,8 @@ class RebuildStatus(StatusModel):
         default=None, description="Running, Waiting, Paused, Held, Failed, Stopped (target collection removed) or Done."
     )
     step: str | None = Field(
-        default=None, description="Current step: Create, Copy, CatchUp, Converge, Verify, Move, Drain, Settle or Done."
+        default=None,
+        description="Current step: Create, Copy, CatchUp, Converge, Verify, Keep, Move, Drain, Settle or Done.",
     )
     digest: str | None = Field(default=None, description="Digest of the plan.")
     source: str | None = Field(default=None, description="Collection to replace.")
@@ -97,7 +98,7 @@ class RebuildStatus(StatusModel):
         description="Milliseconds during which neither a plain collection nor the alias that replaces it existed.",
     )
     message: str | None = Field(
-        default=None, description="Current activity or reason for waiting, with the suggested fix."
+        default=None, description="Current activity, reason for waiting or of the failure, or result."
     )
     requested_at: str | None = Field(
         default=None, description="Value of the annotation reconcile-requested-at when the rebuild failed."
