@@ -37,7 +37,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import CollectionMoved, KeysUnavailable, OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    CollectionMoved,
+    KeysUnavailable,
+    OutcomeUnknown,
+    StoreUnavailable,
+)
 from agentmemory_operator.memories.point_pages import change_row, read_pages, read_row
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
 from agentmemory_operator.memories.rules.links import is_merged, links_to, predecessors, replace_predecessor, successors
@@ -323,16 +329,16 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 
 @contextmanager
-def outcome_unknown_on_failure() -> Iterator[None]:
-    """Turn StoreUnavailable and KeysUnavailable into OutcomeUnknown, because an earlier step was written."""
+def outcome_unknown_on_failure(*further: type[AgentMemoryError]) -> Iterator[None]:
+    """Turn StoreUnavailable, KeysUnavailable and `further` errors into OutcomeUnknown: an earlier step was written."""
     try:
         yield
     except CollectionMoved:
         # `FencedStore` raises it only if no earlier step was written.
         raise
-    except (StoreUnavailable, KeysUnavailable) as error:
+    except (StoreUnavailable, KeysUnavailable, *further) as error:
         message = f"the write failed after its first part ({error}): read before retrying"
-        raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
+        raise OutcomeUnknown(message, retry_after_s=getattr(error, "retry_after_s", 0.0)) from error
 
 
 async def find_next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:

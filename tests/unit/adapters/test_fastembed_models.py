@@ -12,7 +12,7 @@ from agentmemory_operator.adapters.embedding.fastembed_models import (
     FastEmbedReranker,
 )
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
-from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
+from agentmemory_operator.errors import EmbedderFailed, RerankerUnavailable, SpecInvalid
 from tests.support.engine.tiny_model import CROSS_ENCODER, NAME, SIZE, write_cross_encoder, write_model
 
 pytest.importorskip("fastembed", reason="the extra `fastembed` is not installed")
@@ -154,6 +154,14 @@ async def test_embedding_model_with_other_inputs_is_rejected(tmp_path: pathlib.P
 
     with pytest.raises(SpecInvalid, match=r"words_ids.* missing from input feed"):
         await embedder(tmp_path).embed(["red"])
+
+
+async def test_failure_of_an_opened_model_is_reported(tmp_path: pathlib.Path) -> None:
+    tokenizer = write_model(tmp_path) / NAME / "tokenizer.json"
+    tokenizer.write_text(tokenizer.read_text().replace('"blue": 3', '"blue": 99'))
+
+    with pytest.raises(EmbedderFailed, match=rf"'{NAME}' failed: .*out of data bounds"):
+        await embedder(tmp_path).embed(["red", "blue"])
 
 
 def test_embedder_without_models_names_the_settings() -> None:

@@ -21,7 +21,7 @@ from agentmemory_operator.adapters.embedding.onnx_models import (
     model_errors,
     open_model,
 )
-from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
+from agentmemory_operator.errors import EmbedderFailed, RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
 # Maximum time that a search waits for reranking.
@@ -154,6 +154,7 @@ class FastEmbedEmbedder:
         Raises:
             SpecInvalid: If the model does not exist, its files are missing or unusable, or its vectors have another
                 length. Also if `device` is CUDA and CUDA is not available.
+            EmbedderFailed: If the model fails, for example for lack of memory.
         """
         if not texts:
             return []
@@ -169,7 +170,10 @@ class FastEmbedEmbedder:
     def _embed(self, texts: list[str]) -> list[Vector]:
         with _loading:
             model = _load(self._model, self._files, self._device)
-        return [vector.tolist() for vector in model.embed(texts, batch_size=self._batch_size)]
+        try:
+            return [vector.tolist() for vector in model.embed(texts, batch_size=self._batch_size)]
+        except model_errors() as exc:
+            raise EmbedderFailed(f"spec.embedding.model: {self._model!r} failed: {first_line(exc)}") from exc
 
 
 @cache

@@ -91,11 +91,11 @@ def open_model(
 
 
 def model_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions for unusable model files. The runtime's exceptions have no common base class."""
+    """Return the exceptions of a model that cannot be opened or run. The runtime's have no common base class."""
     from onnxruntime.capi import onnxruntime_pybind11_state as runtime  # type: ignore[import-untyped]
 
-    names = ("Fail", "InvalidArgument", "InvalidGraph", "InvalidProtobuf", "NoSuchFile", "NotImplemented")
-    return ValueError, OSError, RuntimeError, *(getattr(runtime, name) for name in names)
+    kinds = (kind for kind in vars(runtime).values() if isinstance(kind, type) and issubclass(kind, Exception))
+    return ValueError, OSError, RuntimeError, *kinds
 
 
 def first_line(error: Exception) -> str:
