@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from docs.site.links import ROOT
+from tests.support.spec.golden import LOADER
 
 Json = dict[str, Any]
 SHOWN = ("spec", "status")
@@ -25,7 +26,7 @@ _BOUNDS = {
 
 def kind_pages() -> dict[str, str]:
     """The pages, by path."""
-    crds = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+    crds = [yaml.load(path.read_text(), Loader=LOADER) for path in sorted((ROOT / "crds").glob("*.yaml"))]
     return {f"reference/{crd['spec']['names']['kind'].lower()}.md": _page(crd["spec"]) for crd in crds}
 
 

@@ -4,16 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import typer
-import yaml
 from fastapi import FastAPI
 
 from agentmemory_operator.entrypoints.api import openapi
 from agentmemory_operator.entrypoints.api.app import ROUTERS
 from agentmemory_operator.spec.kinds.conditions import TYPES
 from docs.site.kinds import kind_pages
-from docs.site.links import ROOT
 from tests.support.command_line import command_line
 from tests.support.metrics import Description, api_metrics, describe, operator_metrics
+from tests.support.spec.golden import read_table
 
 Json = dict[str, Any]
 MADE = "This page is made from the code.\n"
@@ -161,7 +160,7 @@ def _type(schema: Json) -> str:
 
 
 def _claims() -> str:
-    pages: Mapping[str, Mapping[str, Sequence[Json]]] = yaml.safe_load((ROOT / "tests/golden/claims.yaml").read_text())
+    pages: Mapping[str, Mapping[str, Sequence[Json]]] = read_table("claims.yaml")
     lines = [
         "# The test of each claim",
         "",

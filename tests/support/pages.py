@@ -15,6 +15,7 @@ import yaml
 from tests.support.cluster.workspace import Workspace
 from tests.support.forked import run_agentmemory
 from tests.support.programs import clean_environment
+from tests.support.source_trees import nodes_of
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 COMMANDS = DOCS.parent / "tests" / "golden" / "commands.yaml"
@@ -128,6 +129,6 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
 @functools.cache
 def read_test_names(path: str) -> frozenset[str]:
     """Return the names of all tests in a file."""
-    nodes = ast.walk(ast.parse((DOCS.parent / path).read_text()))
+    nodes = nodes_of(DOCS.parent / path)
     found = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     return frozenset(name for name in found if name.startswith("test_"))

@@ -4,6 +4,7 @@ import pathlib
 import re
 import subprocess
 import tomllib
+from functools import cache
 
 import pytest
 
@@ -13,7 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Folders of one machine, and hosts that packages or images are fetched from by one machine only.
 MACHINE_PATHS = re.compile(r"(?<![\w./-])/(home|Users|root|work|workspace|mnt|builds)/[\w.-]+")
 HOSTS = re.compile(
-    r"\b[\w-]*(?:artifactory|nexus|devpi|proxy|mirror|registry)[\w-]*\.(?:[\w-]+\.)*"
+    r"(?:artifactory|nexus|devpi|proxy|mirror|registry)[\w-]*\.(?:[\w-]+\.)*"
     r"(?:cloud|com|corp|dev|internal|io|lan|local|net|org)\b",
     re.IGNORECASE,
 )
@@ -28,6 +29,7 @@ def tracked() -> list[str]:
     return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
+@cache
 def texts() -> dict[str, str]:
     """Return the content of tracked text files by name."""
     content = {}

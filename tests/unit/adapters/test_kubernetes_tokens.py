@@ -29,6 +29,9 @@ def token(claims: str | dict[str, Any], header: str = '{"alg":"ES256","typ":"JWT
     return ".".join((part(header), part(body), part("signature")))
 
 
+UNSUITABLE, WRONG_AUDIENCE = "does not belong to a ServiceAccount", "not for the audience agentmemory"
+
+
 @pytest.fixture
 async def reviews() -> AsyncIterator[KubernetesTokenReviews]:
     made = KubernetesTokenReviews(client.Configuration(host="http://127.0.0.1:9"))
@@ -39,22 +42,22 @@ async def reviews() -> AsyncIterator[KubernetesTokenReviews]:
 @pytest.mark.parametrize(
     ("sent", "refusal"),
     [
-        ("", "does not belong to a ServiceAccount"),
-        ("a.b.c", "does not belong to a ServiceAccount"),
-        ("opaque", "does not belong to a ServiceAccount"),
-        ("\x00.\x00.\x00", "does not belong to a ServiceAccount"),
-        (token("no object"), "does not belong to a ServiceAccount"),
-        (token("[]"), "does not belong to a ServiceAccount"),
-        (token("[" * 20_000), "does not belong to a ServiceAccount"),
-        (token({}), "does not belong to a ServiceAccount"),
-        (token({"aud": ["agentmemory"]}), "does not belong to a ServiceAccount"),
-        (token({"aud": ["agentmemory"], "exp": "never"}), "does not belong to a ServiceAccount"),
-        (token('{"aud": "agentmemory", "exp": 1e999}'), "does not belong to a ServiceAccount"),
-        (token('{"aud": "agentmemory", "exp": NaN}'), "does not belong to a ServiceAccount"),
+        ("", UNSUITABLE),
+        ("a.b.c", UNSUITABLE),
+        ("opaque", UNSUITABLE),
+        ("\x00.\x00.\x00", UNSUITABLE),
+        (token("no object"), UNSUITABLE),
+        (token("[]"), UNSUITABLE),
+        (token("[" * 20_000), UNSUITABLE),
+        (token({}), UNSUITABLE),
+        (token({"aud": ["agentmemory"]}), UNSUITABLE),
+        (token({"aud": ["agentmemory"], "exp": "never"}), UNSUITABLE),
+        (token('{"aud": "agentmemory", "exp": 1e999}'), UNSUITABLE),
+        (token('{"aud": "agentmemory", "exp": NaN}'), UNSUITABLE),
         (token({"aud": ["agentmemory"], "exp": 1}), "the token has expired"),
-        (token({"exp": SOON}), "not for the audience agentmemory"),
-        (token({"aud": ["other"], "exp": SOON}), "not for the audience agentmemory"),
-        (token({"aud": {"agentmemory": 1}, "exp": SOON}), "not for the audience agentmemory"),
+        (token({"exp": SOON}), WRONG_AUDIENCE),
+        (token({"aud": ["other"], "exp": SOON}), WRONG_AUDIENCE),
+        (token({"aud": {"agentmemory": 1}, "exp": SOON}), WRONG_AUDIENCE),
     ],
 )
 async def test_unsuitable_token_is_rejected_locally(reviews: KubernetesTokenReviews, sent: str, refusal: str) -> None:
@@ -78,31 +81,31 @@ async def test_unreachable_api_server_is_transient(
     assert sent not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("status", "is_good"),
-    [
-        ({"authenticated": True, "audiences": ["agentmemory"]}, True),
-        ({"authenticated": True, "audiences": ["https://kubernetes.default.svc"]}, False),
-        ({"authenticated": True, "audiences": []}, False),
-        ({"authenticated": True}, False),
-        ({"authenticated": False, "audiences": ["agentmemory"]}, False),
-        ({"authenticated": "true", "audiences": ["agentmemory"]}, False),
-    ],
-)
-async def test_review_must_confirm_the_audience(status: dict[str, Any], is_good: bool) -> None:
+async def test_review_must_confirm_the_audience() -> None:
     """An API server without audience support checks its own audience, not that of the token."""
     user = {"username": "system:serviceaccount:agents:bot"}
+    good = {"authenticated": True, "audiences": ["agentmemory"]}
+    bad: list[dict[str, Any]] = [
+        {"authenticated": True, "audiences": ["https://kubernetes.default.svc"]},
+        {"authenticated": True, "audiences": []},
+        {"authenticated": True},
+        {"authenticated": False, "audiences": ["agentmemory"]},
+        {"authenticated": "true", "audiences": ["agentmemory"]},
+    ]
+    answers = iter([good, *bad])
     asked: list[Any] = []
 
     async def answer(request: Request) -> JSONResponse:
-        asked.append(await request.json())
-        return JSONResponse({"status": {"user": user} | status}, status_code=201)
+        asked.append((await request.json())["spec"]["audiences"])
+        return JSONResponse({"status": {"user": user} | next(answers)}, status_code=201)
 
     with serve(Starlette(routes=[Route(TOKEN_REVIEWS, answer, methods=["POST"])])) as url:
         reviews = KubernetesTokenReviews(client.Configuration(host=url))
-        reviewed = await reviews.review(token({"aud": ["agentmemory"], "exp": SOON}))
+        accepted, *rejected = [await reviews.review(token({"aud": ["agentmemory"], "exp": SOON})) for _ in [good, *bad]]
         await reviews.close()
 
-    assert asked[0]["spec"]["audiences"] == ["agentmemory"]
-    assert reviewed.caller == (Caller("agents", "bot") if is_good else None)
-    assert is_good or "invalid or has been revoked" in reviewed.refusal
+    assert asked == [["agentmemory"]] * 6
+    assert accepted.caller == Caller("agents", "bot")
+    assert [(review.caller, "invalid or has been revoked" in review.refusal) for review in rejected] == [
+        (None, True)
+    ] * 5

@@ -83,7 +83,7 @@ ANSWERS: dict[str, Answer] = {
 async def figures_of(mode: str) -> Figures:
     scripted = ScriptedModel(mode=mode, answers=ANSWERS)
     with serve(scripted.app()) as url:
-        model = OpenAIChat(ChatOptions(model="m", base_url=f"{url}/v1", timeout_s=0.3 if mode == "hanging" else 10))
+        model = OpenAIChat(ChatOptions(model="m", base_url=f"{url}/v1", timeout_s=0.05 if mode == "hanging" else 10))
         try:
             return await measure(model, MADE)
         finally:

@@ -7,6 +7,7 @@ import pathlib
 import re
 
 from agentmemory_operator.spec.kinds.conditions import TYPES, Reason
+from tests.support.source_trees import modules_below, nodes_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TREE = ROOT / "operator" / "agentmemory_operator"
@@ -30,7 +31,7 @@ def files_of(named: str) -> list[pathlib.Path]:
 def names_in(path: pathlib.Path) -> set[str]:
     """Return what a file defines, wherever in it; of classes also `Class.name`."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             names.add(node.name)
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -67,7 +68,7 @@ def test_files_and_names_in_rooms_exist() -> None:
 
 def test_names_in_stories_exist() -> None:
     """A class, a constant, `Class.method`: whatever is written as code and is no file, folder, value or command."""
-    defined = {name for path in TREE.rglob("*.py") for name in names_in(path)}
+    defined = {name for path in modules_below(TREE) for name in names_in(path)}
     text = "".join(page.read_text() for page in STORIES)
     named = set(re.findall(r"`(?:[\w/]+\.py: )?([A-Z][a-z]+\w*(?:\.\w+)?|[A-Z]+_[A-Z_]+)`", text))
     reported = {*Reason, *(type_ for types in TYPES.values() for type_ in types)}

@@ -4,11 +4,11 @@ import itertools
 import re
 
 import pytest
-import yaml
 
 from tests.support.pages import DOCS, read_test_names
+from tests.support.spec.golden import read_table
 
-CLAIMS = yaml.safe_load((DOCS.parent / "tests" / "golden" / "claims.yaml").read_text())
+CLAIMS = read_table("claims.yaml")
 SHOWN = {page: [entry for entries in sections.values() for entry in entries] for page, sections in CLAIMS.items()}
 NOT_SHOWN = {"tested on real nodes", "public image"}
 """Features of other operators that this one does not have yet."""

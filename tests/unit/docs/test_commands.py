@@ -5,13 +5,13 @@ import re
 import shlex
 
 import pytest
-import yaml
 
 from agentmemory_operator.entrypoints.api.app import ROUTERS
 from tests.support.pages import COMMANDS, DOCS, read_commands_by_heading
+from tests.support.spec.golden import read_table
 
 ROOT = DOCS.parent
-RUNS = yaml.safe_load(COMMANDS.read_text())
+RUNS = read_table(COMMANDS.name)
 PAGES = [path.relative_to(ROOT).as_posix() for path in (*sorted(DOCS.glob("*.md")), ROOT / "README.md")]
 GENERIC = {"offline", "dev", "cluster"}
 ENTRIES = [(page, heading, how) for page, headings in RUNS["pages"].items() for heading, how in headings.items()]

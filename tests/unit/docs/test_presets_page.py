@@ -4,24 +4,20 @@ import pathlib
 import re
 
 import pytest
-import yaml
 
 from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn, SearchIn
 from agentmemory_operator.entrypoints.api.memory_schemas import ItemStoredOut, MemoryOut
 from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, TOMBSTONE_KEY
 from agentmemory_operator.spec.presets import PRESETS
 from tests.support.pages import DOCS
+from tests.support.spec.golden import read_table
 
 TESTS = pathlib.Path(__file__).parents[2]
 PAGE = (DOCS / "presets.md").read_text()
 FIGURES, ROWS = PAGE.split("\n## Row by row\n")
 SECTIONS = {section.split("\n", 1)[0]: section for section in FIGURES.split("\n## ")[1:]}
 # Tests of each row, by preset.
-SHOWN = {
-    (preset, row["row"]): row["tests"]
-    for preset, rows in yaml.safe_load((TESTS / "golden" / "designs.yaml").read_text()).items()
-    for row in rows
-}
+SHOWN = {(preset, row["row"]): row["tests"] for preset, rows in read_table("designs.yaml").items() for row in rows}
 STATES = {"works", "differs", "not yet"}
 
 

@@ -3,23 +3,17 @@
 import ast
 import pathlib
 import re
-from functools import cache
 
 import pytest
 
 from tests.lint.prose import prose_of
+from tests.support.source_trees import modules_below, nodes_of, tree_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CODE = ("operator", "client", "devserver", "bench")
 # Names of functions and values that say nothing of their role.
 RULED_OUT = {"told", "said", "asked", "made_by", "somebody", "whoever", "nobody", "gone_on"}
 BOUNDS = re.compile(r"^_?(MOST|LEAST|LONGEST)_|_(MAX|MIN)$")
-
-
-@cache
-def modules(root: str) -> list[tuple[pathlib.Path, ast.Module]]:
-    """Parse the modules of a folder, once for all tests."""
-    return [(path, ast.parse(path.read_text())) for path in sorted((ROOT / root).rglob("*.py"))]
 
 
 @pytest.mark.parametrize("root", CODE)
@@ -34,10 +28,11 @@ def test_docstrings_name_arguments_that_exist() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno} {name}"
         for root in CODE
-        for path, tree in modules(root)
-        for node in ast.walk(tree)
+        for path in modules_below(ROOT / root)
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-        for name in described_in(ast.get_docstring(node) or "") - names_of(node)
+        if (described := described_in(ast.get_docstring(node) or ""))
+        for name in described - names_of(node)
     ]
 
     assert wrong == []
@@ -47,8 +42,8 @@ def test_bounds_are_named_alike() -> None:
     names = {
         f"{path.relative_to(ROOT)}: {target.id}"
         for root in ("operator", "client", "devserver")
-        for path, tree in modules(root)
-        for node in tree.body
+        for path in modules_below(ROOT / root)
+        for node in tree_of(path).body
         for target in targets_of(node)
         if BOUNDS.search(target.id) or target.id in RULED_OUT
     }

@@ -11,6 +11,7 @@ import yaml
 from typer.main import get_command
 
 from tests.support.command_line import command_line
+from tests.support.source_trees import modules_below, nodes_of
 from tests.support.spec.golden import LOADER
 from tests.support.web.endpoints import DOCUMENT
 
@@ -98,12 +99,12 @@ def chart_texts() -> Iterator[Text]:
 
 def source_texts() -> Iterator[Text]:
     """Yield the sentences in the code: what it prints, logs, raises and reports, but no docstrings."""
-    files = sorted(file for folder in SOURCES for file in folder.rglob("*.py"))
+    files = sorted(file for folder in SOURCES for file in modules_below(folder))
     for path in (file for file in files if not NOT_FOR_USERS.search(str(file))):
-        tree = ast.parse(path.read_text())
-        docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        parts = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
-        for node in ast.walk(tree):
+        nodes = nodes_of(path)
+        docs = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+        parts = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in nodes:
             if isinstance(node, ast.JoinedStr):
                 pieces = [part.value if isinstance(part, ast.Constant) else "X" for part in node.values]
                 yield f"{path.relative_to(ROOT)}:{node.lineno}", "".join(map(str, pieces))

@@ -17,6 +17,7 @@ from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import PRESETS
 from tests.support.command_line import command_line
+from tests.support.spec.golden import LOADER
 
 LISTED = [name for name in PRESETS if PRESETS[name][-1].types]
 RUNNER = CliRunner()
@@ -29,7 +30,7 @@ def run_preset(*arguments: str) -> str:
 
 
 def show(preset: str) -> dict[str, Any]:
-    document: dict[str, Any] = yaml.safe_load(run_preset("show", preset, "-o", "yaml"))
+    document: dict[str, Any] = yaml.load(run_preset("show", preset, "-o", "yaml"), Loader=LOADER)
     return document
 
 
@@ -121,7 +122,7 @@ SHOWN_AS: dict[str, tuple[str, ...]] = {
 def test_every_figure_of_a_preset_is_printed(preset: str) -> None:
     text, figures = run_preset("show", preset), PRESETS[preset][-1]
     comments = [line.removeprefix("# ") for line in text.splitlines() if line.startswith("# ")]
-    found = yaml.safe_load(text) | yaml.safe_load("\n".join(comments[1:]))
+    found = yaml.load(text, Loader=LOADER) | yaml.load("\n".join(comments[1:]), Loader=LOADER)
     weighted = ("spec", "scoring") if figures.model is None else ("withModelWeighted",)
     paths = SHOWN_AS | {"weights": (*weighted, "weights"), "utility_norm": (*weighted, "utilityNorm")}
 

@@ -156,7 +156,7 @@ def test_ranking_that_hides_old_memories_is_reported(
     assert [words for words, warning in zip(expected, output, strict=True) if words not in warning] == []
 
 
-@pytest.mark.parametrize("levels", [100, 1_000, 100_000])
+@pytest.mark.parametrize("levels", [100, 100_000])
 def test_deep_document_is_reported_at_any_depth(tmp_path: pathlib.Path, levels: int) -> None:
     deep = "[" * levels + "]" * levels
     (finding,) = findings(tmp_path, GOOD.replace("spec: {", f"spec: {{scoring: {deep}, "))

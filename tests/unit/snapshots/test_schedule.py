@@ -158,14 +158,14 @@ async def test_outage_is_followed_by_one_snapshot() -> None:
 
 async def test_equal_schedules_are_spread_over_time() -> None:
     found = ScheduleWorld("2026-11-22T03:00:00Z")
-    names = [f"a{number}" for number in range(1000)]
+    names = [f"a{number}" for number in range(200)]
     found.put(*(scheduled_agent(name) for name in names))
     dues = [await found.schedule.check(Key(AGENT_MEMORY, "agents", name)) or 0.0 for name in names]
     found.at("2026-11-22T03:05:01Z")
     for name in names:
         await found.schedule.check(Key(AGENT_MEMORY, "agents", name))
 
-    assert len({int(due_s) for due_s in dues}) > 250
+    assert len({int(due_s) for due_s in dues}) > 100
     assert max(dues) <= MAX_SPREAD_MS / 1000
     assert sorted(found.created) == sorted(f"{name}-20261122t0300z" for name in names)
 

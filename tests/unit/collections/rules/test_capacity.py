@@ -1,10 +1,8 @@
 """Memory maps that a collection needs, and the capacity of a server process."""
 
-import pathlib
 from typing import Any
 
 import pytest
-import yaml
 
 from agentmemory_operator.collections.rules.capacity import (
     DEFAULT_NEED,
@@ -25,8 +23,9 @@ from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.kinds.conditions import merge_conditions
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.spec.presets.table import Optimizers
+from tests.support.spec.golden import read_table
 
-GOLDEN = yaml.safe_load((pathlib.Path(__file__).parents[3] / "golden" / "capacity.yaml").read_text(encoding="utf-8"))
+GOLDEN = read_table("capacity.yaml")
 
 
 def shape(segments: int | None, indexes: int, **more: Any) -> Collection:

@@ -1,20 +1,18 @@
 """Precision and recall of the entity extraction over 300 labelled sentences."""
 
-import pathlib
 from collections import Counter
 from typing import Any
 
 import pytest
-import yaml
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.entities.rules.extract import extract_entities
+from tests.support.spec.golden import read_table
 
-GOLDEN = pathlib.Path(__file__).parents[3] / "golden" / "entities.yaml"
 KINDS = ("client", "agent", "domain", "technology", "system", "quoted", "phrase")
 PRECISION, RECALL = 0.9, 0.7
 
-SENTENCES: list[dict[str, Any]] = yaml.safe_load(GOLDEN.read_text(encoding="utf-8"))
+SENTENCES: list[dict[str, Any]] = read_table("entities.yaml")
 
 
 def found_in(sentence: dict[str, Any]) -> set[tuple[str, str]]:
