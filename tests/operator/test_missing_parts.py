@@ -1,8 +1,10 @@
 """Missing CRDs, missing rights and an unreachable API server: each is reported with its remedy."""
 
+import contextlib
 import pathlib
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import httpx
@@ -131,24 +133,26 @@ async def test_start_fails_with_the_missing_part(
     assert words in (startup.why_not_ready() or "")
 
 
-@pytest.mark.parametrize("verb", ["operator", "api"])
-def test_server_becomes_ready_once_crds_are_installed(tmp_path: pathlib.Path, verb: str) -> None:
-    """The server is alive but not ready before, and its log names the missing CRDs."""
-    port = free_port()
-    option = "--health-port" if verb == "operator" else "--port"
-    with ControlPlane(find_built()) as started:
-        environment = {"KUBECONFIG": str(started.kubeconfig)}
-        with running(Program(tmp_path / "log", *AGENTMEMORY, verb, option, str(port), **environment)) as program:
-            program.wait_for(re.escape(CRDS))
+def test_servers_become_ready_once_crds_are_installed(bare: ControlPlane, tmp_path: pathlib.Path) -> None:
+    """Each server is alive but not ready before, and its log names the missing CRDs. Last: `bare` has them then."""
+    ports = {"operator": free_port(), "api": free_port()}
+    options = {"operator": "--health-port", "api": "--port"}
+    with contextlib.ExitStack() as stack:
+        for verb, port in ports.items():
+            command = (*AGENTMEMORY, verb, options[verb], str(port))
+            program = Program(tmp_path / f"{verb}.log", *command, KUBECONFIG=str(bare.kubeconfig))
+            stack.enter_context(running(program)).wait_for(re.escape(CRDS))
             url = f"http://127.0.0.1:{port}"
-            wait_until(lambda: answers(url), seconds=20, what="the probe")
+            wait_until(partial(answers, url), seconds=20, what="the probe")
             alive, ready = httpx.get(f"{url}/healthz"), httpx.get(f"{url}/readyz")
             assert (alive.status_code, ready.status_code) == (200, 503)
             assert (CRDS if verb == "operator" else "see the log") in ready.text
 
-            started.apply_crds(pathlib.Path("crds"))
+        bare.apply_crds(pathlib.Path("crds"))
 
-            wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 200, seconds=30, what="readiness")
+        for verb, port in ports.items():
+            ready_url = f"http://127.0.0.1:{port}/readyz"
+            wait_until(lambda url=ready_url: httpx.get(url).status_code == 200, seconds=30, what=f"{verb} ready")
 
 
 def answers(url: str) -> bool:

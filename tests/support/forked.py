@@ -1,11 +1,11 @@
 """Run programs of the product as forks of a process that has imported them.
 
-The imports of a start take 1 to 2.5 s of CPU, and a test run starts a thousand programs. Each test process has one fork
-server. A fork runs a module like `python -m`, with its own session, environment, folder and files. Tests of the start
+The imports of a start take 1 to 2.5 s of CPU, and a test run starts a thousand programs. All test processes of a run
+share one fork server, which the first of them starts and which ends with the run. The forks of a test process end with
+it. A fork runs a module like `python -m`, with its own session, environment, folder and files. Tests of the start
 itself run the interpreter.
 """
 
-import atexit
 import contextlib
 import ctypes
 import gc
@@ -15,6 +15,7 @@ import os
 import pathlib
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ import tempfile
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
@@ -45,6 +47,7 @@ CAN_FORK = sys.platform == "linux"
 READ_ENVIRONMENT = ("kubernetes.config.kube_config", "kubernetes.aio.config.kube_config")
 ORDER_BYTES = 1 << 20
 POLL_S = 0.01
+START_S = 60.0
 PYTHON_M = (sys.executable, "-m")
 PR_SET_PDEATHSIG = 1
 
@@ -122,18 +125,28 @@ class Fork:
 
 
 class ForkServer:
-    """The process that forks, and its client; thread-safe."""
+    """Connection of this test process to the server of its test run; thread-safe."""
 
     def __init__(self) -> None:
-        self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            command = [sys.executable, "-m", "tests.support.forked", str(theirs.fileno())]
+        # Workers of pytest-xdist have the run and the parent in common.
+        run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+        owner = os.getppid() if run else os.getpid()
+        address = f"\0forks-{run or uuid.uuid4().hex}"
+        self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        if not _is_connected(self._channel, address):
+            # Of several at once all but one end, as the address is taken.
+            command = [sys.executable, "-m", "tests.support.forked", address[1:], str(owner)]
             # No coverage in forks: they end with `os._exit`, which loses its data.
             env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-            fds = [theirs.fileno()]
-            self._process = subprocess.Popen(command, cwd=ROOT, env=env, pass_fds=fds, start_new_session=True)
+            process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
+            # It outlives a worker.
+            process.returncode = 0
+            ends = time.monotonic() + START_S
+            while not _is_connected(self._channel, address):
+                if time.monotonic() > ends:
+                    raise RuntimeError(f"no server of forks at {address!r}")
+                time.sleep(POLL_S)
         self._lock = threading.Lock()
-        atexit.register(self._close)
 
     def start(self, command: Sequence[str], files: Sequence[int], cwd: pathlib.Path, env: Mapping[str, str]) -> Fork:
         """Run a module with arguments. `files` are its input, output and errors."""
@@ -150,20 +163,24 @@ class ForkServer:
             socket.send_fds(self._channel, [json.dumps(order).encode()], files)
             answer = self._channel.recv(ORDER_BYTES)
         if not answer:
-            raise RuntimeError(f"the server of forks ended: {self._process.wait()}")
+            raise RuntimeError("the server of forks ended")
         return json.loads(answer)
 
-    def _close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._channel.close()
+
+def _is_connected(channel: socket.socket, address: str) -> bool:
+    """Connect a socket, unless nothing listens at the address."""
+    try:
+        channel.connect(address)
+    except ConnectionRefusedError:
+        return False
+    return True
 
 
 _servers: list[ForkServer] = []
 
 
 def fork_server() -> ForkServer:
-    """Return the fork server of this test process; the first call starts it."""
+    """Return this process's connection to the fork server; the first call of the test run starts the server."""
     if not _servers:
         _servers.append(ForkServer())
     return _servers[0]
@@ -230,23 +247,51 @@ def import_all() -> None:
                     importlib.import_module(module.name)
 
 
-def serve(channel: socket.socket) -> dict[str, Any]:
-    """Serve orders until the channel is closed. In a fork, return the fork's order."""
+def serve(listener: socket.socket, owner: int) -> dict[str, Any]:
+    """Serve orders until the owner of the test run ends. In a fork, return the fork's order."""
+    forks: dict[socket.socket, set[int]] = {}
     while True:
-        message, files, _, _ = socket.recv_fds(channel, ORDER_BYTES, 3)
-        if not message:
-            sys.exit()
-        order = json.loads(message)
-        if "poll" in order:
-            pid, status = os.waitpid(order["poll"], os.WNOHANG)
-            channel.send(json.dumps(os.waitstatus_to_exitcode(status) if pid else None).encode())
-        elif os.fork() == 0:
-            become(order, files)
-            channel.send(json.dumps(os.getpid()).encode())
-            channel.close()
-            return dict(order)
-        for file in files:
-            os.close(file)
+        ready, _, _ = select.select([owner, listener, *forks], [], [])
+        if owner in ready:
+            os._exit(0)
+        if listener in ready:
+            forks[listener.accept()[0]] = set()
+        for channel in forks.keys() & ready:
+            if order := take(channel, forks):
+                os.close(owner)
+                for connected in (listener, *forks):
+                    connected.close()
+                return order
+
+
+def take(channel: socket.socket, forks: dict[socket.socket, set[int]]) -> dict[str, Any] | None:
+    """Do what a test process orders, or end its forks if it has ended. In a fork, return the order."""
+    message, files, _, _ = socket.recv_fds(channel, ORDER_BYTES, 3)
+    order = json.loads(message or "{}")
+    if not order:
+        end_forks(forks.pop(channel))
+        channel.close()
+    elif "poll" in order:
+        pid, status = os.waitpid(order["poll"], os.WNOHANG)
+        forks[channel].discard(pid)
+        channel.send(json.dumps(os.waitstatus_to_exitcode(status) if pid else None).encode())
+    elif pid := os.fork():
+        forks[channel].add(pid)
+    else:
+        become(order, files)
+        channel.send(json.dumps(os.getpid()).encode())
+        return dict(order)
+    for file in files:
+        os.close(file)
+    return None
+
+
+def end_forks(pids: set[int]) -> None:
+    """Kill the forks of a test process that has ended."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def become(order: Mapping[str, Any], files: Sequence[int]) -> None:
@@ -285,13 +330,20 @@ def run_to_end(module: str) -> int:
 
 
 def main() -> NoReturn:
-    """Serve forks. Each fork continues as its module."""
-    channel = socket.socket(fileno=int(sys.argv[1]))
-    ask_to_die_with_parent()
+    """Serve forks for a test run, until the process that owns it ends. Each fork continues as its module."""
+    address, owner = sys.argv[1:]
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        listener.bind(f"\0{address}")
+        owned = os.pidfd_open(int(owner))
+    except OSError:
+        # Another one serves, or the run has ended.
+        sys.exit()
+    listener.listen()
     import_all()
     gc.collect()
     gc.freeze()
-    module, *arguments = serve(channel)["command"]
+    module, *arguments = serve(listener, owned)["command"]
     # `runpy` sets the module's own name.
     sys.argv = ["", *arguments]
     code = run_to_end(module)
