@@ -14,8 +14,8 @@ from bench.embedder import DIMENSIONS, embedder, vector_of
 from docs.captures.disaster import NAMESPACE, WIDE, kubeconfig_of, say
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import start_api, start_operator
-from tests.support.cluster.witness.witness import SPEC, Witness
-from tests.support.cluster.witness.writers import WORDS
+from tests.support.cluster.traffic.pools import WORDS
+from tests.support.cluster.traffic.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import ROOT, running, start_qdrant
@@ -86,9 +86,11 @@ def play(plane: ControlPlane, workspace: Workspace, api: str) -> str:
     with Witness([api], AGENT, sends_vectors=False, pace_s=0.05) as witness:
         told = [say(command, environment) for command in COMMANDS]
     journal = witness.journal
-    journal.unconfirmed.update(texts())
     witness.check(
-        workspace.qdrant_url, workspace.alias, vector_of=lambda text: [float(x) for x in vector_of(text, "one")]
+        workspace.qdrant_url,
+        workspace.alias,
+        vector_of=lambda text: [float(x) for x in vector_of(text, "one")],
+        besides=texts(),
     )
     answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(journal.statuses.items()))
     told.append(

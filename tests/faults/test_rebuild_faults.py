@@ -22,8 +22,8 @@ from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord,
 from bench.embedder import DIMENSIONS, FailingEmbedder, embedder, vector_of
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import ForkedOperator, OperatorForks
-from tests.support.cluster.witness.witness import SPEC, Witness, unit_vector_of
-from tests.support.cluster.witness.writers import VectorOf
+from tests.support.cluster.traffic.witness import SPEC, Witness, unit_vector_of
+from tests.support.cluster.traffic.writers import VectorOf
 from tests.support.cluster.workspace import SIZE, Workspace, confirm_delete, is_observed
 from tests.support.fault_injection import with_faults
 from tests.support.patience import Patience, wait_until

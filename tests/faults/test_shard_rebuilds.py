@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import OperatorForks, start_api
-from tests.support.cluster.witness.witness import SPEC, Witness
+from tests.support.cluster.traffic.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace
 from tests.support.fault_injection import plant, remove_faults
 from tests.support.patience import wait_until

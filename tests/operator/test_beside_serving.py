@@ -9,7 +9,7 @@ import pytest
 
 from agentmemory_operator.adapters.s3.signed_calls import MAX_ATTEMPTS, READ_TIMEOUT_S
 from tests.support.cluster.operators import SERVING
-from tests.support.cluster.witness.witness import SPEC, Witness
+from tests.support.cluster.traffic.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace, conditions_of
 from tests.support.patience import wait_until
 from tests.support.programs import Program, free_port

@@ -1,13 +1,13 @@
 """Model of the history checker: accepts valid histories and finds each kind of violation."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.support.cluster.history.model import History, Kind, Operation, Outcome, Span, Timeline, violations
-from tests.support.cluster.history.rows import Kill, Row, chain_violations, count_violations
+from tests.support.cluster.traffic.audit import Row, chain_violations, count_violations
+from tests.support.cluster.traffic.journal import Kill
+from tests.support.cluster.traffic.model import History, Kind, Operation, Outcome, Span, Timeline, violations
 
 U = "u"
 
@@ -32,6 +32,10 @@ def unknown(content: str, begun: float, **more: Any) -> Operation:
 
 def delete(content: str, begun: float, **more: Any) -> Operation:
     return done(Kind.DELETE, begun, targets=tuple(content.split()), **more)
+
+
+def edit(content: str, begun: float, importance: float, **more: Any) -> Operation:
+    return done(Kind.EDIT, begun, targets=(content,), importance=importance, **more)
 
 
 def forget(begun: float, **more: Any) -> Operation:
@@ -120,6 +124,23 @@ VALID: dict[str, tuple[Timeline, list[Operation]]] = {
         restored(),
         [store("a", 19.8, ended=21.5), search(22), search(23, "a")],
     ),
+    "read of a tag returns its memories alone": (
+        at_rest(),
+        [store("a", 1, tag="t"), store("b", 2, tag="other"), search(3, "a", tag="t"), search(4, "a", "b")],
+    ),
+    "read of one memory returns it alone": (
+        at_rest(),
+        [store("a", 1), store("b", 2), edit("a", 3, 0.9), listed(4, "a", content="a", importance=0.9)],
+    ),
+    "edit with unknown outcome may take effect later": (
+        at_rest(),
+        [
+            store("a", 1),
+            edit("a", 2, 0.9, outcome=Outcome.UNKNOWN),
+            listed(4, "a", content="a", importance=0.5),
+            listed(90, "a", content="a", importance=0.9),
+        ],
+    ),
     "read during the move returns either state": (restored(), [store("a", 15), search(20.5, "a"), search(20.6)]),
     "restore undoes a later deletion": (
         restored(),
@@ -197,6 +218,28 @@ INVALID: dict[str, tuple[Timeline, list[Operation], str]] = {
         [store("b", 15), forget(25), search(33, "b")],
         CANNOT,
     ),
+    "memory with another tag is found": (
+        at_rest(),
+        [store("a", 1, tag="t"), search(2, "a", tag="other")],
+        "nobody stored it",
+    ),
+    "memory with the tag is lost": (at_rest(), [store("a", 1, tag="t"), search(2, tag="t")], MISSES),
+    "memory read by id is lost": (at_rest(), [store("a", 1), listed(2, content="a")], MISSES),
+    "another memory is read by id": (
+        at_rest(),
+        [store("a", 1), store("b", 1), listed(2, "a", "b", content="a")],
+        "nobody stored it",
+    ),
+    "edit is lost": (
+        at_rest(),
+        [store("a", 1), edit("a", 2, 0.9), listed(3, "a", content="a", importance=0.5)],
+        "its importance is 0.5",
+    ),
+    "refused edit took effect": (
+        at_rest(),
+        [store("a", 1), edit("a", 2, 0.9, outcome=Outcome.REFUSED), listed(3, "a", content="a", importance=0.9)],
+        "its importance is 0.9",
+    ),
     "memory of another user is found": (at_rest(), [store("a", 1, user="v"), search(2, "a")], "nobody stored it"),
 }
 
@@ -208,29 +251,26 @@ def test_each_violation_is_found(name: str) -> None:
     assert [expected in violation.what for violation in violations(History(operations, timeline))] == [True]
 
 
-def row(content: str, follows: str | None = None, followed_by: str | None = None, accesses: int = 0) -> Row:
-    before = (follows,) if follows else ()
-    return Row(content=content, user=U, follows=before, followed_by=followed_by, accesses=accesses)
-
-
-def merged_row(content: str, *follows: str) -> Row:
-    return replace(row(content), follows=follows)
+def row(content: str, *follows: str, followed_by: str | None = None, accesses: int = 0) -> Row:
+    links = {"supersedesIds": follows} if len(follows) > 1 else {"supersedesId": follows[0]} if follows else {}
+    seen = {"supersededById": followed_by} if followed_by else {}
+    return {"id": content, "userId": U, "content": content, "accessCount": accesses} | links | seen
 
 
 def rows(*found: Row) -> dict[str, Row]:
-    return {each.content: each for each in found}
+    return {each["id"]: each for each in found}
 
 
 CHAINS = {
-    "whole": (rows(row("a", None, "b"), row("b", "a", "c"), row("c", "b")), []),
-    "merged": (rows(row("a", None, "c"), row("b", None, "c"), merged_row("c", "a", "b")), []),
+    "whole": (rows(row("a", followed_by="b"), row("b", "a", followed_by="c"), row("c", "b")), []),
+    "merged": (rows(row("a", followed_by="c"), row("b", followed_by="c"), row("c", "a", "b")), []),
     "merged of one that leads elsewhere": (
-        rows(row("a", None, "c"), row("b", None, "d"), merged_row("c", "a", "b"), row("d", "b")),
+        rows(row("a", followed_by="c"), row("b", followed_by="d"), row("c", "a", "b"), row("d", "b")),
         ["two heads", "still a head"],
     ),
-    "two heads": (rows(row("a", None, "b"), row("b", "a"), row("c", "a")), ["two heads", "still a head"]),
-    "a successor that is not there": (rows(row("a", None, "b")), ["is not there"]),
-    "a successor that follows nothing": (rows(row("a", None, "b"), row("b")), ["does not follow"]),
+    "two heads": (rows(row("a", followed_by="b"), row("b", "a"), row("c", "a")), ["two heads", "still a head"]),
+    "a successor that is not there": (rows(row("a", followed_by="b")), ["is not there"]),
+    "a successor that follows nothing": (rows(row("a", followed_by="b"), row("b")), ["does not follow"]),
     "a predecessor that is not replaced": (rows(row("a"), row("b", "a")), ["still a head"]),
 }
 
@@ -240,6 +280,11 @@ def test_broken_chain_is_found(name: str) -> None:
     found, words = CHAINS[name]
 
     assert [any(word in each.what for word in words) for each in chain_violations(found, 9)] == [True] * len(words)
+
+
+@pytest.mark.parametrize(("is_whole", "count"), [(True, 1), (False, 0)])
+def test_missing_predecessor_breaks_a_whole_chain(is_whole: bool, count: int) -> None:
+    assert len(chain_violations(rows(row("b", "a")), 9, is_whole=is_whole)) == count
 
 
 SEARCHES = [store("a", 1), search(2, "a"), search(3, "a"), search(4, outcome=Outcome.UNKNOWN)]

@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.rollout import CURRENT, ProductVersion, Rollout, rollout
-from tests.support.cluster.witness.journal import Journal
-from tests.support.cluster.witness.witness import SPEC, Witness
+from tests.support.cluster.traffic.journal import Journal
+from tests.support.cluster.traffic.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import find_built

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import httpx
 
-from tests.support.cluster.history.model import Span, Timeline
 from tests.support.cluster.history.world import HistoryWorld, ManagedProcess
+from tests.support.cluster.traffic.model import Span, Timeline
 from tests.support.cluster.workspace import conditions_of, is_observed, is_ready
 
 SNAPSHOT, RESTORE = "MemorySnapshot", "MemoryRestore"

@@ -9,27 +9,23 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from agentmemory_operator.memories.rules.links import predecessors
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.history.clients import ApiCaller, Client, Pool
-from tests.support.cluster.history.journal import HistoryJournal, deduplicate
-from tests.support.cluster.history.model import Outcome, Violation, violations
 from tests.support.cluster.history.nemesis import BREAKS, MOVES, Breaker, Mover, Schedule
-from tests.support.cluster.history.rows import Row, chain_violations, count_violations
 from tests.support.cluster.history.world import HistoryWorld, running_world
-from tests.support.cluster.witness.audit import find_malformed, read_points, settled_points
-from tests.support.cluster.witness.witness import engine_at
+from tests.support.cluster.traffic.audit import Row, audit, read_points, settled_points
+from tests.support.cluster.traffic.journal import deduplicate
+from tests.support.cluster.traffic.model import Outcome, Violation
+from tests.support.cluster.traffic.pools import SharedPool
+from tests.support.cluster.traffic.readers import Reads
+from tests.support.cluster.traffic.witness import Witness, engine_at, explain
 from tests.support.patience import wait_until
 
-CLIENTS = 4
+WRITERS, READERS = 3, 1
 PACE_S = 0.08
 QUIET_S = 3.0
 ENDS_WITHIN_S = 300.0
 STOPS_WITHIN_S = 40.0
-MAX_EXCERPTS = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +44,7 @@ class Plan:
     ahead_s: float = 1.5
     moves: Sequence[str] = MOVES
     breaks: Sequence[str] = BREAKS
-    clients: int = CLIENTS
+    writers: int = WRITERS
     pace_s: float = PACE_S
 
 
@@ -101,55 +97,53 @@ def run(control_plane: ControlPlane, folder: pathlib.Path, plan: Plan) -> Report
     print(f"history: seed {plan.seed}, {plan.seconds:.0f} s, journal {folder / 'journal.jsonl'}", flush=True)
     begun = time.monotonic()
     with running_world(control_plane, folder, plant=plan.plant, ahead_s=plan.ahead_s) as world:
-        mover, breaker, pool = _disturb(world, plan)
-        rows, faults = _last_look(world, pool)
+        mover, breaker, witness, pool = _disturb(world, plan)
+        points = _last_look(world, witness, pool)
         ended = time.monotonic()
     journal = world.journal
     history = journal.history(mover.timeline)
-    found = (
-        violations(history)
-        + chain_violations(rows, ended)
-        + count_violations(history, rows, journal.kills, ended, journal.contents_by_id())
-    )
+    found = audit(journal, points, timeline=mover.timeline, counts_accesses=True)
     found = deduplicate(found, lambda each: (each.content, each.what))
     journal.write(folder / "journal.jsonl")
     refused = {store.content for store in history.stores.values() if store.outcome is Outcome.REFUSED}
     conflicts = {store.content for store in history.stores.values() if store.status == "409"}
     report = Report(
         plan=plan,
-        operations=journal.statuses,
+        operations=Counter(f"{each.kind.value} {each.status}" for each in history.operations),
         moves=Counter(mover.done),
         breaks=Counter(breaker.done),
         violations=found,
-        faults=journal.faults + faults,
+        faults=journal.faults,
         refusals=len(conflicts),
         refused_kept=len({each.content for each in found} & refused),
         took_s=ended - begun,
-        excerpts=[journal.excerpt(each) for each in deduplicate(found, lambda each: each.what)[:MAX_EXCERPTS]],
+        excerpts=explain(journal, found),
     )
     print(report, flush=True)
     return report
 
 
-def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Pool]:
+def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Witness, SharedPool]:
     """Run clients and faults for the plan's duration; return when all parts work and nothing is in progress."""
     schedule = Schedule.of(plan.seed, plan.moves, plan.breaks)
-    pool = Pool(random.Random(f"pool {plan.seed}"))
-    clients = [_client(world, pool, plan, number) for number in range(plan.clients)]
+    pool = SharedPool(world.journal, "", random.Random(f"pool {plan.seed}"))
+    slug, seed = world.workspace.slug, f"{plan.seed}"
+    counts = {"writers": plan.writers, "readers": READERS}
+    witness = Witness(world.urls, slug, pool=pool, journal=world.journal, seed=seed, pace_s=plan.pace_s, **counts)
     mover, breaker = Mover(world, schedule.moves), Breaker(world, schedule.breaks)
-    for thread in (*clients, mover):
-        thread.start()
-    breaker.run(plan.seconds)
-    mover.is_over.set()
-    _join([mover], world)
-    world.revive()
-    world.wait_served()
-    # Reads in this quiet period must find everything.
-    time.sleep(QUIET_S)
-    for client in clients:
-        client.is_over.set()
-    _join(clients, world)
-    return mover, breaker, pool
+    with witness:
+        mover.start()
+        breaker.run(plan.seconds)
+        mover.is_over.set()
+        _join([mover], world)
+        world.revive()
+        world.wait_served()
+        # Reads in this quiet period must find everything.
+        time.sleep(QUIET_S)
+        for thread in witness.threads:
+            thread.caller.is_over.set()
+        _join(witness.threads, world)
+    return mover, breaker, witness, pool
 
 
 def _join(threads: Sequence[threading.Thread], world: HistoryWorld) -> None:
@@ -165,43 +159,18 @@ def _join(threads: Sequence[threading.Thread], world: HistoryWorld) -> None:
         time.sleep(0.2)
 
 
-def _client(world: HistoryWorld, pool: Pool, plan: Plan, number: int) -> Client:
-    seed = f"client {plan.seed} {number}"
-    asker = _asker(world, random.Random(f"asker {seed}"))
-    return Client(f"client-{number}", asker, pool, world.journal, seed=seed, pace_s=plan.pace_s)
-
-
-def _asker(world: HistoryWorld, chance: random.Random) -> ApiCaller:
-    return ApiCaller(world.urls, world.workspace.slug, world.journal, chance)
-
-
-def _last_look(world: HistoryWorld, pool: Pool) -> tuple[dict[str, Row], list[str]]:
-    """Read all users' memories, stop the API regularly, and return the rows in the engine."""
+def _last_look(world: HistoryWorld, witness: Witness, pool: SharedPool) -> list[Row]:
+    """Read all users' memories, stop the API regularly, and return the points in the engine."""
     alias = world.workspace.alias
-    with engine_at(world.workspace.qdrant_url) as engine, contextlib.closing(_asker(world, random.Random(0))) as asker:
+    with engine_at(world.workspace.qdrant_url) as engine, contextlib.closing(witness.caller("last")) as caller:
+        reads = Reads(caller, world.journal, vector_of=witness.vector_of)
         settled_points(engine, alias)
         for number, user in enumerate(pool.all_users):
             process = number % len(world.urls)
-            for read in (asker.search, asker.list_all):
+            for read in (reads.search_user, reads.list_user):
                 wait_until(partial(read, user, process=process), seconds=60, what=f"{user}'s memories")
         for part in world.apis:
             part.program.terminate()
         for part in world.apis:
             wait_until(lambda part=part: part.program.returncode is not None, seconds=STOPS_WITHIN_S, what=part.name)
-        points = {str(point["id"]): point["payload"] for point in read_points(engine, alias)}
-    return _rows(points, world.journal), [f"at the end: {told}" for told in find_malformed(points)]
-
-
-def _rows(points: dict[str, dict[str, Any]], journal: HistoryJournal) -> dict[str, Row]:
-    living = {key: row for key, row in points.items() if TOMBSTONE_KEY not in row}
-    contents = {key: row["content"] for key, row in living.items()}
-    return {
-        row["content"]: Row(
-            content=row["content"],
-            user=row["userId"],
-            follows=tuple(contents.get(before, before) for before in predecessors(row)),
-            followed_by=contents.get(row.get("supersededById"), row.get("supersededById")),
-            accesses=row.get("accessCount", 0),
-        )
-        for row in living.values()
-    }
+        return read_points(engine, alias)

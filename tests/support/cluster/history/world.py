@@ -12,10 +12,10 @@ import httpx
 
 from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.history.journal import HistoryJournal
-from tests.support.cluster.history.model import Span
 from tests.support.cluster.history.process import AHEAD, PLANT
-from tests.support.cluster.witness.witness import SPEC
+from tests.support.cluster.traffic.journal import Journal
+from tests.support.cluster.traffic.model import Span
+from tests.support.cluster.traffic.witness import SPEC
 from tests.support.cluster.workspace import SIZE, Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import Program, free_port, start_qdrant
@@ -50,7 +50,7 @@ class HistoryWorld:
     """One agent and all processes that serve or manage it."""
 
     workspace: Workspace
-    journal: HistoryJournal
+    journal: Journal
     engine: ManagedProcess
     apis: list[ManagedProcess]
     operators: list[ManagedProcess]
@@ -202,7 +202,7 @@ def running_world(
         stack.callback(workspace.clean)
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         world = HistoryWorld(
-            workspace, HistoryJournal(), ManagedProcess("engine", engine, "Qdrant http"), apis, operators, urls
+            workspace, Journal(), ManagedProcess("engine", engine, "Qdrant http"), apis, operators, urls
         )
         for part in (*apis, *operators):
             part.program.wait_for(part.ready)

@@ -1,4 +1,4 @@
-"""Checks whether responses to concurrent clients are possible while an agent's memories are restored.
+"""Checks whether responses to concurrent clients are possible, even while an agent's memories are restored.
 
 Pure: a history is a list of operations with the time of the request, the time of the response, and the outcome. An
 acknowledged operation took effect between the two times. A refused one (4xx, 503) never did. For any other it is
@@ -23,6 +23,8 @@ from enum import Enum, IntEnum
 from typing import Any
 
 FOREVER = float("inf")
+IMPORTANCE = 0.5
+"""Importance of a memory that nobody has edited."""
 
 
 class Kind(Enum):
@@ -30,6 +32,7 @@ class Kind(Enum):
 
     STORE = "store"
     DELETE = "delete"
+    EDIT = "edit"
     FORGET = "forget"
     SEARCH = "search"
     LIST = "list"
@@ -65,11 +68,14 @@ class Operation:
 
     Attributes:
         process: API process of the last attempt.
-        content: Content of a stored memory.
-        targets: Contents of the memory that a deletion deletes or a store supersedes. There are several candidates if
-            memories had the same id: the first memory of an identity gets the id of an erased predecessor.
+        content: Content of a stored memory, or of the only memory that a read returns.
+        tag: Tag of a stored memory, or of all memories that a read returns; empty if a read returns all of its user's.
+        targets: Contents of the memory that a deletion deletes, an edit changes, or a store supersedes. There are
+            several candidates if memories had the same id: the first memory of an identity gets the id of an erased
+            predecessor.
         chain: Key of an identity in which each store supersedes the last one; empty without one.
         found: Contents that a search or a list returned.
+        importance: Value that an edit sets or a read returned.
         status: Status of the last response.
     """
 
@@ -80,9 +86,11 @@ class Operation:
     outcome: Outcome
     process: str = ""
     content: str = ""
+    tag: str = ""
     targets: tuple[str, ...] = ()
     chain: str = ""
     found: frozenset[str] = frozenset()
+    importance: float | None = None
     status: str = ""
 
     @property
@@ -242,19 +250,21 @@ class History:
     timeline: Timeline
     stores: dict[str, Operation] = field(init=False)
     deletes: Mapping[str, list[Operation]] = field(init=False)
+    edits: Mapping[str, list[Operation]] = field(init=False)
     forgets: Mapping[str, list[Operation]] = field(init=False)
     _followers: Mapping[str, list[Operation]] = field(init=False)
     _in_chain: Mapping[tuple[str, str], list[Operation]] = field(init=False)
-    _of_user: Mapping[str, list[Operation]] = field(init=False)
+    _with_tag: Mapping[tuple[str, str], list[Operation]] = field(init=False)
 
     def __post_init__(self) -> None:
         stores = [each for each in self.operations if each.kind is Kind.STORE]
         self.stores = {store.content: store for store in stores}
         self.deletes = _grouped(self._all(Kind.DELETE), lambda each: each.targets)
+        self.edits = _grouped(self._all(Kind.EDIT), lambda each: each.targets)
         self.forgets = _grouped(self._all(Kind.FORGET), lambda each: [each.user])
         self._followers = _grouped(stores, lambda each: each.targets)
         self._in_chain = _grouped(stores, lambda each: [(each.user, each.chain)] if each.chain else [])
-        self._of_user = _grouped(stores, lambda each: [each.user])
+        self._with_tag = _grouped(stores, lambda each: {(each.user, ""), (each.user, each.tag)})
 
     def followers(self, store: Operation) -> list[Operation]:
         """Return the stores that supersede a memory."""
@@ -274,9 +284,12 @@ class History:
         """Return the other stores with the same key."""
         return [each for each in self._in_chain[store.user, store.chain] if each is not store]
 
-    def of_user(self, user: str) -> list[Operation]:
-        """Return a user's stores."""
-        return self._of_user[user]
+    def within(self, read: Operation) -> list[Operation]:
+        """Return the stores of the memories that a read may return."""
+        if not read.content:
+            return self._with_tag[read.user, read.tag]
+        store = self.stores.get(read.content)
+        return [store] if store is not None and store.user == read.user else []
 
     def reads(self) -> Iterator[Operation]:
         """Yield the reads that succeeded."""
@@ -312,14 +325,28 @@ def violations(history: History) -> list[Violation]:
 
 
 def _of_read(history: History, read: Operation) -> Iterator[Violation]:
-    if strange := sorted(read.found - {store.content for store in history.of_user(read.user)}):
+    stores = history.within(read)
+    if strange := sorted(read.found - {store.content for store in stores}):
         yield Violation("nobody stored it for this user", read.user, strange[0], read.begun)
-    for store in history.of_user(read.user):
+    if read.importance is not None and read.importance not in (expected := _importances(history, read)):
+        yield Violation(f"its importance is {read.importance}, not {expected}", read.user, read.content, read.begun)
+    for store in stores:
         must, may = history.expected(store, read)
         if must and store.content not in read.found:
             yield Violation(f"a {read.kind.value} misses what has to be there", read.user, store.content, read.begun)
         elif not may and store.content in read.found:
             yield Violation(_why_not(store, read), read.user, store.content, read.begun)
+
+
+def _importances(history: History, read: Operation) -> list[float | None]:
+    """Return the values that the importance of a memory may have. Its edits follow each other."""
+    values: list[float | None] = [IMPORTANCE]
+    for edit in history.edits[read.content]:
+        if edit.outcome is Outcome.REFUSED or edit.begun > read.ended:
+            continue
+        is_certain = edit.outcome is Outcome.OK and edit.ended < read.begun
+        values = [edit.importance] if is_certain else [*values, edit.importance]
+    return values
 
 
 def _why_not(store: Operation, read: Operation) -> str:

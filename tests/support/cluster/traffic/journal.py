@@ -1,20 +1,32 @@
-"""Requests and responses of all clients, one line per operation, with times of the machine's monotonic clock."""
+"""Requests and responses of all clients, one line per operation, with times of the machine's monotonic clock.
 
+Only a 2xx response is an acknowledgement. A 4xx or 503 means that nothing was done. After any other response, or none,
+the change may or may not have taken effect.
+"""
+
+import contextlib
+import copy
 import json
 import pathlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
-from tests.support.cluster.history.model import FOREVER, History, Kind, Operation, Outcome, Timeline, Violation
-from tests.support.cluster.history.rows import Kill
+from tests.support.cluster.traffic.model import FOREVER, History, Kind, Operation, Outcome, Timeline, Violation
+
+CROWD = "crowd"
+"""User with keys that writers without a shared pool write concurrently."""
+
+UnitKind = Literal["plain", "keyed", "subject", "item"]
+FaultKind = Literal["api", "store", "embedder"]
 
 # Statuses that mean, by the API's contract, "nothing was done".
 BUSY, AWAY = 429, 503
 MAX_EXCERPT_LINES = 30
+MAX_FAULTS = 20
 
 
 def outcome_of(kind: Kind, status: int | None) -> Outcome:
@@ -27,6 +39,54 @@ def outcome_of(kind: Kind, status: int | None) -> Outcome:
     return Outcome.UNKNOWN
 
 
+@dataclass(slots=True, eq=False)
+class Version:
+    """One acknowledged memory.
+
+    Attributes:
+        request: Idempotency-Key and body with which it was stored; None if it must not be sent again.
+    """
+
+    content: str
+    id: str
+    is_deleted: bool = False
+    request: tuple[str, dict[str, Any]] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Unit:
+    """Versions of one thing, oldest first, as its writers know them.
+
+    Attributes:
+        name: Its tag, and its key or subject.
+        in_doubt: True if a change has an unknown outcome.
+    """
+
+    kind: UnitKind
+    user: str
+    name: str
+    versions: list[Version] = field(default_factory=list)
+    in_doubt: bool = False
+
+    @property
+    def stored(self) -> list[Version]:
+        """Versions that are not deleted."""
+        return [version for version in self.versions if not version.is_deleted]
+
+    @property
+    def head(self) -> Version | None:
+        """The newest version that is not deleted; None if all are deleted."""
+        return self.stored[-1] if self.stored else None
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """A killed process and its time."""
+
+    process: str
+    at: float
+
+
 @dataclass(slots=True)
 class Entry:
     """One line. `target_id` identifies a memory for which no content is known yet."""
@@ -37,29 +97,37 @@ class Entry:
 
 
 @dataclass(slots=True)
-class HistoryJournal:
+class Journal:
     """All operations in the order of their completion; thread-safe.
 
     Attributes:
         contents: Contents by id, for each memory in a response; several if a memory was erased and stored again.
-        faults: Responses that are wrong under any fault.
+        units: What the readers read, each changed by one writer.
+        crowd: Memories of `CROWD`.
+        acknowledged: Number of acknowledged memories.
+        statuses: Number of responses by status; "lost" for none.
+        faults: Responses that are wrong, whatever the order of the operations.
         events: Faults and moves with their times.
     """
 
     begun: float = field(default_factory=time.monotonic)
     entries: list[Entry] = field(default_factory=list)
     contents: dict[str, list[str]] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
+    crowd: list[Version] = field(default_factory=list)
+    acknowledged: int = 0
     statuses: Counter[str] = field(default_factory=Counter)
     faults: list[str] = field(default_factory=list)
     events: list[tuple[float, str]] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
+    _troubles: list[tuple[FaultKind, float, float]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, entry: Entry) -> None:
         """Record a completed operation."""
         with self._lock:
             self.entries.append(entry)
-            self.statuses[f"{entry.operation.kind.value} {entry.operation.status}"] += 1
+            self.acknowledged += entry.operation.kind is Kind.STORE and entry.operation.outcome is Outcome.OK
 
     def name(self, memory_id: str, content: str) -> None:
         """Record the content of the memory with an id."""
@@ -68,10 +136,17 @@ class HistoryJournal:
             if content not in known:
                 known.append(content)
 
+    def count_response(self, status: int | str, by: int = 1) -> None:
+        """Count a response; -1 takes back one that only a process of an earlier version may give."""
+        with self._lock:
+            self.statuses[str(status)] += by
+            self.statuses += Counter()
+
     def record_fault(self, fault: str) -> None:
         """Record a response that must never occur."""
         with self._lock:
-            self.faults.append(f"{self.at(time.monotonic())} {fault}")
+            if len(self.faults) < MAX_FAULTS:
+                self.faults.append(f"{self.at(time.monotonic())} {fault}")
 
     def record_event(self, event: str) -> None:
         """Record a fault or a move."""
@@ -83,13 +158,43 @@ class HistoryJournal:
         with self._lock:
             self.kills.append(Kill(process, time.monotonic()))
 
+    @contextlib.contextmanager
+    def fault(self, kind: FaultKind) -> Iterator[None]:
+        """Record that a fault is injected until the context ends."""
+        begun, place = time.monotonic(), len(self._troubles)
+        self._troubles.append((kind, begun, FOREVER))
+        try:
+            yield
+        finally:
+            self._troubles[place] = (kind, begun, time.monotonic())
+
+    def had_fault(self, since: float, *kinds: FaultKind) -> bool:
+        """Return whether one of these faults was active at any time since `since`, in monotonic seconds."""
+        return any(kind in kinds and ended >= since for kind, _, ended in self._troubles)
+
+    @property
+    def forgotten(self) -> set[str]:
+        """Users that were erased."""
+        operations = [entry.operation for entry in self.entries if entry.operation.kind is Kind.FORGET]
+        return {each.user for each in operations if each.outcome is Outcome.OK}
+
+    def fork(self) -> "Journal":
+        """Return a copy that takes further operations and faults of its own."""
+        return replace(
+            self,
+            entries=self.entries[:],
+            contents=copy.deepcopy(self.contents),
+            faults=self.faults[:],
+            _lock=threading.Lock(),
+        )
+
     def at(self, moment: float) -> str:
         """Format a time as seconds from the start."""
         return f"{moment - self.begun:8.3f}" if moment != FOREVER else "   never"
 
-    def history(self, timeline: Timeline) -> History:
-        """Return all operations."""
-        return History([self._resolved(entry) for entry in self.entries], timeline)
+    def history(self, timeline: Timeline | None = None) -> History:
+        """Return all operations. Without a timeline, nothing was ever restored."""
+        return History([self._resolved(entry) for entry in self.entries], timeline or Timeline(self.begun))
 
     def _resolved(self, entry: Entry) -> Operation:
         if entry.target_id is None:
@@ -120,12 +225,14 @@ class HistoryJournal:
             "process": found.process,
             "user": found.user,
             "content": found.content,
+            "tag": found.tag,
             "targets": list(found.targets),
             "chain": found.chain,
             "found": sorted(found.found),
+            "importance": found.importance,
             "note": entry.note,
         }
-        return {name: value for name, value in line.items() if value not in ("", [])}
+        return {name: value for name, value in line.items() if value not in ("", [], None)}
 
     def excerpt(self, violation: Violation) -> str:
         """Return the lines that concern a violation: its memory, the memories linked with it, and the events."""
@@ -153,7 +260,7 @@ class HistoryJournal:
         found = self._resolved(entry)
         if found.kind is Kind.FORGET:
             return found.user == violation.user
-        if found.kind in (Kind.STORE, Kind.DELETE):
+        if found.kind in (Kind.STORE, Kind.DELETE, Kind.EDIT):
             return bool(near & {found.content, *found.targets})
         return found.user == violation.user and abs(found.begun - violation.at) < 3
 
