@@ -1,7 +1,7 @@
 """Settings and hooks of every test run."""
 
-import gc
 import functools
+import gc
 import os
 import pathlib
 import re
