@@ -20,6 +20,7 @@ from tests.support.engine.agents import (
     settings_of,
     tombstones_with_vectors,
 )
+from tests.support.engine.reused_agents import delete_idle
 from tests.support.fault_injection import plant, remove_faults, with_faults
 from tests.support.web.http_server import serve
 from tests.support.web.s3_server import storage
@@ -37,7 +38,9 @@ def qdrant_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path | None
 @pytest.fixture(scope="session")
 def qdrant_url(qdrant_data: pathlib.Path | None) -> Iterator[str]:
     if qdrant_data is None:
-        yield os.environ["QDRANT_URL"].rstrip("/")
+        url = os.environ["QDRANT_URL"].rstrip("/")
+        yield url
+        asyncio.run(delete_idle(url))
         return
     with serve(create_app(qdrant_data)) as url:
         yield url

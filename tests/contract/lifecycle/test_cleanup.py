@@ -25,8 +25,9 @@ from agentmemory_operator.memories.stored_memories import delete_head, read_memo
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
-from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
+from tests.support.engine.agents import EVERYTHING, World, vector_of
 from tests.support.engine.interleaved_store import CrashingStore
+from tests.support.engine.reused_agents import reuse_world
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -316,7 +317,7 @@ async def test_cap_removes_least_valuable_of_the_user(world: World) -> None:
 
 
 async def test_keyword_texts_drop_the_removed_memory(qdrant_url: str) -> None:
-    async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
+    async with reuse_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         world.set_ranking(replace(EVERYTHING, types=TYPES))
         removed = await add_old(world, "zebra", session_id="s")
         later = await world.add("later", type="event", session_id="s")

@@ -25,8 +25,9 @@ from agentmemory_operator.memories.working_memory import Session
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.memory_types import MemoryType
-from tests.support.engine.agents import EVERYTHING, World, open_world, tombstones_with_vectors, vector_of
+from tests.support.engine.agents import EVERYTHING, World, tombstones_with_vectors, vector_of
 from tests.support.engine.interleaved_store import CrashingStore
+from tests.support.engine.reused_agents import reuse_world
 
 SOURCE = KeywordSource(language="english", window=2)
 TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"), MemoryType("working", None))
@@ -37,7 +38,7 @@ DELETED, USERS, OF_USER = 150, 3, 50
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
+    async with reuse_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
         yield world
 
 

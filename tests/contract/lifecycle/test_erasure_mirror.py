@@ -21,8 +21,9 @@ from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of_memory
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
-from tests.support.engine.agents import EVERYTHING, World, create_copy, delete_collection, open_world
+from tests.support.engine.agents import EVERYTHING, World, create_copy, delete_collection
 from tests.support.engine.fakes import FakeCluster, FakeSecrets
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.engine.stored_files import MemoryObjects
 from tests.support.spec.documents import cluster_id, connection_document, memory_document
 
@@ -84,7 +85,7 @@ async def site(qdrant_url: str) -> AsyncIterator[MirroredAgent]:
         opened.append(Server(endpoint, *parts))
         return opened[-1]
 
-    async with open_world(qdrant_url, keyword=SOURCE, ranking=EVERYTHING) as world:
+    async with reuse_world(qdrant_url, keyword=SOURCE, ranking=EVERYTHING) as world:
         settings = world.agent.settings
         copy = await create_copy(qdrant_url, settings, keyword=SOURCE)
         document = memory_document(settings.slug, agent=settings.slug, snapshots={"storage": STORAGE})

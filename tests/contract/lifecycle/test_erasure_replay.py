@@ -26,11 +26,11 @@ from tests.support.engine.agents import (
     create_copy,
     delete_collection,
     move_alias,
-    open_world,
     tombstones_with_vectors,
     vector_of,
 )
 from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, writes
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.spec.documents import memory_document
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")
@@ -81,13 +81,11 @@ class CopiedAgent:
 
 @pytest.fixture
 async def site(qdrant_url: str) -> AsyncIterator[CopiedAgent]:
-    async with open_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
+    ranking = replace(EVERYTHING, types=TYPES)
+    async with reuse_world(qdrant_url, keyword=SOURCE, ranking=ranking, copies=1) as world:
         settings = world.agent.settings
-        copy = await create_copy(qdrant_url, settings, keyword=SOURCE)
         memory = parse_agent_memory(memory_document(settings.slug, agent=settings.slug))
-        yield CopiedAgent(qdrant_url, world, memory, copy)
-        assert await tombstones_with_vectors(world.agent.store, copy) == [], "tombstones have vectors"
-        await delete_collection(qdrant_url, settings, number=2)
+        yield CopiedAgent(qdrant_url, world, memory, copy=f"{settings.alias}__2")
 
 
 async def forget(site: CopiedAgent, filters: dict[str, Any] | None = None, **more: Any) -> None:

@@ -27,8 +27,9 @@ from agentmemory_operator.search.users import name_user, read_profile
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
-from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+from tests.support.engine.agents import EVERYTHING, World, search_request, vector_of
 from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, Moment, writes
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 pytestmark = pytest.mark.usefixtures("keeps_and_empties")
@@ -40,7 +41,7 @@ SECRET = "apple"
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
+    async with reuse_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
         yield world
 
 

@@ -21,8 +21,9 @@ from agentmemory_operator.memories.working_memory import Session, StoredWorkingM
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import Lifecycle
-from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+from tests.support.engine.agents import EVERYTHING, World, search_request, vector_of
 from tests.support.engine.interleaved_store import Event, InterleavedStore, writes
+from tests.support.engine.reused_agents import reuse_world
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -40,7 +41,7 @@ SESSION = Session("u", "s")
 
 @pytest.fixture
 async def agent_world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, ranking=RANKING) as world:
+    async with reuse_world(qdrant_url, ranking=RANKING) as world:
         yield world
 
 

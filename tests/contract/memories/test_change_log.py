@@ -18,7 +18,8 @@ from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS, Change, decode_position
 from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.stored_memories import change_head, delete_head
-from tests.support.engine.agents import World, create_copy, delete_collection, move_alias, open_world, vector_of
+from tests.support.engine.agents import World, create_copy, delete_collection, move_alias, vector_of
+from tests.support.engine.reused_agents import reuse_world
 
 WRITE_S = 16.0
 SETTLED_MS = round(WRITE_S * 1000) + MAX_CLOCK_DIFFERENCE_MS
@@ -34,7 +35,7 @@ def logged(world: World) -> World:
 @pytest.fixture
 async def own(qdrant_url: str) -> AsyncIterator[World]:
     """The same agent with a separate collection."""
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         world.agent = replace(world.agent, write_s=WRITE_S)
         yield world
 

@@ -16,7 +16,8 @@ from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.zones import Zone, ZoneSettings
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
-from tests.support.engine.agents import World, open_world, vector_of
+from tests.support.engine.agents import World, vector_of
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
@@ -140,7 +141,7 @@ async def test_unsent_change_is_a_definite_failure(world: World) -> None:
 
 
 async def test_dense_and_keyword_vectors_are_kept(qdrant_url: str) -> None:
-    async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
+    async with reuse_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         memory_id = await world.add("the ledger is green", session_id="s")
         body = {"filter": {"must": [{"has_id": [memory_id]}]}, "with_vector": True}
         before, _ = await world.agent.store.scroll(world.agent.alias, body)

@@ -11,14 +11,15 @@ from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.expiry import DAY_MS, is_expired_by_type
 from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+from tests.support.engine.agents import EVERYTHING, World, search_request, vector_of
+from tests.support.engine.reused_agents import reuse_world
 
 HARD, SOFT, UNLESS_USED = Ttl("Hard", 10), Ttl("Soft", 10), Ttl("SoftUnlessUsed", 10, 0.75)
 
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         yield world
 
 

@@ -20,7 +20,8 @@ from agentmemory_operator.memories.stored_memories import change_head, delete_he
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.search.requests import SearchRequest
-from tests.support.engine.agents import FakeEmbedder, World, open_world, vector_of
+from tests.support.engine.agents import FakeEmbedder, World, vector_of
+from tests.support.engine.reused_agents import reuse_world
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -409,7 +410,7 @@ async def test_item_cannot_be_superseded(world: World) -> None:
 
 
 async def test_keyword_search_uses_current_content(qdrant_url: str) -> None:
-    async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
+    async with reuse_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         world.set_embedder(FakeEmbedder())
         for content in ("apples", "pears"):
             await world.items.put(world.agent, ADDRESS, ItemContent(content=content))

@@ -14,8 +14,9 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import ORDER_KEY, WINDOW_DUE_KEY, WINDOW_KEY
 from agentmemory_operator.memories.session_keywords import PAGE
 from agentmemory_operator.memories.stored_memories import delete_head, read_memory
-from tests.support.engine.agents import World, add_keyword, open_world, vector_of
+from tests.support.engine.agents import World, add_keyword, vector_of
 from tests.support.engine.interleaved_store import CrashingStore, Moment
+from tests.support.engine.reused_agents import reuse_world
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -25,7 +26,7 @@ SOURCE = KeywordSource(language="english", window=2)
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, keyword=SOURCE) as world:
+    async with reuse_world(qdrant_url, keyword=SOURCE) as world:
         yield world
 
 
@@ -227,7 +228,7 @@ async def expect_windows(world: World) -> None:
 
 
 async def test_enabling_keywords_fills_existing_memories(qdrant_url: str) -> None:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         await add_in_session(world, "apple", "pear", "plum")
         await add_in_session(world, "cherry", session_id=None)
         memories = [IncomingMemory(user_id="v", content=f"w{n}", vector=vector_of(n)) for n in range(PAGE + 5)]
@@ -245,7 +246,7 @@ async def test_enabling_keywords_fills_existing_memories(qdrant_url: str) -> Non
 
 
 async def test_agent_without_keywords_makes_one_call(qdrant_url: str) -> None:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         store = CrashingStore(world.agent.store, 1000)
         world.agent = replace(world.agent, store=store)  # type: ignore[arg-type]
 

@@ -29,12 +29,12 @@ from tests.support.engine.agents import (
     FakeEmbedder,
     World,
     every_right,
-    open_world,
     search_request,
     vector_of,
 )
 from tests.support.engine.interleaved_store import CrashingStore, Event, InterleavedStore, writes
 from tests.support.engine.merges import merge_memories
+from tests.support.engine.reused_agents import reuse_world
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -44,7 +44,7 @@ TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
+    async with reuse_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
         yield world
 
 
@@ -342,7 +342,7 @@ async def test_equal_ids_in_one_batch_are_one_memory(world: World) -> None:
 async def test_other_agent_finds_item_by_key(world: World, qdrant_url: str) -> None:
     await fill(world)
     lines = await export(world)
-    async with open_world(qdrant_url, keyword=SOURCE, ranking=world.agent.settings.ranking) as other:
+    async with reuse_world(qdrant_url, keyword=SOURCE, ranking=world.agent.settings.ranking) as other:
         await import_all(other, lines)
 
         assert (await other.items.get(other.agent, ADDRESS)).content == "item"

@@ -17,8 +17,9 @@ from agentmemory_operator.memories.working_memory import Session, StoredWorkingM
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
+from tests.support.engine.agents import EVERYTHING, World, vector_of
 from tests.support.engine.interleaved_store import Event, InterleavedStore, writes
+from tests.support.engine.reused_agents import reuse_world
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -313,7 +314,7 @@ async def test_removed_memory_leaves_no_content(mind: World) -> None:
 
 
 async def test_keywords_are_not_shared_with_neighbours(qdrant_url: str) -> None:
-    async with open_world(qdrant_url, ranking=RANKING, keyword=KeywordSource(language="english", window=2)) as world:
+    async with reuse_world(qdrant_url, ranking=RANKING, keyword=KeywordSource(language="english", window=2)) as world:
         await keep(world, "the heron waits")
         after = await world.add("plain talk", session_id="s")
         await world.working.end_session(world.agent, SESSION)

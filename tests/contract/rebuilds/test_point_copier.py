@@ -23,10 +23,10 @@ from tests.support.engine.agents import (
     collection_of,
     create_copy,
     delete_collection,
-    open_world,
     tombstones_with_vectors,
     vector_of,
 )
+from tests.support.engine.reused_agents import reuse_world
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -37,7 +37,7 @@ GERMAN = KeywordSource(language="german", window=2)
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
     """An agent with memories in a session: one superseded, one deleted, one erased."""
-    async with open_world(qdrant_url, keyword=ENGLISH) as world:
+    async with reuse_world(qdrant_url, keyword=ENGLISH) as world:
         old = await world.add("we met in Oslo", session_id="s", metadata={"deep": {"a": [1, 2.5, None]}})
         await world.add("the trains were late", session_id="s")
         await world.add("we met in Bergen", session_id="s", supersedes=old)

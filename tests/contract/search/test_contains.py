@@ -12,7 +12,8 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.search import eligible
-from tests.support.engine.agents import World, open_world, search_request, vector_of
+from tests.support.engine.agents import World, search_request, vector_of
+from tests.support.engine.reused_agents import reuse_world
 
 ANT = {"metadata.note": {"contains": "ANT big"}}
 # Values that a substring, case-sensitive or phrase match would treat differently.
@@ -32,7 +33,7 @@ CHINESE = {"coffee": "我喜欢喝咖啡", "tea": "我喜欢喝茶", "phone": "i
 
 @pytest.fixture(params=[None, "text", "keyword", "integer"])
 async def world(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         if index := request.param:
             url = f"{qdrant_url}/collections/{world.agent.alias}/index?wait=true"
             body = {"field_name": "metadata.note", "field_schema": index}

@@ -18,7 +18,8 @@ from agentmemory_operator.memories.rules.exact_numbers import find_stored_float
 from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.stored_memories import change_head, read_memory
 from tests.contract.memories.test_filters import COMPARED
-from tests.support.engine.agents import World, open_world, search_request, vector_of
+from tests.support.engine.agents import World, search_request, vector_of
+from tests.support.engine.reused_agents import reuse_world
 from tests.unit.memories.rules.test_exact_numbers import CHANGED, EDGES, any_double, bits
 
 BIG = 1357924680135792468
@@ -35,7 +36,7 @@ OPERATORS = ("gt", "gte", "lte", "lt")
 
 @pytest.fixture(params=[None, "integer", "float", "keyword"])
 async def world(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         if index := request.param:
             url = f"{qdrant_url}/collections/{world.agent.alias}/index?wait=true"
             body = {"field_name": "metadata.n", "field_schema": index}
@@ -115,7 +116,7 @@ async def test_memory_keeps_all_numbers(qdrant_url: str) -> None:
     numbers = [*EDGES, CHANGED, 2**63 - 1, -(2**63), *many]
     metadata = {"list": [numbers, {"deep": numbers}], **{f"n{position}": n for position, n in enumerate(numbers)}}
     assert sum(isinstance(n, float) and find_stored_float(n) != n for n in numbers) > 100
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         scalars: dict[str, Any] = {"importance": 0.30000000000000004, "confidence": 0.12070162795213857}
         assert find_stored_float(scalars["confidence"]) != scalars["confidence"]
         id_ = await world.add("1", metadata=metadata, context={"c": CHANGED}, decay_rate=0.12070162795213857, **scalars)
@@ -151,7 +152,7 @@ async def test_round_trip_of_100_000_numbers(
     points = [
         {"id": position, "vector": {}, "payload": {"metadata": {"n": part}}} for position, part in enumerate(parts)
     ]
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         agent = world.agent
         for point in points:
             await agent.store.upsert(agent.alias, [point])
@@ -174,7 +175,7 @@ def numbers_of(points: list[dict[str, Any]]) -> list[int | float]:
 
 
 async def test_edit_keeps_new_and_other_numbers(qdrant_url: str) -> None:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         small = abs(CHANGED) / 100
         id_ = await world.add("it", metadata={"n": CHANGED}, importance=small, confidence=small)
 
@@ -185,7 +186,7 @@ async def test_edit_keeps_new_and_other_numbers(qdrant_url: str) -> None:
 
 
 async def test_item_versions_keep_their_numbers(qdrant_url: str) -> None:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         world.agent = replace(world.agent, settings=replace(world.agent.settings, keep_versions=3))
         address = Address(namespace=("a", "b"), key="k", user_id="u")
         for number in (CHANGED, 1.5, CHANGED * 3):

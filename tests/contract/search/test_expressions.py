@@ -29,11 +29,11 @@ from tests.support.engine.agents import (
     World,
     agent_of,
     create_collection,
-    open_world,
     search_request,
     settings_of,
     vector_of,
 )
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.spec.generator import draw_examples
 from tests.support.spec.scores import preset_cases
 from tests.support.web.http_server import serve
@@ -295,7 +295,7 @@ def golden_memory(given: dict[str, Any]) -> ScoreInput:
 async def test_engine_equals_reference_values(served: tuple[str, bool]) -> None:
     url, has_extremes = served
     cases = [*golden_cases(), *(case[1:] for case in preset_cases())]
-    async with open_world(url) as world:
+    async with reuse_world(url) as world:
         points = [
             {"id": number, "vector": vector_of(number), "payload": payload_of(memory) | {"number": number}}
             for number, (_, memory, _) in enumerate(cases, 1)
@@ -321,7 +321,7 @@ async def test_engine_equals_reference_values(served: tuple[str, bool]) -> None:
 async def test_min_and_max_are_sent_if_supported(served: tuple[str, bool]) -> None:
     """An older server rejects them, which proves that they were sent."""
     url, has_extremes = served
-    async with open_world(url, ranking=expression("min(similarity, 0.3) + max(importance, 0.6)")) as world:
+    async with reuse_world(url, ranking=expression("min(similarity, 0.3) + max(importance, 0.6)")) as world:
         await world.add("a", vector=vector_of("query"), importance=0.9)
         request = search_request(user_id="u", vector=vector_of("query"))
         portable = await world.recall.search(world.agent, request)
@@ -340,7 +340,7 @@ async def test_min_and_max_are_sent_if_supported(served: tuple[str, bool]) -> No
 async def test_min_priority_limits_results(
     served: tuple[str, bool], min_priority: float | None, contents: list[str]
 ) -> None:
-    async with open_world(served[0], ranking=replace(EVERYTHING, model=Priority())) as world:
+    async with reuse_world(served[0], ranking=replace(EVERYTHING, model=Priority())) as world:
         await world.add("much", vector=vector_of("query"), importance=0.9)
         await world.add("little", vector=vector_of("query"), importance=0.1)
 
@@ -353,7 +353,7 @@ async def test_min_priority_limits_results(
 
 
 async def test_min_priority_requires_a_priority_model(served: tuple[str, bool]) -> None:
-    async with open_world(served[0]) as world:
+    async with reuse_world(served[0]) as world:
         with pytest.raises(RequestInvalid, match="min_priority"):
             await world.recall.search(
                 world.agent, search_request(user_id="u", vector=vector_of("query"), min_priority=0.1)

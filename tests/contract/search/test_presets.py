@@ -12,7 +12,8 @@ from agentmemory_operator.spec.effective.settings import Ranking, effective_rank
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import KEYED, NONE
-from tests.support.engine.agents import World, open_world, search_request, vector_of
+from tests.support.engine.agents import World, search_request, vector_of
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.spec.plans import probe
 
 
@@ -22,7 +23,7 @@ def ranking_of(preset: str) -> Ranking:
 
 @pytest.fixture
 async def untyped(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url, ranking=ranking_of(NONE.name)) as world:
+    async with reuse_world(qdrant_url, ranking=ranking_of(NONE.name)) as world:
         yield world
 
 
@@ -52,7 +53,7 @@ async def test_none_scores_by_similarity(untyped: World) -> None:
 
 @pytest.mark.parametrize("distance", ["Dot", "Euclid"])
 async def test_none_filters_nothing_by_distance(qdrant_url: str, distance: str) -> None:
-    async with open_world(qdrant_url, ranking=ranking_of(NONE.name), distance=distance) as world:
+    async with reuse_world(qdrant_url, ranking=ranking_of(NONE.name), distance=distance) as world:
         await world.add("far", vector=[-50.0] * 8)
         await world.add("near", vector=[50.0] * 8)
 
@@ -64,7 +65,7 @@ async def test_none_filters_nothing_by_distance(qdrant_url: str, distance: str) 
 
 
 async def test_key_value_counts_dissimilar_results(qdrant_url: str) -> None:
-    async with open_world(qdrant_url, ranking=ranking_of(KEYED.name)) as world:
+    async with reuse_world(qdrant_url, ranking=ranking_of(KEYED.name)) as world:
         for content in ("a", "b", "c"):
             await world.add(content)
 
@@ -75,7 +76,7 @@ async def test_key_value_counts_dissimilar_results(qdrant_url: str) -> None:
 
 
 async def test_confidence_defaults_to_that_of_the_type(qdrant_url: str) -> None:
-    async with open_world(qdrant_url, ranking=ranking_of("cognitive")) as world:
+    async with reuse_world(qdrant_url, ranking=ranking_of("cognitive")) as world:
         await world.add("known", type="semantic", domain="d")
         await world.add("sure", type="semantic", domain="d", confidence=0.9)
         await world.add("seen", type="episodic", event_type="system_event")
@@ -85,7 +86,7 @@ async def test_confidence_defaults_to_that_of_the_type(qdrant_url: str) -> None:
 
 
 async def test_removed_type_is_found_but_not_stored(qdrant_url: str) -> None:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         await world.add("old", type="task")
         world.set_ranking(replace(world.agent.settings.ranking, types=(MemoryType("fact", 365),)))
 
@@ -105,7 +106,7 @@ async def search_contents(world: World) -> set[str]:
 
 @pytest.fixture
 async def aged_world(qdrant_url: str) -> AsyncIterator[World]:
-    async with open_world(qdrant_url) as world:
+    async with reuse_world(qdrant_url) as world:
         yield world
 
 

@@ -13,7 +13,8 @@ from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
-from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
+from tests.support.engine.agents import EVERYTHING, World, vector_of
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.spec.generator import draw_examples
 
 NOW_MS = 1_795_000_000_000
@@ -91,7 +92,7 @@ def rankings(draw: st.DrawFn) -> Ranking:
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
 async def test_cortex_formula_equals_oracle(qdrant_url: str, distance: str) -> None:
-    async with open_world(qdrant_url, distance=distance) as world:
+    async with reuse_world(qdrant_url, distance=distance) as world:
         assert await largest_difference(await fill(world), EVERYTHING) < 1e-5
 
 

@@ -32,6 +32,7 @@ from tests.support.engine.agents import (
     vector_of,
 )
 from tests.support.engine.interleaved_store import CrashingStore
+from tests.support.engine.reused_agents import reuse_world
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))
@@ -264,7 +265,7 @@ async def test_writes_update_the_count(world: World) -> None:
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
 async def test_terms_reproduce_the_score(qdrant_url: str, distance: str) -> None:
-    async with open_world(qdrant_url, distance=distance) as world:
+    async with reuse_world(qdrant_url, distance=distance) as world:
         draw = random.Random(1)
         for number in range(30):
             created_at = world.clock.now_ms() - int(draw.expovariate(1 / 60) * DAY_MS)
@@ -374,7 +375,7 @@ async def add_at_angles(world: World, *, count: int, age_days: float) -> None:
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
 async def test_similarity_only_ranking_is_exact(qdrant_url: str, distance: str) -> None:
-    async with open_world(qdrant_url, distance=distance) as world:
+    async with reuse_world(qdrant_url, distance=distance) as world:
         await add_at_angles(world, count=20, age_days=1)
         world.set_ranking(replace(BY_SIMILARITY, candidates=5))
 

@@ -17,7 +17,8 @@ from agentmemory_operator.spec.expression.scoring_parameters import Importance
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
-from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+from tests.support.engine.agents import EVERYTHING, World, search_request, vector_of
+from tests.support.engine.reused_agents import reuse_world
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 
@@ -63,7 +64,7 @@ TERMS = ("recency", "utility")
     ],
 )
 async def test_terms_equal_those_of_explain(qdrant_url: str, distance: str, weights: Weights) -> None:
-    async with open_world(qdrant_url, distance=distance) as world:
+    async with reuse_world(qdrant_url, distance=distance) as world:
         for number in range(12):
             created_at = world.clock.now_ms() - number * 37 * DAY_MS
             await world.add(

@@ -272,10 +272,8 @@ async def create_collection(url: str, settings: AgentSettings, *, distance: str 
     marker = marker_for(settings.name, embedding={"provider": "none", "model": None, "dimensions": size})
     body = {"vectors": {"size": size, "distance": distance}, "metadata": {METADATA_KEY: marker}}
     await _call(url, "PUT", f"/collections/{physical}", body)
-    for name, schema in RETRIEVAL_INDEXES:
-        await _index(url, physical, name, schema)
-    alias = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
-    await _call(url, "POST", "/collections/aliases", {"actions": [alias]})
+    await _index(url, physical, RETRIEVAL_INDEXES)
+    await move_alias(url, settings, physical)
 
 
 async def create_copy(
@@ -294,8 +292,7 @@ async def create_copy(
         marker["keyword"] = asdict(keyword)
         body["sparse_vectors"] = {KEYWORD_VECTOR: {"modifier": "idf"}}
     await _call(url, "PUT", f"/collections/{physical}", body | {"metadata": {METADATA_KEY: marker}})
-    for name, schema in (*RETRIEVAL_INDEXES, *_keyword_indexes(keyword)):
-        await _index(url, physical, name, schema)
+    await _index(url, physical, (*RETRIEVAL_INDEXES, *_keyword_indexes(keyword)))
     return physical
 
 
@@ -323,16 +320,19 @@ async def add_keyword(url: str, settings: AgentSettings, keyword: KeywordSource)
     """Add the vector and the indexes for keyword search to the collection."""
     physical = f"{settings.alias}__1"
     await _call(url, "PUT", f"/collections/{physical}/vectors/{KEYWORD_VECTOR}", {"sparse": {"modifier": "idf"}})
-    for name, schema in _keyword_indexes(keyword):
-        await _index(url, physical, name, schema)
+    await _index(url, physical, _keyword_indexes(keyword))
 
 
 def _keyword_indexes(keyword: KeywordSource | None) -> Indexes:
     return (*KEYWORD_INDEXES, *TERSE_INDEXES) if keyword else ()
 
 
-async def _index(url: str, physical: str, name: str, schema: str) -> None:
-    await _call(url, "PUT", f"/collections/{physical}/index?wait=true", {"field_name": name, "field_schema": schema})
+async def _index(url: str, physical: str, indexes: Indexes) -> None:
+    path = f"{url}/collections/{physical}/index?wait=true"
+    async with aiohttp.ClientSession() as session:
+        for name, schema in indexes:
+            async with session.put(path, json={"field_name": name, "field_schema": schema}) as answer:
+                assert answer.status == 200, await answer.text()
 
 
 async def delete_collection(url: str, settings: AgentSettings, *, number: int = 1) -> None:

@@ -23,7 +23,8 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
-from tests.support.engine.agents import SIZE, World, create_copy, delete_collection, open_world
+from tests.support.engine.agents import SIZE, World, create_copy, delete_collection
+from tests.support.engine.reused_agents import reuse_world
 from tests.support.spec.documents import memory_document
 
 TIMEOUT_S = 10
@@ -141,7 +142,7 @@ async def open_rebuild(
     Args:
         vectors: Parameters of the target's dense vectors, in the engine's terms.
     """
-    async with open_world(url, keyword=keyword) as world, QdrantPoints(url, timeout_s=timeout_s) as points:
+    async with reuse_world(url, keyword=keyword) as world, QdrantPoints(url, timeout_s=timeout_s) as points:
         endpoint = Endpoint(url, None, timeout_s)
         server = Server(endpoint, QdrantCollections(url), QdrantSnapshots(url), points)
         await create_copy(url, world.agent.settings, keyword=other_keyword or keyword, **vectors)
