@@ -103,7 +103,7 @@ class AgentRights:
     @property
     def default_scopes(self) -> tuple[str, ...]:
         """Shared scopes that a search includes by default: those of DEFAULT_SCOPES that the caller may read."""
-        return self.scopes.filter_allowed(DEFAULT_SCOPES)
+        return tuple(scope for scope in DEFAULT_SCOPES if self.scopes.allows(scope))
 
 
 def check_rights(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Verb | None) -> AgentRights:

@@ -155,7 +155,7 @@ class CachedEmbedder(WrappedEmbedder):
             found |= await self._fetch(missing)
         for key, task in shared.items():
             found |= await self._join(task, key=key, text=by_digest[key])
-        return [_unpacked(found[_digest(text)]) for text in texts]
+        return [memoryview(found[_digest(text)]).cast("f").tolist() for text in texts]
 
     async def _fetch(self, texts: dict[Key, str]) -> Fetched:
         task = asyncio.create_task(self._embed(texts))
@@ -194,7 +194,3 @@ def size_of(vector: Packed) -> int:
 
 def _digest(text: str) -> Key:
     return blake2b(text.encode(), digest_size=16).digest()
-
-
-def _unpacked(vector: Packed) -> Vector:
-    return memoryview(vector).cast("f").tolist()

@@ -42,7 +42,7 @@ class _EngineCall:
     Every search uses it. A generator-based context manager would double the cost.
     """
 
-    __slots__ = ("_durations", "_now_s", "_opened", "_operation", "_outcome", "_span", "_started_s")
+    __slots__ = ("_durations", "_now_s", "_opened", "_operation", "_outcome", "_span", "_started_s", "headers")
 
     def __init__(
         self, operation: str, durations: Histogram, opened: AbstractContextManager[Span], now_s: Callable[[], float]
@@ -53,16 +53,12 @@ class _EngineCall:
     def __enter__(self) -> "_EngineCall":
         self._started_s = self._now_s()
         self._span = self._opened.__enter__()
+        self.headers = self._span.headers
         return self
 
     def __exit__(self, *error: Any) -> bool | None:
         self._durations.labels(self._operation, self._outcome).observe(self._now_s() - self._started_s)
         return self._opened.__exit__(*error)
-
-    @property
-    def headers(self) -> Mapping[str, str]:
-        """Tracing headers to send with the call."""
-        return self._span.headers
 
     def record_status(self, status: int) -> None:
         """Record the HTTP status of the response. A call without one counts as unreachable."""
@@ -116,11 +112,16 @@ class ApiMeter(MetricSet):
     Args:
         tracer: Exports the traces; `NO_TRACES` exports none.
         now_s: Monotonic clock.
+
+    Attributes:
+        is_tracing: True if traces are exported.
+        candidates: Number of candidates of each search.
     """
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
         super().__init__()
         self._tracer, self._now_s = tracer, now_s
+        self.is_tracing = tracer is not NO_TRACES
         self._requests = self._add_durations("api_request", "requests", "method", "route", "status")
         self._embeddings = self._add_durations("api_embed", "embeddings", "provider", "outcome")
         self._rerankings = self._add_durations("api_rerank", "reranking", "outcome")
@@ -136,7 +137,7 @@ class ApiMeter(MetricSet):
         )
         self.models = ModelMeter()
         self.metrics += self.models.metrics
-        self._candidates = self.add_histogram(
+        self.candidates = self.add_histogram(
             "agentmemory_api_search_candidates", "Candidates scored in a search.", buckets=CANDIDATE_BUCKETS
         )
 
@@ -165,11 +166,6 @@ class ApiMeter(MetricSet):
                     span.note("agentmemory.agent", served.agent)
                 if served.status >= 500:
                     span.fail(str(served.status))
-
-    @property
-    def is_tracing(self) -> bool:
-        """True if traces are exported."""
-        return self._tracer is not NO_TRACES
 
     @contextmanager
     def memory_operation(self, operation: str, agent: str) -> Iterator[Span]:
@@ -222,7 +218,3 @@ class ApiMeter(MetricSet):
     def count_tokens(self, provider: str, tokens: int) -> None:
         """Count the tokens that an embedding service reports for a call."""
         self._tokens.labels(provider).inc(tokens)
-
-    def record_candidates(self, candidates: int) -> None:
-        """Record the number of candidates of one search."""
-        self._candidates.observe(candidates)

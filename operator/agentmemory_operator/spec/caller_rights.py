@@ -55,10 +55,6 @@ class Scopes:
         allowed = frozenset({canonical(user_id)} if self.allows(user_id) else ())
         return Scopes(names=allowed, users=frozenset()) if is_shared(user_id) else Scopes(users=allowed)
 
-    def filter_allowed(self, scopes: Iterable[str]) -> tuple[str, ...]:
-        """Return those of the given scopes that the caller may use, in their order."""
-        return tuple(scope for scope in scopes if self.allows(scope))
-
 
 def is_shared(user_id: str) -> bool:
     """Return whether the id denotes a shared scope instead of a user. The scope may be malformed."""

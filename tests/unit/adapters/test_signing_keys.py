@@ -57,7 +57,7 @@ async def test_unwritable_folder_is_reported(tmp_path: Path) -> None:
         await FileSigningKey(tmp_path / "file").read()
 
 
-class OneNamespace:
+class OneNamespace(KubernetesTransport):
     """API server for the Secrets of one namespace.
 
     Attributes:
@@ -88,7 +88,7 @@ def secret_of(text: str) -> dict[str, Any]:
 
 
 def signing_key(server: OneNamespace) -> KubernetesSigningKey:
-    return KubernetesSigningKey(cast(KubernetesTransport, server), "system")
+    return KubernetesSigningKey(server, "system")
 
 
 async def test_operator_creates_the_key_once() -> None:

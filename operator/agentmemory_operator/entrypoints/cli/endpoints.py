@@ -1,11 +1,14 @@
-"""Find the Qdrant server of a command, with its API key."""
+"""Find the AgentMemory and the Qdrant server of a command, with its API key."""
 
 from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, read_endpoint
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.ports.kubernetes import SecretSource
+from agentmemory_operator.ports.kubernetes import JobObjects, SecretSource
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
 
 
 def endpoint_at(inspection: QdrantAccess, url: str) -> Endpoint:
@@ -38,3 +41,19 @@ async def connection_endpoint(
         TransientError: If a Secret cannot be read now.
     """
     return await read_endpoint(connection, GuardedSecrets(objects, inspection.secret_hosts), url=at, has_nodes=False)
+
+
+async def memory_endpoint(
+    inspection: QdrantAccess, objects: JobObjects, memory: AgentMemory, *, at: str | None, is_folder: bool
+) -> Endpoint:
+    """Return the endpoint of an object's connection, or of the development stack on a folder. Raises as those do."""
+    if is_folder:
+        return dev_endpoint(inspection, at)
+    ref = memory.spec.connection_ref
+    document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or memory.metadata.namespace, ref.name)
+    return await connection_endpoint(inspection, objects, parse_connection(document), at=at)
+
+
+async def read_memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
+    """Return one AgentMemory."""
+    return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))

@@ -54,6 +54,10 @@ class KindDefinition:
     columns: tuple[Column, ...]
 
 
+def _wide(name: str, type_: str, json_path: str, description: str) -> Column:
+    return Column(name, type_, json_path, description, is_wide=True)
+
+
 _READY = '.status.conditions[?(@.type=="Ready")].status'
 _IN_SYNC = '.status.conditions[?(@.type=="InSync")].status'
 # A column prints the first match. Conditions are ordered by importance.
@@ -75,23 +79,13 @@ AGENT_MEMORY = KindDefinition(
         Column("Memories", "integer", ".status.collection.memories", "Number of memories at the last pass."),
         Column("Last-Snapshot", "date", ".status.lastSnapshot.time", "Time since the last snapshot."),
         _AGE,
-        Column("Agent", "string", ".status.agent", "Name of the agent in the API.", is_wide=True),
-        Column("Preset", "string", ".status.effective.preset", "Preset in force.", is_wide=True),
-        Column("Alias", "string", ".status.collection.alias", "Stable name of the collection.", is_wide=True),
-        Column(
-            "Physical", "string", ".status.collection.physical", "Collection that the alias points at.", is_wide=True
-        ),
-        Column("State", "string", ".status.collection.state", "Qdrant's state of the collection.", is_wide=True),
-        Column(
-            "Drift", "integer", ".status.driftCount", "Changes made directly in Qdrant that are kept.", is_wide=True
-        ),
-        Column(
-            "Generation",
-            "integer",
-            ".status.observedGeneration",
-            "Last generation that the operator acted on.",
-            is_wide=True,
-        ),
+        _wide("Agent", "string", ".status.agent", "Name of the agent in the API."),
+        _wide("Preset", "string", ".status.effective.preset", "Preset in force."),
+        _wide("Alias", "string", ".status.collection.alias", "Stable name of the collection."),
+        _wide("Physical", "string", ".status.collection.physical", "Collection that the alias points at."),
+        _wide("State", "string", ".status.collection.state", "Qdrant's state of the collection."),
+        _wide("Drift", "integer", ".status.driftCount", "Changes made directly in Qdrant that are kept."),
+        _wide("Generation", "integer", ".status.observedGeneration", "Last generation that the operator acted on."),
     ),
 )
 
@@ -108,8 +102,8 @@ QDRANT_CONNECTION = KindDefinition(
         Column("Version", "string", ".status.version", "Qdrant version."),
         Column("Peers", "integer", ".status.peers", "Nodes of the cluster."),
         _AGE,
-        Column("Reason", "string", _READY_REASON, "Reason of the condition Ready.", is_wide=True),
-        Column("Capabilities", "string", ".status.capabilities", "Features that the server supports.", is_wide=True),
+        _wide("Reason", "string", _READY_REASON, "Reason of the condition Ready."),
+        _wide("Capabilities", "string", ".status.capabilities", "Features that the server supports."),
     ),
 )
 
@@ -131,10 +125,10 @@ MEMORY_SNAPSHOT = KindDefinition(
         Column("Points", "integer", ".status.points.after", "Number of points in the snapshot."),
         Column("Bytes", "integer", ".status.sizeBytes", "Size of the file in bytes."),
         _AGE,
-        Column("Reason", "string", _REASON, "Reason of the condition Succeeded.", is_wide=True),
-        Column("Progress", "string", ".status.progress", "Current step.", is_wide=True),
-        Column("Qdrant", "string", ".status.qdrantVersion", "Qdrant version of the server that made it.", is_wide=True),
-        Column("File", "string", ".status.name", "File name in Qdrant.", is_wide=True),
+        _wide("Reason", "string", _REASON, "Reason of the condition Succeeded."),
+        _wide("Progress", "string", ".status.progress", "Current step."),
+        _wide("Qdrant", "string", ".status.qdrantVersion", "Qdrant version of the server that made it."),
+        _wide("File", "string", ".status.name", "File name in Qdrant."),
     ),
 )
 
@@ -151,11 +145,9 @@ MEMORY_RESTORE = KindDefinition(
         Column("Succeeded", "string", _SUCCEEDED, "Whether the restore succeeded."),
         Column("Progress", "string", ".status.progress", "Current step."),
         _AGE,
-        Column("Reason", "string", _REASON, "Reason of the condition Succeeded.", is_wide=True),
-        Column("Mode", "string", ".spec.mode", "Swap or InPlace.", is_wide=True),
-        Column(
-            "Previous", "string", ".status.previousCollection.physical", "Collection that was replaced.", is_wide=True
-        ),
+        _wide("Reason", "string", _REASON, "Reason of the condition Succeeded."),
+        _wide("Mode", "string", ".spec.mode", "Swap or InPlace."),
+        _wide("Previous", "string", ".status.previousCollection.physical", "Collection that was replaced."),
     ),
 )
 

@@ -22,7 +22,7 @@ from agentmemory_operator.entrypoints.api.memories.entity_requests import (
 from agentmemory_operator.entrypoints.api.memory_requests import UserParameters
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
 from agentmemory_operator.entrypoints.api.response_views import json_response
-from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.entrypoints.api.use_cases import open_agent, services_of
 
 router = build_router("Entities", GuardedRoute)
 
@@ -35,9 +35,8 @@ User = Annotated[UserParameters, Query()]
 )
 async def put_relation(agent: str, request: Request) -> Response:
     """Store a relation between two names. Each repetition makes it stronger."""
-    services = services_of(request)
     body = await read_model(request, RelationIn)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     relation = await sheets.put_relation(opened, body.user_id, body.source, body.relation, body.target)
     return json_response(entity_requests.render_relation(relation))
 

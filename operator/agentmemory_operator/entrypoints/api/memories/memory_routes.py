@@ -236,7 +236,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     body = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
     result = await services.recall.search(opened, body.search_request(default_scopes=rights_of(request).default_scopes))
-    services.meter.record_candidates(result.total_candidates)
+    services.meter.candidates.observe(result.total_candidates)
     record_result(request, len(result.results), top_k=body.top_k)
     content = response_views.render_search(result, opened, body)
     return response_views.json_response(content, headers={GENERATION_HEADER: str(result.generation)})

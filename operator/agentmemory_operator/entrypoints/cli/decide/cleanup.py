@@ -13,7 +13,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedding.embedder_factory import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
-from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint
+from agentmemory_operator.entrypoints.cli.endpoints import memory_endpoint, read_memory
 from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
@@ -31,10 +31,9 @@ from agentmemory_operator.lifecycle.rules.cleanup_status import render_counts
 from agentmemory_operator.memories.rules.filters import STORED_FILTER
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import CLEANUP_REQUESTED_AT, AgentMemory
-from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
 from agentmemory_operator.spec.times import render_time
 
 COLUMNS = ("ID", "USER", "TYPE", "CREATED", "REASON")
@@ -101,7 +100,7 @@ def _run(inspection: QdrantAccess, options: CleanupOptions, location: JobsPlace)
 
 
 async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
-    memory = await _memory(objects, name, namespace)
+    memory = await read_memory(objects, name, namespace)
     annotation = {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())}
     await objects.annotate(AGENT_MEMORY, memory.metadata, annotation)
 
@@ -109,13 +108,8 @@ async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
 async def _draft(
     inspection: QdrantAccess, options: CleanupOptions, is_folder: bool, objects: JobObjects, namespace: str
 ) -> CleanupDraft:
-    memory = await _memory(objects, options.name, namespace)
-    if is_folder:
-        endpoint = dev_endpoint(inspection, options.qdrant)
-    else:
-        ref = memory.spec.connection_ref
-        document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
-        endpoint = await connection_endpoint(inspection, objects, parse_connection(document), at=options.qdrant)
+    memory = await read_memory(objects, options.name, namespace)
+    endpoint = await memory_endpoint(inspection, objects, memory, at=options.qdrant, is_folder=is_folder)
     cluster_id = await objects.cluster_id()
     async with inspection.open_points(endpoint) as store:
         return await preview_cleanup(memory, store, cluster_id)
@@ -140,10 +134,6 @@ async def preview_cleanup(memory: AgentMemory, store: PointStore, cluster_id: st
     total = await store.count(settings.alias, STORED_FILTER)
     removals = tuple([entry async for entry in cleanup.preview(agent, rules)])
     return CleanupDraft(total, removals, removal_allowance(total, settings.lifecycle))
-
-
-async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
-    return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))
 
 
 def draft_document(draft: CleanupDraft) -> dict[str, Any]:

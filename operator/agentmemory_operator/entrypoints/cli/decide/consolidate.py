@@ -22,7 +22,7 @@ from agentmemory_operator.consolidation.rules.status import (
 )
 from agentmemory_operator.consolidation.undo import read_proposals
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
-from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint
+from agentmemory_operator.entrypoints.cli.endpoints import memory_endpoint, read_memory
 from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
@@ -31,12 +31,11 @@ from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.spec.effective.consolidation import effective_model
 from agentmemory_operator.spec.effective.settings import effective_settings
-from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED, AgentMemory
+from agentmemory_operator.spec.kinds.agent_memory import CONSOLIDATION_REQUESTED
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
 from agentmemory_operator.spec.times import render_time
 
 COLUMNS = ("RUN", "USER", "FACT", "NOT IN ITS SOURCES", "SOURCES")
@@ -125,7 +124,7 @@ async def _ask(
     options: ConsolidationOptions, action: Action, run: str | None, objects: JobObjects, namespace: str
 ) -> Json | None:
     """Request the action. With --wait, return `status.lastConsolidation` once it has the result, else None."""
-    memory = await _memory(objects, options.name, namespace)
+    memory = await read_memory(objects, options.name, namespace)
     if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
         message = f"spec.consolidation.model: {options.name} has no language model: set one to consolidate memories"
         raise SpecInvalid(Reason.INVALID_SPEC, message)
@@ -144,22 +143,13 @@ async def _proposals(
     inspection: QdrantAccess, options: ConsolidationOptions, is_folder: bool, objects: JobObjects, namespace: str
 ) -> list[Proposal]:
     """Read the proposals from Qdrant, because statuses and events never contain texts of memories."""
-    memory = await _memory(objects, options.name, namespace)
-    if is_folder:
-        endpoint = dev_endpoint(inspection, options.qdrant)
-    else:
-        ref = memory.spec.connection_ref
-        document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
-        endpoint = await connection_endpoint(inspection, objects, parse_connection(document), at=options.qdrant)
+    memory = await read_memory(objects, options.name, namespace)
+    endpoint = await memory_endpoint(inspection, objects, memory, at=options.qdrant, is_folder=is_folder)
     settings = effective_settings(memory)
     embedder = CallerVectors(settings.embedding.dimensions)
     async with inspection.open_points(endpoint) as store:
         agent = await open_collection(store, settings, embedder, SystemClock(), cluster_id=objects.cluster_id)
         return [proposal async for proposal in read_proposals(agent)]
-
-
-async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
-    return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))
 
 
 def _show(proposals: Sequence[Proposal], output: TableOrJson) -> None:
