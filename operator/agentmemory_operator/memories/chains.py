@@ -37,13 +37,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import (
-    AgentMemoryError,
-    CollectionMoved,
-    KeysUnavailable,
-    OutcomeUnknown,
-    StoreUnavailable,
-)
+from agentmemory_operator.errors import CollectionMoved, KeysUnavailable, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.point_pages import change_row, read_pages, read_row
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
 from agentmemory_operator.memories.rules.links import is_merged, links_to, predecessors, replace_predecessor, successors
@@ -329,7 +323,7 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 
 @contextmanager
-def outcome_unknown_on_failure(*further: type[AgentMemoryError]) -> Iterator[None]:
+def outcome_unknown_on_failure(*further: type[Exception]) -> Iterator[None]:
     """Turn StoreUnavailable, KeysUnavailable and `further` errors into OutcomeUnknown: an earlier step was written."""
     try:
         yield
