@@ -29,30 +29,39 @@ LONGEST = (
     "tests/faults/test_generated_specs.py",
     "tests/faults/test_history.py",
     "devserver/tests/test_concurrency.py",
-    "tests/operator/test_page_commands.py",
-    "tests/security/test_development_identity.py",
-    "tests/operator/test_beside_serving.py",
     "tests/operator/test_runbook.py",
+    "tests/operator/test_page_commands.py",
+    "tests/security/test_forged_status.py",
+    "tests/operator/test_rebuild_interplay.py",
+    "tests/operator/test_webhooks.py",
     "tests/upgrade/test_rolling.py",
-    "tests/operator/test_zone_copies.py",
     "tests/upgrade/test_recorded.py",
-    "tests/operator/test_consolidation.py",
-    "tests/security/test_canary_passes.py",
+    "tests/security/test_roles.py",
+    "tests/security/test_other_cluster.py",
+    "tests/security/test_secret_hosts.py",
+    "tests/security/test_development_identity.py",
+    "tests/operator/test_failures.py",
+    "tests/operator/test_restores.py",
     "tests/operator/test_rebuild_page.py",
+    "tests/operator/test_leadership.py",
+    "tests/operator/test_restore_live.py",
     "tests/chart/test_monitoring.py",
     "tests/chart/test_release.py",
-    "tests/operator/test_missing_parts.py",
-    "tests/operator/test_approval.py",
-    "tests/operator/test_commands.py",
     "tests/operator/test_namespaces.py",
-    "tests/operator/test_leadership.py",
-    "tests/operator/test_install.py",
+    "tests/operator/test_handover.py",
+    "tests/operator/test_dead_connections.py",
+    "tests/operator/test_deletion.py",
+    "tests/operator/test_plain_moves.py",
+    "tests/operator/test_missing_parts.py",
     "tests/contract/lifecycle/test_erasure_replay.py",
     "tests/contract/snapshots/test_copies.py",
     "tests/contract/snapshots/test_cluster_jobs.py",
     "tests/contract/lifecycle/test_cleanup.py",
     "tests/contract/rebuilds/test_point_copier.py",
 )
+
+# Their tests take minutes each. With `--dist loadgroup` a worker gets one of them at a time, of any other file all.
+SPLIT = (*LONGEST[:4], "tests/faults/test_history.py")
 
 # Some environments forbid bytecode. Then each test process, and each program that a test starts, compiles every module.
 sys.dont_write_bytecode = False
@@ -128,7 +137,11 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
         clear()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the slowest files first; all others keep their order."""
     order = {file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
+    for item in items if config.getoption("loadgroup", False) else ():
+        file = item.nodeid.partition("::")[0]
+        if file not in SPLIT:
+            item.add_marker(pytest.mark.xdist_group(file))
