@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bench import measures, rivals
 from bench.datasets import Dataset, make_dataset
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import Stack, remove_collections, running, standard_manifest
 from bench.tables import GOAL_HEAD, SEARCH_HEAD, SearchRow, goals, machine, render
 
@@ -56,17 +56,17 @@ def run(stack: Stack, stored: Dataset, sets: list[Dataset], *, searches: int) ->
     """Measure everything and print the tables."""
     for data in (stored, *sets):
         stack.wait_ready(data.slug)
-    say(f"storing {len(stored):,} memories through the API")
+    log_progress(f"storing {len(stored):,} memories through the API")
     per_second = measures.store_per_second(stack, stored)
     for data in sets:
-        say(f"loading {len(data):,} memories")
+        log_progress(f"loading {len(data):,} memories")
         measures.load(stack, data)
     for data in (stored, *sets):
-        say(f"indexed {stack.wait_indexed(data.alias):,} of {len(data):,} memories")
+        log_progress(f"indexed {stack.wait_indexed(data.alias):,} of {len(data):,} memories")
     rows = [row for data in sets for row in search_rows(stack, data, searches)]
-    say(f"changing weights {CHANGES} times")
+    log_progress(f"changing weights {CHANGES} times")
     effect = measures.weights_to_effect(stack, sets[0].distributed_to(USERS[-1]), CHANGES)
-    say(f"done\n\n{searches:,} searches a row, one at a time, API and engine in turn; milliseconds.\n")
+    log_progress(f"done\n\n{searches:,} searches a row, one at a time, API and engine in turn; milliseconds.\n")
     print(render(SEARCH_HEAD, [row.cells for row in rows]))
     print("\n" + render(GOAL_HEAD, goals(rows, per_second, effect)))
 
@@ -103,7 +103,7 @@ def search_rows(stack: Stack, data: Dataset, searches: int) -> Iterator[SearchRo
         if users != data.users:
             measures.assign_users(stack, owned)
             stack.wait_indexed(data.alias)
-        say(f"searching {len(data):,} memories of {users} users")
+        log_progress(f"searching {len(data):,} memories of {users} users")
         share = measures.measure_recall(stack, owned, min(QUESTIONS, searches))
         yield SearchRow(owned, measures.compare_searches(stack, owned, searches), share)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.clients import Client, Refused
 from bench.datasets import DIMENSIONS, Dataset, make_dataset
 from bench.measures import TOP_K, load
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import GOAL_HEAD, Cells, machine, render
 
@@ -71,20 +71,20 @@ def main() -> None:
         searches, stores = RequestLoop(), RequestLoop()
         with running_clients(stack, data, searches, stores):
             status, took_s = move(stack, slug)
-    say("done\n")
+    log_progress("done\n")
     print(render(GOAL_HEAD, rows(status, took_s, searches, stores)))
 
 
 def adopt(stack: Stack, data: Dataset) -> None:
     """Create a plain collection, let the operator adopt it, and fill it."""
-    say("having an empty plain collection adopted")
+    log_progress("having an empty plain collection adopted")
     with Client(stack.qdrant_url) as qdrant:
         qdrant.call("PUT", f"/collections/{data.alias}", {"vectors": {"size": DIMENSIONS, "distance": "Cosine"}})
     stack.declare(data.slug)
     stack.wait_ready(data.slug)
-    say(f"loading {len(data):,} memories")
+    log_progress(f"loading {len(data):,} memories")
     load(stack, data)
-    say(f"indexed {stack.wait_indexed(data.alias):,}")
+    log_progress(f"indexed {stack.wait_indexed(data.alias):,}")
 
 
 @contextlib.contextmanager
@@ -114,7 +114,7 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
     Raises:
         RuntimeError: If it failed, or did not complete in time.
     """
-    say("putting it behind the alias, while it is searched and written to")
+    log_progress("putting it behind the alias, while it is searched and written to")
     manifest = agent_manifest(slug, spec={"changePolicy": "Apply"})
     manifest["metadata"]["annotations"] = {MOVE_TO_ALIAS: "true"}
     started_s = time.perf_counter()
@@ -123,7 +123,7 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
     while time.perf_counter() - started_s < DONE_S:
         status = stack.rebuild_status(slug)
         if (line := f"{status.get('step', '')} {status.get('state', '')} {status.get('message', '')}") != last:
-            say(last := line)
+            log_progress(last := line)
         if status.get("state") == "Done":
             return status, time.perf_counter() - started_s
         if status.get("state") in ("Failed", "Stopped"):
@@ -132,7 +132,7 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
     raise RuntimeError(f"it was not moved within {DONE_S:.0f} s: {stack.rebuild_status(slug)}")
 
 
-def rows(status: Json, took_s: float, searches: RequestLoop, stores: RequestLoop) -> list[Cells]:
+def rows(status: Json, duration_s: float, searches: RequestLoop, stores: RequestLoop) -> list[Cells]:
     return [
         ("there was no collection", f"{status['pauseMs']} ms", ""),
         ("searches refused / answered", f"{len(searches.refused)} / {searches.answered:,}", ""),
@@ -141,7 +141,7 @@ def rows(status: Json, took_s: float, searches: RequestLoop, stores: RequestLoop
         ("stores refused / answered", f"{len(stores.refused)} / {stores.answered:,}", ""),
         ("from the first refused to the last", f"{stores.refused_ms:.0f} ms", ""),
         ("the slowest store", f"{stores.worst_s * 1000:.0f} ms", ""),
-        ("the whole, from the request to the end", f"{took_s:.0f} s", ""),
+        ("the whole, from the request to the end", f"{duration_s:.0f} s", ""),
     ]
 
 

@@ -33,7 +33,7 @@ from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from bench.clients import Client
 from bench.datasets import DIMENSIONS
 from bench.measures import Latency, latency_of
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import agent_manifest, serving_qdrant
 from bench.tables import machine, render
 
@@ -63,12 +63,12 @@ class Side:
     """One of the two agents, and the durations of its stores."""
 
     agent: Agent
-    took_ms: list[float] = field(default_factory=list)
+    latencies_ms: list[float] = field(default_factory=list)
 
     async def store(self, memories: Sequence[IncomingMemory]) -> None:
         started_s = time.perf_counter()
         await Remember().store(self.agent, memories)
-        self.took_ms.append((time.perf_counter() - started_s) * 1000)
+        self.latencies_ms.append((time.perf_counter() - started_s) * 1000)
 
 
 def main() -> None:
@@ -88,9 +88,9 @@ async def _measured(url: str, stores: int) -> list[tuple[str, ...]]:
         async with contextlib.AsyncExitStack() as stack:
             store = await stack.enter_async_context(QdrantPoints(url))
             sides = [Side(_agent(url, store, stack, is_logged=is_logged)) for is_logged in (False, True)]
-            say(f"{count} stores of {number}")
+            log_progress(f"{count} stores of {number}")
             await _in_turn(sides, count, number)
-            without, has = (latency_of(side.took_ms[len(side.took_ms) // 10 :]) for side in sides)
+            without, has = (latency_of(side.latencies_ms[len(side.latencies_ms) // 10 :]) for side in sides)
             rows.append(_row(number, count, without, has))
     return rows
 

@@ -30,7 +30,7 @@ from agentmemory_operator.connections.rules.object_keys import copy_location, pa
 from agentmemory_operator.snapshots.copies import Copies, ServerFile
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
-from bench.progress import say
+from bench.progress import log_progress
 from bench.tables import machine, render
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.web.http_server import serve
@@ -89,7 +89,7 @@ async def measure(qdrant_url: str, storage: S3Storage, mib: int) -> list[tuple[s
 
 
 async def _measured(name: str, operation: Awaitable[object]) -> tuple[str, float, float]:
-    say(name)
+    log_progress(name)
     before_mib, started_s = peak_mib(), time.monotonic()
     await operation
     return name, time.monotonic() - started_s, peak_mib() - before_mib

@@ -26,7 +26,7 @@ from agentmemory_operator.spec.expression.variables import (
 from bench.clients import Client
 from bench.datasets import Dataset, Floats
 from bench.measures import LOAD_BATCH, TOP_K, latency_of
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import Stack, running
 
 Json = dict[str, Any]
@@ -59,7 +59,7 @@ class Engine:
 
     def load(self, numbers: Numbers) -> None:
         """Write every memory, with the payload that its score depends on."""
-        say(f"loading {len(self.data):,} memories")
+        log_progress(f"loading {len(self.data):,} memories")
         path = f"/collections/{self.data.alias}/points?wait=true"
         with Client(self.stack.qdrant_url) as qdrant:
             for start in range(0, len(self.data), LOAD_BATCH):

@@ -48,7 +48,7 @@ class QuestionResult:
     user_id: str
     ranks: Sequence[int]
     missed: int
-    took_ms: float
+    latency_ms: float
 
     def recall(self, count: int) -> float:
         """Return the share of the evidence among the first `count` results, 0..1."""
@@ -108,7 +108,7 @@ def store(api: Client, slug: str, memories: Sequence[Json]) -> dict[str, set[str
     return marks
 
 
-def ask(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]]) -> QuestionResult:
+def run_question(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]]) -> QuestionResult:
     """Search with a question and find the ranks of its evidence."""
     body = {"user_id": question.user_id, "query": question.text, "top_k": TOP_K}
     answer, took_ms = api.timed(api.prepare("POST", f"/v1/agents/{slug}/search", body))

@@ -20,8 +20,8 @@ from statistics import fmean
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
 from agentmemory_operator.spec.presets import STANDARD
 from bench.clients import Client
-from bench.dialogues import OWN, TOP_K, QuestionResult, QuestionSet, ask, read_set, store
-from bench.progress import say
+from bench.dialogues import OWN, TOP_K, QuestionResult, QuestionSet, read_set, run_question, store
+from bench.progress import log_progress
 from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
 
@@ -43,7 +43,7 @@ class Variant:
 
     name: str
     scoring: Json
-    beside: str = ""
+    baseline: str = ""
 
 
 def variants() -> list[Variant]:
@@ -77,7 +77,7 @@ def presets(language: str) -> Mapping[str, Json]:
 
 
 def answers_of(
-    stack: Stack, asked: QuestionSet, embedding: Json, prefix: str, args: argparse.Namespace
+    stack: Stack, questions: QuestionSet, embedding: Json, prefix: str, args: argparse.Namespace
 ) -> Iterator[tuple[Variant, list[QuestionResult]]]:
     """Store a set. Yield each ranking with its results for the questions."""
     only, language = args.only, args.language or DEFAULT_LANGUAGE
@@ -86,23 +86,26 @@ def answers_of(
             if only and name not in only:
                 continue
             slug = f"{prefix}-{place}"
-            marks = _stored(stack, api, slug, spec | {"embedding": embedding}, asked)
-            yield Variant(name, {}, WHOLE), [ask(api, slug, question, marks) for question in asked.questions]
+            marks = _stored(stack, api, slug, spec | {"embedding": embedding}, questions)
+            yield (
+                Variant(name, {}, WHOLE),
+                [run_question(api, slug, question, marks) for question in questions.questions],
+            )
         slug = f"{prefix}-standard"
         keyword = {"enabled": True, "language": language}
         whole: Json = {"preset": "standard", "embedding": embedding, "index": {"keyword": keyword}}
-        marks = _stored(stack, api, slug, whole, asked)
+        marks = _stored(stack, api, slug, whole, questions)
         for variant in variants():
             if only and variant.name not in only:
                 continue
             _rank_by(stack, api, slug, whole | ({"scoring": variant.scoring} if variant.scoring else {}))
-            yield variant, [ask(api, slug, question, marks) for question in asked.questions]
+            yield variant, [run_question(api, slug, question, marks) for question in questions.questions]
 
 
 def _stored(stack: Stack, api: Client, slug: str, spec: Json, asked: QuestionSet) -> dict[str, set[str]]:
     stack.apply(agent_manifest(slug, spec=spec))
     stack.wait_ready(slug)
-    say(f"storing {len(asked.memories)} memories of {asked.name} in {slug}")
+    log_progress(f"storing {len(asked.memories)} memories of {asked.name} in {slug}")
     return store(api, slug, asked.memories)
 
 
@@ -122,7 +125,7 @@ def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
         own = answers[variant.name]
         figures = [fmean(result.recall(count) for result in own) for count in (5, TOP_K)]
         figures.append(fmean(result.reciprocal_rank for result in own))
-        beside = answers.get(variant.beside, ())
+        beside = answers.get(variant.baseline, ())
         differences = [
             _render_difference([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, beside, strict=True)], own)
             if beside
@@ -131,7 +134,7 @@ def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
             if beside
             else "",
         ]
-        yield (variant.name, *(f"{figure:.3f}" for figure in figures), variant.beside, *differences)
+        yield (variant.name, *(f"{figure:.3f}" for figure in figures), variant.baseline, *differences)
 
 
 def _render_difference(differences: Sequence[float], of: Sequence[QuestionResult]) -> str:

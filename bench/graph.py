@@ -15,8 +15,8 @@ from pathlib import Path
 from statistics import fmean, median
 
 from bench.clients import Client
-from bench.dialogues import TOP_K, Question, QuestionResult, QuestionSet, ask, read_set, store
-from bench.progress import say
+from bench.dialogues import TOP_K, Question, QuestionResult, QuestionSet, read_set, run_question, store
+from bench.progress import log_progress
 from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
 
@@ -72,7 +72,7 @@ def _word(generator: random.Random, syllables: int) -> str:
     return "".join(generator.choice(SOUNDS) for _ in range(syllables)).capitalize()
 
 
-def rows(stack: Stack, asked: QuestionSet, prefix: str) -> Iterator[Cells]:
+def rows(stack: Stack, questions: QuestionSet, prefix: str) -> Iterator[Cells]:
     """Store a set in four agents, send each the same questions, and yield a row for each fusion."""
     for fusion, figures in FUSIONS.items():
         slugs = [f"{prefix}-{fusion.lower()}-{name}" for name in ("without", "with")]
@@ -80,9 +80,9 @@ def rows(stack: Stack, asked: QuestionSet, prefix: str) -> Iterator[Cells]:
             stack.apply(agent_manifest(slug, spec=_spec(figures, enabled=enabled)))
             stack.wait_ready(slug)
         with Client(stack.api_url) as api:
-            marks = {slug: store(api, slug, asked.memories) for slug in slugs}
-            say(f"asking {len(asked.questions)} questions of {asked.name}, {fusion}")
-            yield _compared(api, marks, asked, fusion)
+            marks = {slug: store(api, slug, questions.memories) for slug in slugs}
+            log_progress(f"asking {len(questions.questions)} questions of {questions.name}, {fusion}")
+            yield _compared(api, marks, questions, fusion)
 
 
 def _spec(fusion: Json, *, enabled: bool) -> Json:
@@ -99,12 +99,12 @@ def _compared(api: Client, marks: Mapping[str, dict[str, set[str]]], asked: Ques
     sides: list[list[QuestionResult]] = [[] for _ in marks]
     for number, question in enumerate(asked.questions):
         for side, slug in list(enumerate(marks))[:: 1 if number % 2 else -1]:
-            sides[side].append(ask(api, slug, question, marks[slug]))
+            sides[side].append(run_question(api, slug, question, marks[slug]))
     shares = [
         _pair([fmean(result.recall(TOP_K) for result in side) for side in sides], 3),
         _pair([fmean(result.reciprocal_rank for result in side) for side in sides], 3),
     ]
-    medians = [median(result.took_ms for result in side) for side in sides]
+    medians = [median(result.latency_ms for result in side) for side in sides]
     ratio = f"{medians[1] / medians[0]:.2f}"
     return (asked.name, str(len(asked.questions)), fusion, *shares, _pair(medians, 1), ratio)
 

@@ -63,19 +63,19 @@ def read_set() -> list[Json]:
     return languages
 
 
-def recall(qdrant: Client, texts: Json, way: Tokenisation) -> tuple[float, float]:
+def recall(qdrant: Client, texts: Json, tokenisation: Tokenisation) -> tuple[float, float]:
     """Return the shares of questions with their memory in first place, and among the first ten."""
     name, language = f"bench-languages-{uuid.uuid4().hex[:8]}", texts["language"]
     sparse = {"words": {"modifier": "idf"}}
     qdrant.call("PUT", f"/collections/{name}", {"vectors": {}, "sparse_vectors": sparse})
     try:
         points = [
-            {"id": place, "vector": {"words": way.document(text, language)}, "payload": {}}
+            {"id": place, "vector": {"words": tokenisation.document(text, language)}, "payload": {}}
             for place, text in enumerate(texts["memories"])
         ]
         qdrant.call("PUT", f"/collections/{name}/points?wait=true", {"points": points})
         places = [
-            _place(qdrant, name, way.document(question["question"], language), question["answer"])
+            _place(qdrant, name, tokenisation.document(question["question"], language), question["answer"])
             for question in texts["questions"]
         ]
     finally:

@@ -154,36 +154,36 @@ async def attacker_of(
     return Attacker(words, candidates, ids, of_words, of_candidates)
 
 
-def words_in_payload(attacker: Attacker, held: StoredPoints) -> set[str]:
+def words_in_payload(attacker: Attacker, stored: StoredPoints) -> set[str]:
     """Attack: read words in the payloads."""
-    texts = " ".join(_texts([held.own["payload"], *(point["payload"] for point in held.after)]))
+    texts = " ".join(_texts([stored.own["payload"], *(point["payload"] for point in stored.after)]))
     return set(re.findall("[a-z]+", texts)).intersection(attacker.words)
 
 
-def words_by_ids(attacker: Attacker, held: StoredPoints) -> set[str]:
+def words_by_ids(attacker: Attacker, stored: StoredPoints) -> set[str]:
     """Attack: look up the ids of words in the keyword vectors of the memory and its neighbours.
 
     Words of one stem are not distinguished.
     """
-    ids = {id_ for point in (held.own, *held.after) for id_ in _sparse_ids(point)}
+    ids = {id_ for point in (stored.own, *stored.after) for id_ in _sparse_ids(point)}
     return {word for word, id_ in attacker.ids.items() if id_ in ids}
 
 
-def words_nearest(attacker: Attacker, held: StoredPoints) -> set[str]:
+def words_nearest(attacker: Attacker, stored: StoredPoints) -> set[str]:
     """Attack: take the words nearest to the vector."""
-    if (vector := _dense(held.own)) is None:
+    if (vector := _dense(stored.own)) is None:
         return set()
     nearest = np.argsort(attacker.word_vectors[: len(attacker.words)] @ vector)[-WORDS_EACH:]
     return {attacker.words[place] for place in nearest}
 
 
-def words_pursued(attacker: Attacker, held: StoredPoints) -> set[str]:
+def words_pursued(attacker: Attacker, stored: StoredPoints) -> set[str]:
     """Attack: orthogonal matching pursuit.
 
     Take the nearest word, project all chosen words out of the vector, and repeat.
     """
     found: set[str] = set()
-    if (vector := _dense(held.own)) is None:
+    if (vector := _dense(stored.own)) is None:
         return found
     chosen: list[int] = []
     rest = vector
@@ -197,39 +197,39 @@ def words_pursued(attacker: Attacker, held: StoredPoints) -> set[str]:
     return found
 
 
-def content_by_hash(attacker: Attacker, held: StoredPoints) -> list[str]:
+def content_by_hash(attacker: Attacker, stored: StoredPoints) -> list[str]:
     """Attack: compare the content hash with those of the candidates."""
-    found = attacker.hashes.get(held.own["payload"].get("contentHash", ""))
+    found = attacker.hashes.get(stored.own["payload"].get("contentHash", ""))
     return [found] if found else []
 
 
-def content_by_id(attacker: Attacker, held: StoredPoints) -> list[str]:
+def content_by_id(attacker: Attacker, stored: StoredPoints) -> list[str]:
     """Attack: compare the ids with those of plain memories with the candidates' contents."""
-    payload = held.own["payload"]
+    payload = stored.own["payload"]
     made = attacker.ids_of(payload["agentId"], payload["userId"], payload["type"])
-    ids = {held.own["id"], *payload.get("lookupIds", ())}
+    ids = {stored.own["id"], *payload.get("lookupIds", ())}
     return [made[id_] for id_ in ids if id_ in made]
 
 
-def content_by_words(attacker: Attacker, held: StoredPoints) -> list[str]:
+def content_by_words(attacker: Attacker, stored: StoredPoints) -> list[str]:
     """Attack: take the candidates with the most words in the keyword vectors."""
-    words = words_by_ids(attacker, held)
+    words = words_by_ids(attacker, stored)
     return _best([len(candidate.words & words) for candidate in attacker.candidates], attacker)
 
 
-def content_by_vector(attacker: Attacker, held: StoredPoints) -> list[str]:
+def content_by_vector(attacker: Attacker, stored: StoredPoints) -> list[str]:
     """Attack: take the candidate nearest to the vector."""
-    vector = _dense(held.own)
+    vector = _dense(stored.own)
     return [] if vector is None else [attacker.candidates[int((attacker.candidate_vectors @ vector).argmax())].text]
 
 
-def content_by_length(attacker: Attacker, held: StoredPoints) -> list[str]:
+def content_by_length(attacker: Attacker, stored: StoredPoints) -> list[str]:
     """Attack: take the candidates of the same length. The overhead of sealing is computed from the known memory."""
     overhead = 0
-    if attacker.known and SEALED_KEY in held.own["payload"]:
+    if attacker.known and SEALED_KEY in stored.own["payload"]:
         sentence, point = attacker.known
         overhead = _length(point) - len(sentence.text.encode())
-    return attacker.sizes.get(_length(held.own) - overhead, [])
+    return attacker.sizes.get(_length(stored.own) - overhead, [])
 
 
 WORD_ATTACKS: Mapping[str, Callable[[Attacker, StoredPoints], set[str]]] = {

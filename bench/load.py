@@ -31,7 +31,7 @@ TICKS_A_SECOND = 100
 class Progress:
     """Results of all connections. Shared by their threads."""
 
-    took_ms: list[float] = field(default_factory=list)
+    latencies_ms: list[float] = field(default_factory=list)
     failed: int = 0
 
 
@@ -61,14 +61,14 @@ def main() -> None:
             measures.load(stack, data)
         stack.wait_indexed(data.alias)
         # Exclude imports, first connections and caches from the growth.
-        ask(stack, data, texts, count=WARM_UP, connections=args.connections)
+        measure_searches(stack, data, texts, count=WARM_UP, connections=args.connections)
         started_s = time.monotonic()
-        progress, looks = ask(stack, data, texts, count=args.requests, connections=args.connections)
+        progress, looks = measure_searches(stack, data, texts, count=args.requests, connections=args.connections)
         took_s = time.monotonic() - started_s
-    print(render(("what", "measured", "goal"), rows_of(progress, looks, took_s=took_s)))
+    print(render(("what", "measured", "goal"), rows_of(progress, looks, duration_s=took_s)))
 
 
-def ask(
+def measure_searches(
     stack: Stack, data: Dataset, texts: Sequence[str] | None, *, count: int, connections: int
 ) -> tuple[Progress, list[ProcessSample]]:
     """Send `count` searches over concurrent connections, one at a time on each. Sample the process in the meantime."""
@@ -78,9 +78,9 @@ def ask(
     for thread in threads:
         thread.start()
     for step in range(1, SAMPLES + 1):
-        while len(progress.took_ms) + progress.failed < count * step // SAMPLES:
+        while len(progress.latencies_ms) + progress.failed < count * step // SAMPLES:
             time.sleep(0.2)
-        samples.append(sample_process(stack.api_pid, len(progress.took_ms)))
+        samples.append(sample_process(stack.api_pid, len(progress.latencies_ms)))
     for thread in threads:
         thread.join()
     return progress, samples
@@ -118,7 +118,7 @@ def send(url: str, work: "queue.SimpleQueue[bytes]", progress: Progress) -> None
             except queue.Empty:
                 return
             try:
-                progress.took_ms.append(api.timed(request)[1])
+                progress.latencies_ms.append(api.timed(request)[1])
             except (OSError, Refused):
                 progress.failed += 1
 
@@ -131,13 +131,13 @@ def sample_process(pid: int, answered: int) -> ProcessSample:
     return ProcessSample(answered, (int(after_name[11]) + int(after_name[12])) / TICKS_A_SECOND, resident_kib / 1024)
 
 
-def rows_of(progress: Progress, looks: list[ProcessSample], *, took_s: float) -> list[tuple[str, str, str]]:
-    count, latency = len(progress.took_ms), latency_of(progress.took_ms)
-    per_core = count / (looks[-1].cpu_s - looks[0].cpu_s)
-    resident = ", ".join(f"{look.resident_mib:.0f}" for look in looks)
+def rows_of(progress: Progress, samples: list[ProcessSample], *, duration_s: float) -> list[tuple[str, str, str]]:
+    count, latency = len(progress.latencies_ms), latency_of(progress.latencies_ms)
+    per_core = count / (samples[-1].cpu_s - samples[0].cpu_s)
+    resident = ", ".join(f"{look.resident_mib:.0f}" for look in samples)
     return [
         ("searches; failed", f"{count:,}; {progress.failed}", "0 failed"),
-        ("a second, with generator and engine on the same cores", f"{count / took_s:,.0f}", ""),
+        ("a second, with generator and engine on the same cores", f"{count / duration_s:,.0f}", ""),
         ("a second and core of the API's process", f"{per_core:,.0f}", "at least 1,000"),
         ("p50 / p99", f"{latency.p50:.1f} / {latency.p99:.1f} ms", "p99 below 50 ms"),
         ("resident MiB, at every tenth", resident, "flat"),

@@ -27,7 +27,7 @@ from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.spec.presets.table import Optimizers
 from bench.datasets import DIMENSIONS
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import running
 from bench.tables import machine, render
 
@@ -134,7 +134,7 @@ def main() -> None:
 
 def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tuple[str, ...]:
     """Return the average resources of one of `each` empty collections with a layout."""
-    say(f"{each} collections with {segments} segments and {indexes} indexes")
+    log_progress(f"{each} collections with {segments} segments and {indexes} indexes")
     names = [f"{engine.prefix}_{segments}_{indexes}_{number}" for number in range(each)]
     with engine.removing(names):
         before, started_s = engine.process(), time.perf_counter()
@@ -155,7 +155,7 @@ def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tup
 
 def later_row(engine: Engine, points: int) -> tuple[str, ...]:
     """Return the benefit and cost of an index beyond those of the designs, with `points` points of one user."""
-    say(f"{points:,} points")
+    log_progress(f"{points:,} points")
     name = f"{engine.prefix}_later"
     with engine.removing([name]):
         engine.create(name, segments=2, indexes=11)

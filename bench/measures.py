@@ -256,6 +256,6 @@ def _wait_generation(api: Client, request: bytes, *, beyond: int) -> int:
     raise RuntimeError(f"a changed manifest had no effect within {GENERATION_PATIENCE_S:.0f} s")
 
 
-def latency_of(took_ms: list[float]) -> Latency:
-    ordered = sorted(took_ms)
+def latency_of(latencies_ms: list[float]) -> Latency:
+    ordered = sorted(latencies_ms)
     return Latency(ordered[len(ordered) // 2], ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))])

@@ -20,7 +20,7 @@ from agentmemory_operator.runtime.work_queue import LANE_WIDTH
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from bench.clients import Client
 from bench.herds import Herd, remove_collections, running_herd, wait
-from bench.progress import say
+from bench.progress import log_progress
 from bench.relays import Call
 from bench.tables import GOAL_HEAD, Cells, machine, render
 from tests.support.programs import ROOT
@@ -58,7 +58,7 @@ class Creation:
     calls: int
     writing_calls: int
     api_calls: float
-    took_s: float
+    duration_s: float
     plain_s: float
     writing_s: float
     official_s: float
@@ -66,14 +66,14 @@ class Creation:
 
     def share_of(self, *programs: str) -> float:
         """Return the CPU seconds of some processes divided by the elapsed seconds."""
-        return sum(self.cpu_ms[program] for program in programs) / 1000 * self.objects / self.took_s
+        return sum(self.cpu_ms[program] for program in programs) / 1000 * self.objects / self.duration_s
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
     """Reconciliation of all objects by a new process."""
 
-    took_s: float
+    duration_s: float
     writes: Writes
     reads_an_object: float
 
@@ -94,7 +94,7 @@ def main() -> None:
         restart = measure_restart(herd, names)
         effects = measure_changes(herd, names[:CHANGES])
         herd.stop_operator()
-    say("done\n")
+    log_progress("done\n")
     print(render(GOAL_HEAD, rows(args, creation, idle, restart, effects=effects, peak_mib=herd.peak_mib)))
 
 
@@ -104,15 +104,17 @@ def measure_creation(herd: Herd, names: list[str], *, is_paced: bool) -> Creatio
     url = herd.relay.url if is_paced else herd.qdrant_url
     calls = record(herd, f"{herd.prefix}-seen")
     writing = [call for call in calls if call.is_write]
-    say(f"one object takes {len(calls)} calls, {len(writing)} of them to change something")
+    log_progress(f"one object takes {len(calls)} calls, {len(writing)} of them to change something")
     # A running operator would create the same collections as the plain client.
     herd.stop_operator()
     herd.relay.is_paced = is_paced
     writing_s = replay(herd, writing, len(names), url, apply=lambda name: None)
     plain_s = replay(herd, writing, len(names), url, apply=herd.create)
     official_s = replay_official(herd, writing, len(names), url)
-    say(f"a plain client needed {plain_s:.1f} s for {len(names):,}, {writing_s:.1f} s without the Kubernetes objects")
-    say(f"a script with Qdrant's client needed {official_s:.1f} s, without the Kubernetes objects")
+    log_progress(
+        f"a plain client needed {plain_s:.1f} s for {len(names):,}, {writing_s:.1f} s without the Kubernetes objects"
+    )
+    log_progress(f"a script with Qdrant's client needed {official_s:.1f} s, without the Kubernetes objects")
     herd.start_operator()
     herd.connect(url)
     herd.create(warm := f"{herd.prefix}-warm")
@@ -124,13 +126,13 @@ def measure_creation(herd: Herd, names: list[str], *, is_paced: bool) -> Creatio
     cpu_after_s, calls_after = herd.cpu_s(), herd.api_calls()
     herd.relay.is_paced = False
     herd.connect(herd.qdrant_url)
-    say(f"the operator needed {took_s:.1f} s")
+    log_progress(f"the operator needed {took_s:.1f} s")
     return Creation(
         objects=len(names),
         calls=len(calls),
         writing_calls=len(writing),
         api_calls=(calls_after - calls_before) / len(names),
-        took_s=took_s,
+        duration_s=took_s,
         plain_s=plain_s,
         writing_s=writing_s,
         official_s=official_s,
@@ -196,13 +198,13 @@ def measure_idle(herd: Herd, names: list[str], seconds: float) -> Writes:
     herd.connect(herd.relay.url)
     wait(lambda: _have_passed(herd, names), "not every object was looked at through the relay")
     settle(herd)
-    say(f"leaving {len(names):,} objects alone for {seconds / 60:g} minutes")
+    log_progress(f"leaving {len(names):,} objects alone for {seconds / 60:g} minutes")
     return writes_while(herd, lambda: time.sleep(seconds))
 
 
 def measure_restart(herd: Herd, names: list[str]) -> Restart:
     """Restart the operator. Return the time until it has reconciled every object, its writes and its reads."""
-    say("restarting the operator")
+    log_progress("restarting the operator")
     herd.stop_operator()
     took_s = 0.0
     reads = herd.relay.reads
@@ -221,7 +223,7 @@ def measure_restart(herd: Herd, names: list[str]) -> Restart:
 
 def measure_changes(herd: Herd, names: list[str]) -> list[float]:
     """Change some objects, one after the other. Return the milliseconds until each was Ready again."""
-    say(f"changing {len(names)} objects")
+    log_progress(f"changing {len(names)} objects")
     effects = []
     for name in names:
         started_s = time.perf_counter()
@@ -265,16 +267,16 @@ def rows(
     peak_mib: float,
 ) -> list[Cells]:
     many = f"{args.objects:,} objects"
-    ratio, bare = creation.took_s / creation.plain_s, creation.took_s / creation.writing_s
-    times = f"{creation.took_s:.1f} s / {creation.plain_s:.1f} s = {ratio:.2f}"
+    ratio, bare = creation.duration_s / creation.plain_s, creation.duration_s / creation.writing_s
+    times = f"{creation.duration_s:.1f} s / {creation.plain_s:.1f} s = {ratio:.2f}"
     median, worst = statistics.median(effects), max(effects)
     operator, *servers = sorted(creation.cpu_ms)
-    engine, official = creation.writing_s / creation.took_s, creation.took_s / creation.official_s
+    engine, official = creation.writing_s / creation.duration_s, creation.duration_s / creation.official_s
     shares = f"{engine:.2f} / {creation.share_of(*servers):.2f} / {creation.share_of(operator):.2f}"
     return [
         (
             f"{many} from nothing to Ready / a script with Qdrant's own client, without the Kubernetes objects",
-            f"{creation.took_s:.1f} s / {creation.official_s:.1f} s = {official:.2f}",
+            f"{creation.duration_s:.1f} s / {creation.official_s:.1f} s = {official:.2f}",
             "at most 1.3",
         ),
         ("the same / a plain client, Kubernetes objects and all", times, ""),
@@ -292,7 +294,7 @@ def rows(
             f"{idle.kubernetes} / {idle.qdrant}",
             "0 / 0",
         ),
-        (f"{many} after a restart", f"{restart.took_s:.1f} s", "at most 20 s"),
+        (f"{many} after a restart", f"{restart.duration_s:.1f} s", "at most 20 s"),
         ("writes meanwhile, Kubernetes / Qdrant", f"{restart.writes.kubernetes} / {restart.writes.qdrant}", "0 / 0"),
         ("reads of Qdrant meanwhile, an object", f"{restart.reads_an_object:.2f}", ""),
         (

@@ -44,7 +44,7 @@ def main() -> None:
     memory.add("warm-up", user_id="nobody", infer=False)
     conversations = json.loads(Path(data).read_text(encoding="utf-8"))["conversations"]
     stored, took_s = store(memory, conversations)
-    ranks, searches_s = ask(memory, conversations, int(top_k))
+    ranks, searches_s = run_questions(memory, conversations, int(top_k))
     print(json.dumps({"stored": stored, "store_s": took_s, "ranks": ranks, "searches_s": searches_s}))
 
 
@@ -59,7 +59,9 @@ def store(memory: "Memory", conversations: list[dict[str, Any]]) -> tuple[int, f
     return stored, time.perf_counter() - started_s
 
 
-def ask(memory: "Memory", conversations: list[dict[str, Any]], top_k: int) -> tuple[list[list[list[str]]], list[float]]:
+def run_questions(
+    memory: "Memory", conversations: list[dict[str, Any]], top_k: int
+) -> tuple[list[list[list[str]]], list[float]]:
     """Return for each question the found and the expected turns, and the seconds of each search."""
     ranks, searches_s = [], []
     for conversation in conversations:

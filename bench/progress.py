@@ -5,5 +5,5 @@ import time
 STARTED_S = time.monotonic()
 
 
-def say(line: str) -> None:
+def log_progress(line: str) -> None:
     print(f"{time.monotonic() - STARTED_S:4.0f} s  {line}", flush=True)

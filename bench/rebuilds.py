@@ -22,7 +22,7 @@ import numpy as np
 from bench.clients import Client, Refused
 from bench.datasets import DIMENSIONS, Dataset, make_dataset
 from bench.measures import load, search_request
-from bench.progress import say
+from bench.progress import log_progress
 from bench.restores import memory_mib
 from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import GOAL_HEAD, Cells, machine, render
@@ -40,10 +40,10 @@ class Searches:
     """Results of a client that searches in a loop.
 
     Attributes:
-        took: For each response, its time (perf_counter seconds) and its latency in milliseconds.
+        latencies: For each response, its time (perf_counter seconds) and its latency in milliseconds.
     """
 
-    took: list[tuple[float, float]] = field(default_factory=list)
+    latencies: list[tuple[float, float]] = field(default_factory=list)
     failed: int = 0
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -63,11 +63,11 @@ class Searches:
             api.close()
             self.failed += 1
         ended_s = time.perf_counter()
-        self.took.append((ended_s, (ended_s - started_s) * 1000))
+        self.latencies.append((ended_s, (ended_s - started_s) * 1000))
 
     def p99(self, since_s: float, until_s: float) -> float:
         """Return the 99th percentile of the latencies between two times, in milliseconds."""
-        return float(np.percentile([ms for at_s, ms in self.took if since_s <= at_s < until_s] or [np.nan], 99))
+        return float(np.percentile([ms for at_s, ms in self.latencies if since_s <= at_s < until_s] or [np.nan], 99))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,27 +108,27 @@ def main() -> None:
     ):
         print(f"{machine()}, {stack.engine}", flush=True)
         stack.wait_ready(slug)
-        say(f"loading {len(data):,} memories")
+        log_progress(f"loading {len(data):,} memories")
         load(stack, data)
-        say(f"indexed {stack.wait_indexed(data.alias):,}")
+        log_progress(f"indexed {stack.wait_indexed(data.alias):,}")
         table = measure(stack, data)
-    say("done\n")
+    log_progress("done\n")
     print(render(GOAL_HEAD, table))
 
 
 def measure(stack: Stack, data: Dataset) -> list[Cells]:
     """Copy the collection with a bare client. Then rebuild it twice: without load, and under searches."""
-    say("copying it with a bare client")
+    log_progress("copying it with a bare client")
     copied_s, green_s = bare_copy(stack, data, "float16")
-    say(f"{copied_s:.1f} s, green after {green_s:.1f} s; rebuilding it")
+    log_progress(f"{copied_s:.1f} s, green after {green_s:.1f} s; rebuilding it")
     alone = rebuild(stack, data, "Float16")
     stack.wait_indexed(data.alias)
-    say(f"{alone.moved_s:.1f} s; searching before")
+    log_progress(f"{alone.moved_s:.1f} s; searching before")
     searches = Searches()
     with searching(stack, data, searches):
         before_s = time.perf_counter()
         time.sleep(BEFORE_S)
-        say("rebuilding it while it is searched")
+        log_progress("rebuilding it while it is searched")
         searched = rebuild(stack, data, "Float32")
     return rows(copied_s, green_s, alone, searched, searches, before_s)
 
@@ -209,7 +209,7 @@ def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
         if "Done" in step_starts:
             return step_starts
         if (line := f"{step} {state} {status.get('message', '')}") != last:
-            say(last := line)
+            log_progress(last := line)
         time.sleep(POLL_S)
     raise RuntimeError(f"the rebuild did not end within {DONE_S:.0f} s: {last}")
 
@@ -234,7 +234,7 @@ def rows(
         ("its steps, seconds", took, ""),
         ("Drain and Settle", f"{alone.step_starts['Done'] - alone.step_starts['Drain']:.1f} s", ""),
         ("the same while a client searches without a break", f"{searched.moved_s:.1f} s", ""),
-        ("searches, failed / answered", f"{searches.failed} / {len(searches.took):,}", "0 failed"),
+        ("searches, failed / answered", f"{searches.failed} / {len(searches.latencies):,}", "0 failed"),
         ("p99 during the copy, over before", _over(during, before, unit="ms"), "at most 2"),
         ("p99 from then to the end, over before", _over(whole, before, unit="ms"), ""),
         ("memory of operator and API, more than before", f"{grown:.0f} MiB", ""),

@@ -39,7 +39,7 @@ class Call:
         return is_write(self.method, self.target.partition("?")[0])
 
     @property
-    def waits_s(self) -> float:
+    def index_wait_s(self) -> float:
         """Seconds between the work of a real server and its response, for a request that waits for an index."""
         path, _, query = self.target.partition("?")
         return WAITED_INDEX_S - INDEX_S if path.endswith("/index") and "wait=true" in query else 0.0
@@ -110,7 +110,7 @@ class Relay:
         """
         now_s = asyncio.get_running_loop().time()
         self._free_at_s = max(now_s, self._free_at_s) + call.works_s
-        await asyncio.sleep(self._free_at_s + call.waits_s - now_s)
+        await asyncio.sleep(self._free_at_s + call.index_wait_s - now_s)
 
     def _note(self, call: Call) -> None:
         self.reads += not call.is_write

@@ -24,7 +24,7 @@ import yaml
 from bench.clients import Client, Refused
 from bench.datasets import Dataset, make_dataset
 from bench.measures import TOP_K, load
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import API_VERSION, NAMESPACE, Json, Stack, running
 from bench.tables import GOAL_HEAD, Cells, machine, render
 
@@ -67,7 +67,7 @@ class RestoreObservation:
         grown_mib: Peak growth of the memory of the process of operator and API.
     """
 
-    made_s: float
+    snapshot_s: float
     restored_s: float
     searched_s: float
     copy_s: float
@@ -88,12 +88,12 @@ def main() -> None:
         with running(folder, [slug], None) as stack:
             print(f"{machine()}, {stack.engine}", flush=True)
             stack.wait_ready(slug)
-            say(f"loading {len(data):,} memories")
+            log_progress(f"loading {len(data):,} memories")
             load(stack, data)
-            say(f"indexed {stack.wait_indexed(data.alias):,}")
+            log_progress(f"indexed {stack.wait_indexed(data.alias):,}")
             searches = Searches()
             seen = measure(stack, folder, data, searches)
-    say("done\n")
+    log_progress("done\n")
     print(render(GOAL_HEAD, rows(seen, searches)))
 
 
@@ -113,21 +113,21 @@ def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]
 def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> RestoreObservation:
     """Create and verify a snapshot. Restore it twice: without load, and under searches."""
     before_mib = memory_mib(stack.api_pid, "VmRSS")
-    say("making and proving a snapshot")
+    log_progress("making and proving a snapshot")
     made_s = run_once(stack, "MemorySnapshot", "kept", {"agentMemoryRef": {"name": data.slug}})
     (file,) = (folder / "qdrant").rglob("*.snapshot")
-    say("restoring it")
+    log_progress("restoring it")
     source = {"snapshotRef": {"name": "kept"}}
     spec = {"target": {"name": data.slug}, "source": source}
     restored_s = run_once(stack, "MemoryRestore", "back", spec)
-    say("restoring it again, while it is searched")
+    log_progress("restoring it again, while it is searched")
     with searching(stack, data, searches):
         searched_s = run_once(stack, "MemoryRestore", "again", spec)
     grown_mib = memory_mib(stack.api_pid, "VmHWM") - before_mib
     copy_s = min(copy(file, folder / "copy") for _ in range(COPIES))
     size_mib = file.stat().st_size / 2**20
     return RestoreObservation(
-        made_s=made_s,
+        snapshot_s=made_s,
         restored_s=restored_s,
         searched_s=searched_s,
         copy_s=copy_s,
@@ -181,15 +181,15 @@ def memory_mib(pid: int, line: str) -> float:
     return int(found[1]) / 1024 if found else float("nan")
 
 
-def rows(seen: RestoreObservation, searches: Searches) -> list[Cells]:
-    times = f"{seen.restored_s:.1f} s / {seen.copy_s:.1f} s = {seen.restored_s / seen.copy_s:.1f}"
+def rows(result: RestoreObservation, searches: Searches) -> list[Cells]:
+    times = f"{result.restored_s:.1f} s / {result.copy_s:.1f} s = {result.restored_s / result.copy_s:.1f}"
     return [
-        (f"snapshot of {seen.file_mib:.0f} MiB made and proven", f"{seen.made_s:.1f} s", ""),
+        (f"snapshot of {result.file_mib:.0f} MiB made and proven", f"{result.snapshot_s:.1f} s", ""),
         ("restored and swapped, over a plain copy of the file", times, "at most 3"),
-        ("the same while a client searches without a break", f"{seen.searched_s:.1f} s", ""),
+        ("the same while a client searches without a break", f"{result.searched_s:.1f} s", ""),
         ("searches meanwhile, failed / answered", f"{searches.failed} / {searches.answered:,}", "0 failed"),
         ("the slowest of them", f"{searches.worst_ms:.0f} ms", ""),
-        ("memory of operator and API, more than before", f"{seen.grown_mib:.0f} MiB", "at most 50 MiB"),
+        ("memory of operator and API, more than before", f"{result.grown_mib:.0f} MiB", "at most 50 MiB"),
     ]
 
 

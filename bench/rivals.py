@@ -29,7 +29,7 @@ from bench.measures import (
     store_per_second,
 )
 from bench.oracle import Oracle
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import Stack, ranking_of
 from bench.tables import GOAL_HEAD, Cells, down, render
 
@@ -67,13 +67,13 @@ Ask = Callable[[Question], list[int]]
 class SideResults:
     """Latencies and results of one side."""
 
-    took_ms: list[float] = field(default_factory=list)
+    latencies_ms: list[float] = field(default_factory=list)
     found: list[tuple[int, list[int]]] = field(default_factory=list)
 
     @property
     def latency(self) -> Latency:
         """Latency without the first questions, which warm up."""
-        return latency_of(self.took_ms[WARM_UP:])
+        return latency_of(self.latencies_ms[WARM_UP:])
 
 
 def fill(stack: Stack, cortex: Dataset, standard: Dataset) -> None:
@@ -81,7 +81,7 @@ def fill(stack: Stack, cortex: Dataset, standard: Dataset) -> None:
     texts = sentences(len(standard))
     for data in (cortex, standard):
         stack.wait_ready(data.slug)
-    say(f"storing {len(cortex):,} and {len(standard):,} memories")
+    log_progress(f"storing {len(cortex):,} and {len(standard):,} memories")
     plain = store_per_second(stack, cortex)
     worded = store_per_second(stack, standard, lambda row: spoken_body(standard, row, texts))
     for data in (cortex, standard):
@@ -92,11 +92,11 @@ def fill(stack: Stack, cortex: Dataset, standard: Dataset) -> None:
 def measure(stack: Stack, cortex: Dataset, standard: Dataset, *, searches: int, samples: int) -> None:
     """Measure everything and print it. The memories of both agents must be stored."""
     texts = sentences(len(standard))
-    say(f"asking {searches:,} questions of each side")
+    log_progress(f"asking {searches:,} questions of each side")
     by_score = compare_score(stack, cortex, searches)
     by_words = compare_words(stack, standard, texts, searches)
     print(render(HEAD, [*by_score, *by_words]))
-    say(f"{samples:,} searches, with writes between every other {BLOCK} of them")
+    log_progress(f"{samples:,} searches, with writes between every other {BLOCK} of them")
     rows = [mixed(stack, cortex, samples, preset=CORTEX), *stores(stack, standard, texts)]
     print("\n" + render(GOAL_HEAD, rows))
 
@@ -114,7 +114,7 @@ def compare_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
         }
         questions = [Question(user, vector, "") for user, vector in data.questions(count + WARM_UP)]
         shares = shares_found(qdrant, data, sides, questions[:JUDGED])
-        asked = in_turn(sides, questions)
+        asked = alternate(sides, questions)
     return rows_of(CORTEX, asked, {name: down(share) for name, share in shares.items()})
 
 
@@ -128,12 +128,12 @@ def compare_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int)
             f"dense and BM25, {LIST_LIMIT} each, RRF": hand.hybrid,
             "plain nearest 10": hand.nearest,
         }
-        asked = in_turn(sides, questions)
+        asked = alternate(sides, questions)
         proven = sum(is_proven(api, data, question) for question in questions[:PROVEN]) / PROVEN
     return rows_of(STANDARD, asked, {"API": f"{down(proven)}, proven by `explain`"})
 
 
-def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, SideResults]:
+def alternate(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, SideResults]:
     """Send each question to every side. The first side rotates."""
     asked = {name: SideResults() for name in sides}
     names = list(sides)
@@ -142,16 +142,16 @@ def in_turn(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, S
         for name in names[first:] + names[:first]:
             now_ms, started_s = time.time_ns() // 1_000_000, time.perf_counter()
             rows = sides[name](question)
-            asked[name].took_ms.append((time.perf_counter() - started_s) * 1000)
+            asked[name].latencies_ms.append((time.perf_counter() - started_s) * 1000)
             asked[name].found.append((now_ms, rows))
     return asked
 
 
-def rows_of(agent: str, asked: dict[str, SideResults], shares: dict[str, str]) -> list[Cells]:
+def rows_of(agent: str, results: dict[str, SideResults], shares: dict[str, str]) -> list[Cells]:
     """Return the rows of one agent: the latencies of every side, and the ratio of the API's to them."""
-    api = asked["API"].latency
+    api = results["API"].latency
     rows: list[Cells] = []
-    for name, side in asked.items():
+    for name, side in results.items():
         latency = side.latency
         ratios = ("", "") if name == "API" else (f"{api.p50 / latency.p50:.2f}", f"{api.p99 / latency.p99:.2f}")
         rows.append((agent, name, f"{latency.p50:.2f}", f"{latency.p99:.2f}", *ratios, shares.get(name, "")))
@@ -171,7 +171,7 @@ def shares_found(
     ranking = ranking_of(data.slug)
     for _ in range(ATTEMPTS):
         before = access_counts(qdrant, data)
-        asked = in_turn(sides, questions)
+        asked = alternate(sides, questions)
         if np.array_equal(before, access_counts(qdrant, data)):
             oracle = Oracle(data, ranking, before)
             return {name: share_of(oracle, questions, side.found) for name, side in asked.items()}

@@ -22,7 +22,7 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.naming import ALIAS_PREFIX, SCRATCH_PREFIX
 from bench.clients import Client
 from bench.herds import NAMESPACE, Herd, running_herd, wait
-from bench.progress import say
+from bench.progress import log_progress
 from bench.tables import GOAL_HEAD, Cells, machine, render
 from tests.support.cluster.workspace import conditions_of
 
@@ -39,13 +39,13 @@ class Snapshots:
     Attributes:
         active: Names of snapshots with a step in progress.
         max_active: Largest size of `active` so far.
-        ended: Result of each completed snapshot, and its duration in seconds.
+        completed: Result of each completed snapshot, and its duration in seconds.
     """
 
     herd: Herd
     active: set[str] = field(default_factory=set)
     max_active: int = 0
-    ended: dict[str, tuple[str, float]] = field(default_factory=dict)
+    completed: dict[str, tuple[str, float]] = field(default_factory=dict)
     is_over: threading.Event = field(default_factory=threading.Event)
 
     def follow(self) -> None:
@@ -66,7 +66,7 @@ class Snapshots:
         succeeded = conditions_of(document).get("Succeeded", "")
         if succeeded.startswith(("True", "False")):
             took = datetime.fromisoformat(status["endTime"]) - datetime.fromisoformat(status["startTime"])
-            self.ended[name] = succeeded, took.total_seconds()
+            self.completed[name] = succeeded, took.total_seconds()
         (self.active.add if status.get("step") else self.active.discard)(name)
         self.max_active = max(self.max_active, len(self.active))
 
@@ -76,12 +76,12 @@ class RoundResult:
     """Results of one scheduled time.
 
     Attributes:
-        took_s: Seconds from the scheduled time until the last snapshot ended.
+        duration_s: Seconds from the scheduled time until the last snapshot ended.
         files: Number of snapshots in Qdrant for each agent.
         remaining_scratch: Number of remaining scratch collections.
     """
 
-    took_s: float
+    duration_s: float
     files: list[int]
     remaining_scratch: int
     names: list[str]
@@ -103,13 +103,13 @@ def main() -> None:
             herd.create(name)
         for name in names:
             herd.watch.wait(name, 1)
-        say(f"{len(names):,} agents serve")
+        log_progress(f"{len(names):,} agents serve")
         snapshots = Snapshots(herd)
         threading.Thread(target=snapshots.follow, daemon=True).start()
         results = measure(herd, names, snapshots, verify=args.verify)
         snapshots.is_over.set()
         herd.stop_operator()
-    say("done\n")
+    log_progress("done\n")
     print(render(GOAL_HEAD, rows(args, results, snapshots, peak_mib=herd.peak_mib)))
 
 
@@ -118,36 +118,36 @@ def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) 
     slot = (datetime.now(UTC) + timedelta(seconds=AHEAD_S + 60)).replace(second=0, microsecond=0)
     for name in names:
         herd.change(name, {"snapshots": {"schedule": f"{slot.minute} {slot.hour} * * *", "verify": verify}})
-    say(f"all of them have a schedule, due at {slot:%H:%M} UTC")
-    wait(lambda: len(snapshots.ended) >= len(names) // 2, "half of the snapshots have not ended")
-    say("half of them are made: the operator is killed, and another one started")
+    log_progress(f"all of them have a schedule, due at {slot:%H:%M} UTC")
+    wait(lambda: len(snapshots.completed) >= len(names) // 2, "half of the snapshots have not ended")
+    log_progress("half of them are made: the operator is killed, and another one started")
     herd.record_memory()
     herd.operator.kill()
     herd.start_operator()
-    wait(lambda: len(snapshots.ended) >= len(names), "not every snapshot has ended")
+    wait(lambda: len(snapshots.completed) >= len(names), "not every snapshot has ended")
     took_s = time.time() - slot.timestamp()
-    say(f"all have ended {took_s:.0f} s after the schedule's time")
+    log_progress(f"all have ended {took_s:.0f} s after the schedule's time")
     items = herd.plane.http.get(SNAPSHOTS).raise_for_status().json()["items"]
     with Client(herd.qdrant_url) as qdrant:
         files = [len(qdrant.call("GET", f"/collections/{ALIAS_PREFIX}{name}/snapshots")["result"]) for name in names]
         collections = [row["name"] for row in qdrant.call("GET", "/collections")["result"]["collections"]]
     left = sum(name.startswith(SCRATCH_PREFIX) for name in collections)
     return RoundResult(
-        took_s=took_s, files=files, remaining_scratch=left, names=[item["metadata"]["name"] for item in items]
+        duration_s=took_s, files=files, remaining_scratch=left, names=[item["metadata"]["name"] for item in items]
     )
 
 
 def rows(args: argparse.Namespace, results: RoundResult, snapshots: Snapshots, *, peak_mib: float) -> list[Cells]:
     many = f"{args.agents:,}"
-    good = sum(how.startswith("True") for how, _ in snapshots.ended.values())
+    good = sum(how.startswith("True") for how, _ in snapshots.completed.values())
     doubled = len(results.names) - args.agents + sum(max(number - 1, 0) for number in results.files)
-    seconds = [took_s for _, took_s in snapshots.ended.values()]
+    seconds = [took_s for _, took_s in snapshots.completed.values()]
     return [
         (f"snapshots of {many} agents of one schedule that succeeded", f"{good:,}", many),
         ("made twice, though the operator was killed midway", str(doubled), "0"),
         ("under way at once, at most", str(snapshots.max_active), f"at most {MAX_CONCURRENT_SNAPSHOTS}"),
         ("scratch collections left", str(results.remaining_scratch), "0"),
-        (f"from the schedule's time to the last one, verify {args.verify}", f"{results.took_s:.0f} s", ""),
+        (f"from the schedule's time to the last one, verify {args.verify}", f"{results.duration_s:.0f} s", ""),
         ("one of them, median / worst", f"{statistics.median(seconds):.0f} / {max(seconds):.0f} s", ""),
         ("the operator's memory, largest", f"{peak_mib:.0f} MiB", "at most 200 MiB"),
     ]

@@ -68,16 +68,18 @@ def main() -> int:
             for thread in threads:
                 thread.join()
             lost, doubled = compare(stack, seen)
-    print(render(("what", "seen"), rows_of(seen, lost, doubled, asked=model.request_count, failed=model.failure_count)))
+    print(
+        render(("what", "seen"), rows_of(seen, lost, doubled, searches=model.request_count, failed=model.failure_count))
+    )
     unexpected = set(seen.statuses) - EXPECTED
     return int(bool(lost or doubled or seen.foreign or unexpected or not seen.stored))
 
 
-def clients_of(stack: Stack, seen: Observations, stop: threading.Event) -> list[threading.Thread]:
+def clients_of(stack: Stack, observations: Observations, stop: threading.Event) -> list[threading.Thread]:
     """Return the threads: writers, one for each user, and searchers of the same users."""
     roles: list[Callable[..., None]] = [write] * WRITERS + [search] * SEARCHERS
     return [
-        threading.Thread(target=role, args=(stack.api_url, f"user-{number % WRITERS}", seen, stop))
+        threading.Thread(target=role, args=(stack.api_url, f"user-{number % WRITERS}", observations, stop))
         for number, role in enumerate(roles)
     ]
 
@@ -93,7 +95,7 @@ def restart(qdrant: KillableQdrant, *, minutes: float, times: int) -> None:
     time.sleep(minutes * 60 / (times + 1))
 
 
-def write(url: str, user: str, seen: Observations, stop: threading.Event) -> None:
+def write(url: str, user: str, observations: Observations, stop: threading.Event) -> None:
     """Store one memory after the other, each until it is acknowledged. Occasionally supersede the previous one."""
     chance, last, number = random.Random(user), "", 0
     with httpx.Client(base_url=url, timeout=30) as http:
@@ -101,14 +103,14 @@ def write(url: str, user: str, seen: Observations, stop: threading.Event) -> Non
             number += 1
             supersedes = last if last and chance.random() < SHARE_SUPERSEDING else ""
             body = {"user_id": user, "content": f"{user} says {number}", "session_id": f"session-{number // 20}"}
-            answer = store(http, body | ({"supersedes": supersedes} if supersedes else {}), seen)
-            with seen.lock:
-                seen.stored[answer["id"]] = {"user": user, "content": body["content"]}
-                seen.superseded |= {supersedes} if supersedes else set()
+            answer = store(http, body | ({"supersedes": supersedes} if supersedes else {}), observations)
+            with observations.lock:
+                observations.stored[answer["id"]] = {"user": user, "content": body["content"]}
+                observations.superseded |= {supersedes} if supersedes else set()
             last = answer["id"]
 
 
-def store(http: httpx.Client, body: dict[str, str], seen: Observations) -> dict[str, str]:
+def store(http: httpx.Client, body: dict[str, str], observations: Observations) -> dict[str, str]:
     """Store a memory. Repeat it with the same idempotency key after every failure, which the contract declares safe."""
     headers, until = {"Idempotency-Key": str(uuid.uuid4())}, time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
@@ -117,49 +119,51 @@ def store(http: httpx.Client, body: dict[str, str], seen: Observations) -> dict[
         except httpx.TransportError:
             time.sleep(0.2)
             continue
-        seen.count_status(response.status_code)
+        observations.count_status(response.status_code)
         if response.status_code == 201:
             return dict(response.json())
         time.sleep(min(1.0, float(response.headers.get("Retry-After", 0.2))))
     raise RuntimeError(f"{body['content']!r} could not be stored within {PATIENCE_S:.0f} s")
 
 
-def search(url: str, user: str, seen: Observations, stop: threading.Event) -> None:
+def search(url: str, user: str, observations: Observations, stop: threading.Event) -> None:
     """Search for stored contents of the user. Count results that belong to other users."""
     chance = random.Random(user)
     with httpx.Client(base_url=url, timeout=30) as http:
         while not stop.is_set():
-            with seen.lock:
-                own = [memory["content"] for memory in seen.stored.values() if memory["user"] == user]
+            with observations.lock:
+                own = [memory["content"] for memory in observations.stored.values() if memory["user"] == user]
             query = chance.choice(own) if own else "anything"
             try:
                 response = http.post(f"/v1/agents/{AGENT}/search", json={"user_id": user, "query": query})
             except httpx.TransportError:
                 continue
-            seen.count_status(response.status_code)
+            observations.count_status(response.status_code)
             if response.status_code != 200:
                 time.sleep(0.2)
                 continue
             results = response.json()["results"]
-            with seen.lock:
-                seen.searched += 1
-                seen.found += any(result["content"] == query for result in results)
-                seen.foreign += sum(result["user_id"] != user for result in results)
+            with observations.lock:
+                observations.searched += 1
+                observations.found += any(result["content"] == query for result in results)
+                observations.foreign += sum(result["user_id"] != user for result in results)
 
 
-def compare(stack: Stack, seen: Observations) -> tuple[int, int]:
+def compare(stack: Stack, observations: Observations) -> tuple[int, int]:
     """Return the number of lost memories, and of stored ones that were never acknowledged or are duplicates."""
     lost = doubled = 0
     with httpx.Client(base_url=stack.api_url, timeout=30) as http:
-        for user in {memory["user"] for memory in seen.stored.values()}:
-            listed = everything(http, user)
-            expected = {name: memory["content"] for name, memory in seen.stored.items() if memory["user"] == user}
+        for user in {memory["user"] for memory in observations.stored.values()}:
+            listed = read_all(http, user)
+            expected = {
+                name: memory["content"] for name, memory in observations.stored.items() if memory["user"] == user
+            }
             lost += sum(listed.get(name) != content for name, content in expected.items())
             doubled += len(set(listed) - set(expected))
     return lost, doubled
 
 
-def everything(http: httpx.Client, user: str) -> dict[str, str]:
+def read_all(http: httpx.Client, user: str) -> dict[str, str]:
     """Return id -> content of all memories of a user, superseded ones included."""
     found: dict[str, str] = {}
     parameters = {"user_id": user, "include_superseded": "true", "limit": str(MAX_PAGE)}
@@ -173,15 +177,20 @@ def everything(http: httpx.Client, user: str) -> dict[str, str]:
         parameters["cursor"] = page["next_cursor"]
 
 
-def rows_of(seen: Observations, lost: int, doubled: int, *, asked: int, failed: int) -> list[tuple[str, str]]:
-    answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(seen.statuses.items()))
+def rows_of(
+    observations: Observations, lost: int, doubled: int, *, searches: int, failed: int
+) -> list[tuple[str, str]]:
+    answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(observations.statuses.items()))
     return [
-        ("writes acknowledged", f"{len(seen.stored):,}, of which {len(seen.superseded):,} supersede another"),
+        (
+            "writes acknowledged",
+            f"{len(observations.stored):,}, of which {len(observations.superseded):,} supersede another",
+        ),
         ("acknowledged and lost", f"{lost:,}"),
         ("there twice, or never acknowledged", f"{doubled:,}"),
-        ("results of another user", f"{seen.foreign:,}"),
-        ("searches answered; found what they quote", f"{seen.searched:,}; {seen.found:,}"),
-        ("embedding calls; failed on purpose", f"{asked:,}; {failed:,}"),
+        ("results of another user", f"{observations.foreign:,}"),
+        ("searches answered; found what they quote", f"{observations.searched:,}; {observations.found:,}"),
+        ("embedding calls; failed on purpose", f"{searches:,}; {failed:,}"),
         ("answers by status", answers),
     ]
 

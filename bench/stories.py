@@ -103,10 +103,10 @@ def run_all(passed: CalledFunctions, manifests: Path, url: str) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run_object(ask: Callable[..., Json], manifests: Path) -> None:
+def run_object(kubectl: Callable[..., Json], manifests: Path) -> None:
     """Write an agent's manifest. Wait until the API serves it, and one second more."""
     apply_agent(manifests, BEFORE)
-    wait_for(lambda: ask(f"/v1/agents/{SLUG}"))
+    wait_for(lambda: kubectl(f"/v1/agents/{SLUG}"))
     time.sleep(1)
 
 
@@ -116,10 +116,10 @@ def run_search(search: Callable[[], Json]) -> None:
     time.sleep(0.1)
 
 
-def run_rebuild(ask: Callable[..., Json], manifests: Path) -> None:
+def run_rebuild(kubectl: Callable[..., Json], manifests: Path) -> None:
     """Change the dimensions. Wait until the API serves from the new collection."""
     apply_agent(manifests, AFTER)
-    wait_for(lambda: ask(f"/v1/agents/{SLUG}")["embedding"]["dimensions"] == AFTER)
+    wait_for(lambda: kubectl(f"/v1/agents/{SLUG}")["embedding"]["dimensions"] == AFTER)
 
 
 def apply_agent(manifests: Path, dimensions: int) -> None:

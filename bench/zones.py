@@ -37,7 +37,7 @@ from bench.leaks import (
     vocabulary,
 )
 from bench.measures import TOP_K, Latency, latency_of
-from bench.progress import say
+from bench.progress import log_progress
 from bench.stacks import NAMESPACE, Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
 
@@ -83,9 +83,9 @@ OTHER = Sentence("It went on and on", frozenset({"on"}))
 CONTROL = "no vector, no words, hash not keyed"
 
 
-def zones_of(zone: str | None, more: Json | None = None) -> Json:
+def zones_of(zone: str | None, fields: Json | None = None) -> Json:
     """Return the part of a spec that allows a zone. Empty for None."""
-    return {"zones": {"allowed": [zone], "keySecretRef": {"name": "zone-key"}} | (more or {})} if zone else {}
+    return {"zones": {"allowed": [zone], "keySecretRef": {"name": "zone-key"}} | (fields or {})} if zone else {}
 
 
 def main() -> None:
@@ -109,7 +109,7 @@ def leak_tables(stack: Stack, args: argparse.Namespace) -> Iterator[str]:
     words = vocabulary()
     candidates = sentences(words, args.candidates, np.random.default_rng(args.seed))
     memories = candidates[: args.memories]
-    say(f"{len(words):,} words, {len(candidates):,} candidates, {len(memories)} memories a setting")
+    log_progress(f"{len(words):,} words, {len(candidates):,} candidates, {len(memories)} memories a setting")
     stored: dict[str, list[tuple[Sentence, StoredPoints]]] = {}
     snapshots: dict[str, bytes] = {}
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
@@ -119,7 +119,7 @@ def leak_tables(stack: Stack, args: argparse.Namespace) -> Iterator[str]:
             store(api, setting, stored_sentences)
             stored[setting.name] = read_stored_points(qdrant, setting, stored_sentences)
             snapshots[setting.name] = snapshot_of(stack.qdrant_url, f"agent_memory_{setting.slug}")
-            say(f"stored: {setting.name}")
+            log_progress(f"stored: {setting.name}")
         attacker = asyncio.run(attacker_of(words, candidates, token_ids(qdrant, words), dimensions=DIMENSIONS))
     del stored[OTHERS.name]
     yield words_table(attacker, stored, snapshots)
@@ -204,9 +204,11 @@ def _is_after(point: Json) -> bool:
     return str(point["payload"].get("content", "")).startswith("and on it went")
 
 
-def with_plain_hash(sentence: Sentence, held: StoredPoints) -> StoredPoints:
+def with_plain_hash(sentence: Sentence, stored: StoredPoints) -> StoredPoints:
     """Return a memory with the content hash of a plain one, which candidates can be compared with."""
-    return replace(held, own=held.own | {"payload": held.own["payload"] | {"contentHash": hash_content(sentence.text)}})
+    return replace(
+        stored, own=stored.own | {"payload": stored.own["payload"] | {"contentHash": hash_content(sentence.text)}}
+    )
 
 
 def snapshot_of(qdrant_url: str, collection: str) -> bytes:
@@ -237,12 +239,12 @@ def cost_rows(stack: Stack, seed: int) -> Iterator[Cells]:
     ]
     lists = [f"memories?user_id=u{n % COST_USERS}&limit=100" for n in range(LISTS)]
     with Client(stack.api_url) as api:
-        yield in_turn(
+        yield alternate(
             api, "store 100", lambda zone: [("memories/batch", {"memories": with_zone(b, zone)}) for b in batches]
         )
-        yield in_turn(api, "store one", lambda zone: [("memories", body) for body in with_zone(singles, zone)])
-        yield in_turn(api, f"search, the best {TOP_K}", lambda _: [("search", body) for body in searches])
-        yield in_turn(api, "list of 100", lambda _: [(path, None) for path in lists])
+        yield alternate(api, "store one", lambda zone: [("memories", body) for body in with_zone(singles, zone)])
+        yield alternate(api, f"search, the best {TOP_K}", lambda _: [("search", body) for body in searches])
+        yield alternate(api, "list of 100", lambda _: [(path, None) for path in lists])
 
 
 def with_zone(bodies: Sequence[Json], zone: str | None) -> list[Json]:
@@ -250,13 +252,13 @@ def with_zone(bodies: Sequence[Json], zone: str | None) -> list[Json]:
     return [body | {"zone": zone} for body in bodies]
 
 
-def in_turn(api: Client, what: str, requests_of: Callable[[str | None], list[tuple[str, Json | None]]]) -> Cells:
+def alternate(api: Client, label: str, requests_of: Callable[[str | None], list[tuple[str, Json | None]]]) -> Cells:
     """Send each request to both agents, with alternating order. Return the latencies as a row.
 
     Args:
         requests_of: Returns paths and bodies for the agent with the zone.
     """
-    say(what)
+    log_progress(label)
     requests = [
         [api.prepare("POST" if body else "GET", f"/v1/agents/{slug}/{path}", body) for path, body in requests_of(zone)]
         for slug, zone in COSTS.items()
@@ -272,7 +274,7 @@ def in_turn(api: Client, what: str, requests_of: Callable[[str | None], list[tup
         same += sorted(contents[0]) == sorted(contents[1])
     plain, sealed = (latency_of(latencies) for latencies in took)
     share = f"{same / len(took[0]):.3f}" if contents[0] else ""
-    return (what, _shown(plain), _shown(sealed), f"{sealed.p50 / plain.p50:.2f} / {sealed.p99 / plain.p99:.2f}", share)
+    return (label, _shown(plain), _shown(sealed), f"{sealed.p50 / plain.p50:.2f} / {sealed.p99 / plain.p99:.2f}", share)
 
 
 def _shown(latency: Latency) -> str:

@@ -96,12 +96,12 @@ class _Batch:
     """Operations that concurrent callers have submitted.
 
     Attributes:
-        waiting: Number of callers that still wait for outcomes.
+        waiting_callers: Number of callers that still wait for outcomes.
     """
 
     task: asyncio.Task[list[Outcome]]
     ops: list[Op] = field(default_factory=list)
-    waiting: int = 0
+    waiting_callers: int = 0
 
 
 class BatchMerger:
@@ -125,12 +125,12 @@ class BatchMerger:
             batch = self._open = _Batch(loop.create_task(self._run()))
         first = len(batch.ops)
         batch.ops += ops
-        batch.waiting += 1
+        batch.waiting_callers += 1
         try:
             return (await asyncio.shield(batch.task))[first : first + len(ops)]
         finally:
-            batch.waiting -= 1
-            if not batch.waiting:
+            batch.waiting_callers -= 1
+            if not batch.waiting_callers:
                 batch.task.cancel()
                 self._open = None if self._open is batch else self._open
 

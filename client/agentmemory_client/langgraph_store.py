@@ -54,9 +54,9 @@ from agentmemory_client.langgraph_values import (
     item_fields,
     literal_prefix,
     matches_condition,
+    remove_own_root,
     search_item,
     text_to_embed,
-    without_own_root,
 )
 from agentmemory_client.problems import ApiError, ApiUnreachable
 
@@ -349,7 +349,7 @@ class AgentMemoryStore(BaseStore):
         found: set[Namespace] = set()
         for tree in self._trees(literal_prefix(prefixes[0]) if prefixes else ()):
             sizes = yield item_calls.namespaces(self._agent, tree.prefix, user_id=tree.user_id)
-            found |= {without_own_root(size.namespace) for size in sizes}
+            found |= {remove_own_root(size.namespace) for size in sizes}
         matching = {
             namespace for namespace in found if all(matches_condition(condition, namespace) for condition in conditions)
         }

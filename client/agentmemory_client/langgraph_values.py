@@ -35,7 +35,7 @@ def has_user(namespace: Namespace) -> bool:
     return len(namespace) > 1 and namespace[0] == USER_ROOT
 
 
-def without_own_root(namespace: Namespace) -> Namespace:
+def remove_own_root(namespace: Namespace) -> Namespace:
     """Return a namespace without the store's own prefix."""
     return namespace[1:] if namespace[:1] == (OWN_ROOT,) else namespace
 
@@ -88,7 +88,7 @@ def value_of(memory: Memory) -> dict[str, Any]:
 def item_fields(memory: Memory) -> dict[str, Any]:
     """Return the arguments of a LangGraph `Item`."""
     return {
-        "namespace": without_own_root(memory.namespace),
+        "namespace": remove_own_root(memory.namespace),
         "key": memory.key,
         "value": value_of(memory),
         "created_at": memory.created_at,

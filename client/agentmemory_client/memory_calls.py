@@ -19,7 +19,7 @@ from agentmemory_client.values import (
     Stats,
     Stored,
     Tree,
-    read_kept,
+    parse_stored_working_memory,
     read_page,
     read_receipts,
     read_search,
@@ -285,7 +285,7 @@ def keep(agent: str, user_id: str, session_id: str, content: str, **options: Unp
     """Add a working memory to a session. If the session is full, the least recently used one is evicted."""
     path = build_path(agent, "sessions", session_id, "working")
     body = {"content": content, **options}
-    return Call(method="PUT", path=path, parameters={"user_id": user_id}, body=body, read=read_kept)
+    return Call(method="PUT", path=path, parameters={"user_id": user_id}, body=body, read=parse_stored_working_memory)
 
 
 def end(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:

@@ -65,8 +65,8 @@ class Method(Generic[P, ResultCall]):
     call, or an iterator over the entries of the listing.
     """
 
-    def __init__(self, ask: Callable[..., ResultCall], bound: int) -> None:
-        self._ask, self._bound = ask, bound
+    def __init__(self, prepare: Callable[..., ResultCall], bound: int) -> None:
+        self._ask, self._bound = prepare, bound
 
     @overload
     def __get__(self: "Method[P, Call[T]]", owner: SyncMethods, type_: type) -> Callable[P, T]: ...
@@ -85,19 +85,19 @@ class Method(Generic[P, ResultCall]):
         return method if owner is None else MethodType(method, owner)
 
 
-def client_method(ask: Callable[P, ResultCall]) -> Method[P, ResultCall]:
+def client_method(prepare: Callable[P, ResultCall]) -> Method[P, ResultCall]:
     """Make a method of a client."""
-    return Method(ask, 0)
+    return Method(prepare, 0)
 
 
-def agent_method(ask: Callable[Concatenate[str, P], ResultCall]) -> Method[P, ResultCall]:
-    """Make a method of an agent. The first argument of `ask` is the agent's name."""
-    return Method(ask, 1)
+def agent_method(prepare: Callable[Concatenate[str, P], ResultCall]) -> Method[P, ResultCall]:
+    """Make a method of an agent. The first argument of `prepare` is the agent's name."""
+    return Method(prepare, 1)
 
 
-def user_method(ask: Callable[Concatenate[str, str, P], ResultCall]) -> Method[P, ResultCall]:
-    """Make a method of a user. The first arguments of `ask` are the agent's name and the user id."""
-    return Method(ask, 2)
+def user_method(prepare: Callable[Concatenate[str, str, P], ResultCall]) -> Method[P, ResultCall]:
+    """Make a method of a user. The first arguments of `prepare` are the agent's name and the user id."""
+    return Method(prepare, 2)
 
 
 @cache

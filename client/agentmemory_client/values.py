@@ -430,7 +430,7 @@ def read_users(document: Json) -> UsersPage:
     return read_value(UsersPage, document | {"results": [read_value(UserSummary, row) for row in document["results"]]})
 
 
-def read_kept(document: Json) -> Kept:
+def parse_stored_working_memory(document: Json) -> Kept:
     """Build the result of storing a working memory."""
     evicted = document.get("evicted")
     return read_value(Kept, document | {"evicted": evicted and read_value(Memory, evicted)})

@@ -79,7 +79,7 @@ class InjectedFaults:
         """Return the seconds until the last replicas of a new collection are active."""
         return self._seconds("slow-replicas")
 
-    def keeps_vectors(self, *, amid_snapshot: bool) -> bool:
+    def retains_vectors(self, *, amid_snapshot: bool) -> bool:
         """Return whether an upsert keeps the old vectors that the new point lacks."""
         requested = self._read_requested().get("upsert")
         return requested == "keeps-vectors-always" or (requested == "keeps-vectors" and amid_snapshot)

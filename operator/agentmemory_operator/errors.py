@@ -135,7 +135,7 @@ class RequestInvalid(AgentMemoryError):
 
     Args:
         errors: The invalid fields.
-        more: Number of further errors that are not in `errors`.
+        unlisted: Number of further errors that are not in `errors`.
 
     Attributes:
         more_errors: Number of errors that the message does not list.
@@ -143,9 +143,9 @@ class RequestInvalid(AgentMemoryError):
 
     MAX_ERRORS = 50
 
-    def __init__(self, errors: Sequence[FieldError], *, more: int = 0) -> None:
+    def __init__(self, errors: Sequence[FieldError], *, unlisted: int = 0) -> None:
         self.errors = tuple(errors[: self.MAX_ERRORS])
-        self.more_errors = more + len(errors) - len(self.errors)
+        self.more_errors = unlisted + len(errors) - len(self.errors)
         message = "; ".join(map(str, self.errors))
         super().__init__(f"{message}; and {self.more_errors:,} more" if self.more_errors else message)
 
@@ -314,9 +314,9 @@ class AgentClosed(StoreUnavailable):
         reopening_epoch: Epoch number with which the collection reopens; 0 if unknown.
     """
 
-    def __init__(self, message: str, *, until: int = 0, retry_after_s: float = 0.0) -> None:
+    def __init__(self, message: str, *, reopening_epoch: int = 0, retry_after_s: float = 0.0) -> None:
         super().__init__(message, retry_after_s=retry_after_s)
-        self.reopening_epoch = until
+        self.reopening_epoch = reopening_epoch
 
 
 class CollectionMoved(StoreUnavailable):
@@ -346,16 +346,16 @@ class EmbedderUnavailable(TransientError):
     """The embedding provider is unreachable, or cannot process this request at present.
 
     Attributes:
-        may_be_one_text: True if a single text may cause the error, so that the other texts may succeed without it.
+        may_depend_on_text: True if a single text may cause the error, so that the other texts may succeed without it.
     """
 
-    may_be_one_text = False
+    may_depend_on_text = False
 
 
 class EmbedderFailed(EmbedderUnavailable):
     """The provider responded with an internal error instead of vectors."""
 
-    may_be_one_text = True
+    may_depend_on_text = True
 
 
 class EmbedderOutputInvalid(EmbedderFailed):

@@ -84,7 +84,7 @@ class AliasMover:
 
     def create(self) -> None:
         """Create the target, without indexes."""
-        record = RebuildRecord(source=self.source, target=self.target, digest="d", begun_ms=0, since_ms=0)
+        record = RebuildRecord(source=self.source, target=self.target, digest="d", started_ms=0, since_ms=0)
         marker = marker_for(self.alias.removeprefix(ALIAS_PREFIX), embedding=self.embedding)
         metadata = {METADATA_KEY: marker, REBUILD_KEY: record_to_json(record)}
         body = {"vectors": {"size": self.size, "distance": "Cosine"}, "metadata": metadata}

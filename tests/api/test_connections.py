@@ -66,7 +66,7 @@ class Server:
             ]
         )
         async with asgi_server.serving(
-            app, host="127.0.0.1", port=0, pace=MinimumRate(bytes_s=500, window_s=2)
+            app, host="127.0.0.1", port=0, min_rate=MinimumRate(bytes_s=500, window_s=2)
         ) as self.url:
             self._started.set()
             while not self._stop.is_set():

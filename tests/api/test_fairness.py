@@ -208,7 +208,7 @@ def answer_of(connection: socket.socket) -> tuple[int, dict[str, Any]]:
     ],
 )
 def test_stalled_import_reports_imported_lines(qdrant_url: str, sent: int, status: int, message: str) -> None:
-    limits = Limits(pace=MinimumRate(bytes_s=10_000, window_s=2))
+    limits = Limits(min_rate=MinimumRate(bytes_s=10_000, window_s=2))
     with running_api(qdrant_url, PROBE, limits=limits) as stack, connect(stack.api_url) as connection:
         begin(connection, "POST /v1/agents/probe/import?user_id=stalls", "Transfer-Encoding: chunked")
         if sent:
@@ -221,7 +221,7 @@ def test_stalled_import_reports_imported_lines(qdrant_url: str, sent: int, statu
 
 
 def test_long_import_buffers_no_finished_lines(qdrant_url: str) -> None:
-    limits = Limits(body_bytes=MIB, pace=MinimumRate(bytes_s=1000, window_s=1))
+    limits = Limits(body_bytes=MIB, min_rate=MinimumRate(bytes_s=1000, window_s=1))
     with running_api(qdrant_url, PROBE, limits=limits) as stack, connect(stack.api_url) as connection:
         begin(connection, "POST /v1/agents/probe/import?user_id=long", "Transfer-Encoding: chunked")
         for _ in range(20):

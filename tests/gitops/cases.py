@@ -135,7 +135,7 @@ def of_restores() -> Iterator[Case]:
     yield Case(kind, "again", applied, "Healthy", "Current", "Current", "nothing was done")
     going_back = restores.rolling_back_status(done, AT)
     yield Case(kind, "going back", going_back, "Progressing", "InProgress", "Current", "taken back")
-    back = restores.rolled_back_status(going_back, "it is back", AT, kept="b", until=NOW, writes_since=0)
+    back = restores.rolled_back_status(going_back, "it is back", AT, restored="b", removal_time=NOW, writes_since=0)
     yield Case(kind, "back", back, "Healthy", "Current", "Current", "it is back")
     yield Case(kind, "removed", restores.removed_status(back, AT), "Healthy", "Current", "Current", "it is back")
     for reason in Reason:

@@ -130,7 +130,7 @@ async def test_start_fails_with_the_missing_part(
 
     await cluster.close()
     assert words in str(caught.value)
-    assert words in (startup.why_not_ready() or "")
+    assert words in (startup.find_obstacle() or "")
 
 
 def test_servers_become_ready_once_crds_are_installed(bare: ControlPlane, tmp_path: pathlib.Path) -> None:

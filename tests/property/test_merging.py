@@ -99,7 +99,7 @@ class Merging(SteppingMachine):
         """Remove an earlier version, like a cleanup."""
         rows = [row for row in self.living() if row.get("supersededById")]
         batch = RemovalBatch(((deepcopy(rows[choice % len(rows)]), RemovalReason.CHAIN),))
-        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [batch]))
+        self.start(lambda world: Cleanup(world.clock, min_pause_s=0).remove_units(world.agent, [batch]))
 
     @precondition(lambda self: self.has_room)
     @rule()

@@ -95,7 +95,7 @@ class Writing(SteppingMachine):
         row = deepcopy(rows[choice % len(rows)])
         self.may_be_deleted.add(row["id"])
         batch = RemovalBatch(((row, RemovalReason.CHAIN),))
-        self.start(lambda world: Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [batch]))
+        self.start(lambda world: Cleanup(world.clock, min_pause_s=0).remove_units(world.agent, [batch]))
 
     def earlier(self) -> list[Json]:
         return [row for row in self.rows("fact") + self.rows("note") if row.get("supersededById")]

@@ -247,7 +247,7 @@ def named(value: Any) -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry failing nodes for 0.05 s instead of ten seconds."""
-    monkeypatch.setattr(nodes.wait_for_views, "__kwdefaults__", {"within_s": 0.05})
+    monkeypatch.setattr(nodes.wait_for_views, "__kwdefaults__", {"timeout_s": 0.05})
 
 
 class TestRedirects:

@@ -60,8 +60,8 @@ def test_readme_counts_match_data(file: Any) -> None:
 
 
 def test_missed_evidence_lowers_recall() -> None:
-    found = QuestionResult("u", ranks=[2, 7], missed=1, took_ms=1.0)
-    nothing = QuestionResult("u", ranks=[], missed=1, took_ms=1.0)
+    found = QuestionResult("u", ranks=[2, 7], missed=1, latency_ms=1.0)
+    nothing = QuestionResult("u", ranks=[], missed=1, latency_ms=1.0)
 
     assert (found.recall(5), found.recall(10), found.reciprocal_rank) == (1 / 3, 2 / 3, 0.5)
     assert (nothing.recall(10), nothing.reciprocal_rank) == (0.0, 0.0)

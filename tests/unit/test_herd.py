@@ -36,13 +36,13 @@ class SlowServer(FakeCollectionStore):
     max_concurrent: int = 0
     calls_made: int = 0
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
+    async def observe(self, alias: str, likely_physical: str, *, is_linked: bool = False) -> Observation | None:
         self.calls_made += 1
         self.concurrent += 1
         self.max_concurrent = max(self.max_concurrent, self.concurrent)
         try:
             await asyncio.sleep(LATENCY_S)
-            return await FakeCollectionStore.observe(self, alias, likely, is_linked=is_linked)
+            return await FakeCollectionStore.observe(self, alias, likely_physical, is_linked=is_linked)
         finally:
             self.concurrent -= 1
 

@@ -106,7 +106,7 @@ WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
     (guarded_stores._Snapshots, SnapshotStore, lambda store: guarded_stores.guarded_snapshots(store, reach())),
     (new_only._NewCollections, CollectionStore, lambda store: new_only._NewCollections(store, anything())),
     (new_only._NewSnapshots, SnapshotStore, lambda store: new_only._NewSnapshots(store, anything())),
-    (ConfinedObjects, ObjectStore, lambda store: ConfinedObjects(store, anything(), place="bucket")),
+    (ConfinedObjects, ObjectStore, lambda store: ConfinedObjects(store, anything(), bucket_name="bucket")),
 ]
 # Stores that begin calls themselves, and bases of wrappers; modules whose classes pass sockets and requests.
 NO_WRAPPERS = {QdrantShardSnapshots, ForwardingPoints, CheckedStore, guarded_stores._Guarded}

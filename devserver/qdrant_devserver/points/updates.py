@@ -66,12 +66,12 @@ AsyncReader: TypeAlias = Callable[[Document, ServedCollection], Awaitable[Update
 
 
 async def apply_update(
-    shards: Shards, collection: ServedCollection, update: Update, *, on_kept: Callable[[], None] | None = None
+    shards: Shards, collection: ServedCollection, update: Update, *, on_retained: Callable[[], None] | None = None
 ) -> int:
     """Apply an update under the collection's write lock and return its number.
 
     Args:
-        on_kept: None for normal upserts. Otherwise an upsert keeps the old vectors that the new point lacks, and this
+        on_retained: None for normal upserts. Otherwise an upsert keeps the old vectors that the new point lacks, and this
             is called if there are any.
 
     Raises:
@@ -85,8 +85,8 @@ async def apply_update(
             found = _existing(shard, update.required_ids)
             missing = next((point for point in update.required_ids if point not in found), None)
             operations = update.build_for_existing(found) if found else []
-        if on_kept is not None and (kept := _restore_omitted_vectors(shard, update.vector_names)):
-            on_kept()
+        if on_retained is not None and (kept := _restore_omitted_vectors(shard, update.vector_names)):
+            on_retained()
             operations += kept
         for index, operation in enumerate(operations):
             if index:

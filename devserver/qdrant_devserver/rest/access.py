@@ -134,12 +134,12 @@ class _Call:
 
     Attributes:
         collection: Name of the collection in the path; empty if the request concerns the whole server.
-        rest: Path after the collection.
+        subpath: Path after the collection.
     """
 
     method: str
     collection: str
-    rest: str
+    subpath: str
 
     @classmethod
     def of(cls, method: str, path: str) -> "_Call":
@@ -151,7 +151,7 @@ class _Call:
     @property
     def writes(self) -> bool:
         """Return whether the request may change something."""
-        return self.method != "GET" and not (self.method == "POST" and self.rest in READ_ONLY_POSTS)
+        return self.method != "GET" and not (self.method == "POST" and self.subpath in READ_ONLY_POSTS)
 
 
 def _check(claims: dict[str, Any], call: _Call) -> None:
@@ -176,12 +176,12 @@ def _check(claims: dict[str, Any], call: _Call) -> None:
 
 
 def _check_mode(mode: str, call: _Call) -> None:
-    manages = call.rest in ("", REPLICAS) and call.method != "GET"
-    if manages or call.rest.endswith(GLOBAL_ACCESS_SUFFIXES):
+    manages = call.subpath in ("", REPLICAS) and call.method != "GET"
+    if manages or call.subpath.endswith(GLOBAL_ACCESS_SUFFIXES):
         raise forbidden("Global manage access is required")
     if call.writes and mode not in WRITE_MODES:
         raise forbidden(f"Write access to collection {call.collection} is required")
-    is_of_points = call.rest in ("", "exists", "facet") or call.rest.partition("/")[0] == "points"
+    is_of_points = call.subpath in ("", "exists", "facet") or call.subpath.partition("/")[0] == "points"
     if not is_of_points and mode == "prw":
         raise forbidden(f"Only access to the points of collection {call.collection} is given")
 

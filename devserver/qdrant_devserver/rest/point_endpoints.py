@@ -97,9 +97,9 @@ async def _apply(request: Request, update: Update) -> int:
         check_limit(limits, "max_points_count", state.shards.summary(collection).points + update.added, "points")
     try:
         await state.faults.apply("update")
-        keeps_vectors = state.faults.keeps_vectors(amid_snapshot=collection.snapshots > 0)
+        keeps_vectors = state.faults.retains_vectors(amid_snapshot=collection.snapshots > 0)
         on_kept = partial(state.faults.record_effect, "upsert") if keeps_vectors else None
-        return await apply_update(state.shards, collection, update, on_kept=on_kept)
+        return await apply_update(state.shards, collection, update, on_retained=on_kept)
     except OSError as error:
         raise engine_failure(str(error)) from error
     finally:

@@ -39,9 +39,9 @@ class SnapshotFiles:
         """Return the path of a new temporary file."""
         return self._unfinished / uuid.uuid4().hex
 
-    def publish(self, unfinished: pathlib.Path, room: str, name: str, *, sha256: str) -> Document:
+    def publish(self, unfinished: pathlib.Path, subfolder: str, name: str, *, sha256: str) -> Document:
         """Move a complete temporary file to its final name, and describe it."""
-        folder = self.root / room
+        folder = self.root / subfolder
         folder.mkdir(parents=True, exist_ok=True)
         checksum = self.unfinished()
         checksum.write_text(sha256, encoding="ascii")
@@ -49,37 +49,37 @@ class SnapshotFiles:
         unfinished.replace(folder / name)
         return _describe(folder / name)
 
-    def keep(self, received: pathlib.Path, room: str, name: str | None) -> pathlib.Path:
+    def keep(self, received: pathlib.Path, subfolder: str, name: str | None) -> pathlib.Path:
         """Move an uploaded file to a collection's snapshots; return its new path."""
-        path = self.root / room / (name or uuid.uuid4().hex)
+        path = self.root / subfolder / (name or uuid.uuid4().hex)
         path.parent.mkdir(parents=True, exist_ok=True)
         return received.replace(path)
 
-    def list(self, room: str) -> list[Document]:
+    def list(self, subfolder: str) -> list[Document]:
         """List the snapshots in a collection's or shard's folder."""
-        folder = self.root / room
+        folder = self.root / subfolder
         if not folder.is_dir():
             return []
         return [_describe(path) for path in sorted(folder.iterdir()) if path.name.endswith(SUFFIX)]
 
-    def find(self, room: str, name: str) -> pathlib.Path:
+    def find(self, subfolder: str, name: str) -> pathlib.Path:
         """Return the path of a snapshot.
 
         Raises:
             ErrorAnswer: 404 if there is none of that name.
         """
-        path = self.root / room / name
+        path = self.root / subfolder / name
         if not name.endswith(SUFFIX) or not path.is_file():
             raise not_found(f"Snapshot {name} not found")
         return path
 
-    def delete(self, room: str, name: str) -> None:
+    def delete(self, subfolder: str, name: str) -> None:
         """Delete a snapshot.
 
         Raises:
             ErrorAnswer: 404 if there is none of that name.
         """
-        path = self.find(room, name)
+        path = self.find(subfolder, name)
         path.unlink()
         path.with_name(name + _CHECKSUM).unlink(missing_ok=True)
 

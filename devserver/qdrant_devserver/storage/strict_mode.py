@@ -67,19 +67,19 @@ def active_limits(configuration: Document) -> Document:
     return strict if strict.get("enabled") else {}
 
 
-def check_limit(limits: Document, name: str, value: float | None, what: str) -> None:
+def check_limit(limits: Document, name: str, value: float | None, subject: str) -> None:
     """Raise if a value exceeds the limit `name`.
 
     Args:
         limits: Limits in force.
         name: Name of the limit.
         value: Value in the request; None if the request has none.
-        what: Name of the parameter in the request, for the message.
+        subject: Name of the parameter in the request, for the message.
     """
     allowed = limits.get(name)
     if allowed is not None and value is not None and value > allowed:
-        message = f'Limit exceeded {value:g} > {allowed:g} for "{what}"'
-        raise forbidden_in_strict_mode(message, f'Reduce the "{what}" parameter to or below {allowed:g}.')
+        message = f'Limit exceeded {value:g} > {allowed:g} for "{subject}"'
+        raise forbidden_in_strict_mode(message, f'Reduce the "{subject}" parameter to or below {allowed:g}.')
 
 
 def check_search(limits: Document, params: Document) -> None:

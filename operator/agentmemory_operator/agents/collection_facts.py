@@ -13,7 +13,7 @@ from agentmemory_operator.collections.rules.collection import (
     keyword_from_json,
     read_owner,
 )
-from agentmemory_operator.collections.rules.epochs import read_closed_until, read_epoch
+from agentmemory_operator.collections.rules.epochs import read_epoch, read_reopening_epoch
 from agentmemory_operator.collections.rules.rebuild_record import read_epoch_text
 from agentmemory_operator.errors import AgentClosed, CollectionUnavailable, NotFound
 from agentmemory_operator.ports.base import Json
@@ -92,7 +92,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
     # A slug may be reused by another object; the memories of its previous owner stay private.
     if not is_owner(read_owner(metadata), owner):
         raise not_ready(settings)
-    if (closed_until := read_closed_until(metadata)) is not None:
+    if (closed_until := read_reopening_epoch(metadata)) is not None:
         raise agent_closed(settings.slug, closed_until)
     marker = metadata[METADATA_KEY]
     if not isinstance(marker.get("embedding"), Mapping):
@@ -139,10 +139,10 @@ def check_epoch(facts: CollectionFacts, slug: str, min_epoch: int) -> None:
         raise agent_closed(slug, min_epoch)
 
 
-def agent_closed(slug: str, until: int) -> AgentClosed:
-    """Return the error for an agent whose collection is closed until it has the epoch `until`."""
+def agent_closed(slug: str, epoch: int) -> AgentClosed:
+    """Return the error for an agent whose collection is closed until it has the given epoch."""
     message = f"a snapshot is being restored into agent {slug!r}: nothing was written; retry"
-    return AgentClosed(message, until=until, retry_after_s=CLOSED_RETRY_AFTER_S)
+    return AgentClosed(message, reopening_epoch=epoch, retry_after_s=CLOSED_RETRY_AFTER_S)
 
 
 def not_ready(settings: AgentSettings) -> CollectionUnavailable:

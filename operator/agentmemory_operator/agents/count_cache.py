@@ -34,8 +34,8 @@ class _Counted:
         is_whole: True if the filter selects all of a user's memories, independent of their fields.
     """
 
-    begun_s: float
-    ended_s: float
+    requested_s: float
+    received_s: float
     size: int
     is_whole: bool
 
@@ -59,7 +59,7 @@ class CountCache:
             is_whole: True if the filter selects all of the user's memories; see `add_stored`.
         """
         cached = self._counts.get(user_id, {}).get(filter_key)
-        age_s = self.now_s() - cached.begun_s if cached else MAX_AGE_S
+        age_s = self.now_s() - cached.requested_s if cached else MAX_AGE_S
         if cached is None or age_s >= MAX_AGE_S:
             return await self._count(user_id, filter_key, count, is_whole=is_whole)
         if age_s >= RENEW_AFTER_S:
@@ -115,7 +115,7 @@ class CountCache:
         remaining = {
             key: replace(counted, size=counted.size + number)
             for key, counted in old_counts.items()
-            if counted.is_whole and counted.ended_s < since_s
+            if counted.is_whole and counted.received_s < since_s
         }
         if remaining:
             self._counts[user_id] = remaining

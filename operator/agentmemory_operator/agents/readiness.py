@@ -59,12 +59,12 @@ class Readiness:
         if self._synced >= self._sources:
             self._all_synced.set()
 
-    def record_failure(self, source: Hashable, why: str) -> None:
+    def record_failure(self, source: Hashable, message: str) -> None:
         """Record the reason why a source cannot be read.
 
         Readiness probes do not return it: they need no authentication.
         """
-        self._failures[source] = why
+        self._failures[source] = message
 
     async def check_start(self, patience_s: float = START_TIMEOUT_S) -> None:
         """Wait until all sources are read and the cluster ID is known. Then block until cancelled.

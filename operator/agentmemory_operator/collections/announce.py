@@ -67,7 +67,7 @@ class Announcement:
         source: Collection that contains the announcement: the present target of the alias.
         target: Next target of the alias.
         token: Unique id of the announcement.
-        known_at_s: Monotonic time from which every API process has read the announcement, or has no valid lease.
+        effective_at_s: Monotonic time from which every API process has read the announcement, or has no valid lease.
         embedding: Embedding after the move. None if it does not change.
         copies_writes: True if everything written to the source before the move is copied to the target.
     """
@@ -75,7 +75,7 @@ class Announcement:
     source: str
     target: str
     token: str
-    known_at_s: float
+    effective_at_s: float
     embedding: EmbeddingSource | None = None
     copies_writes: bool = False
 
@@ -102,26 +102,31 @@ class MoveAnnouncer:
         target: str,
         *,
         embedding: EmbeddingSource | None = None,
-        carries: bool = False,
+        copies_writes: bool = False,
     ) -> Announcement:
         """Announce a move in `source`, replacing an earlier announcement there; see `Announcement`.
 
         Args:
-            carries: Value of `copies_writes`.
+            copies_writes: Value of `Announcement.copies_writes`.
 
         Raises:
             TransientError: If the metadata cannot be written now. The announcement may have been written.
         """
         token = uuid.uuid4().hex
         announcement = Announcement(
-            source=source, target=target, token=token, known_at_s=0, embedding=embedding, copies_writes=carries
+            source=source,
+            target=target,
+            token=token,
+            effective_at_s=0,
+            embedding=embedding,
+            copies_writes=copies_writes,
         )
         await write_phase(server, announcement, Phase.ANNOUNCED)
-        return replace(announcement, known_at_s=self.monotonic() + self.announce_s)
+        return replace(announcement, effective_at_s=self.monotonic() + self.announce_s)
 
-    async def wait_until_known(self, announcement: Announcement) -> None:
+    async def wait_until_effective(self, announcement: Announcement) -> None:
         """Wait until no API process relies on metadata that was read before the announcement."""
-        while (remaining_s := announcement.known_at_s - self.monotonic()) > 0:
+        while (remaining_s := announcement.effective_at_s - self.monotonic()) > 0:
             await self.sleep(remaining_s)
 
     async def wait_for_late_writes(self, server: Server) -> None:
@@ -146,7 +151,7 @@ class AliasSwitch:
     check: Callable[[], Awaitable[None]]
     min_epoch: int = 0
 
-    async def run(self, locks: AliasLocks, announcing: MoveAnnouncer, *, expected_target: str | None) -> None:
+    async def run(self, locks: AliasLocks, announcer: MoveAnnouncer, *, expected_target: str | None) -> None:
         """Announce the move, wait, hold the writers, and move the alias.
 
         Does nothing if the alias already points to `target`.
@@ -165,11 +170,11 @@ class AliasSwitch:
         live = await find_live(self.server, self.alias, expected_target)
         if live is not None and live.physical == self.target:
             return
-        announcement = None if live is None else await announcing.announce(self.server, live.physical, self.target)
+        announcement = None if live is None else await announcer.announce(self.server, live.physical, self.target)
         unknown: tuple[type[BaseException], ...] = (OutcomeUnknown, LeadershipLost)
         try:
             if announcement is not None:
-                await announcing.wait_until_known(announcement)
+                await announcer.wait_until_effective(announcement)
             async with locks.lock_for(self.slug):
                 await self._prepare(announcement)
                 unknown += (asyncio.CancelledError,)
@@ -211,7 +216,7 @@ async def write_phase(server: Server, announcement: Announcement, phase: Phase) 
         announcement.target,
         announcement.token,
         phase,
-        carries=announcement.copies_writes,
+        copies_writes=announcement.copies_writes,
         embedding=embedding,
     )
     await server.snapshots.write_metadata(announcement.source, document)

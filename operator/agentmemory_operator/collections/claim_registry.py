@@ -124,12 +124,12 @@ class ClaimRegistry:
                 self._deleted_slugs |= unclear
             await self._rest()
 
-    def note_deletion(self, gone: Json) -> None:
+    def note_deletion(self, deleted: Json) -> None:
         """Schedule a check of the slug that a deleted AgentMemory or MemorySnapshot used. Ignore other kinds."""
-        if gone["kind"] == AGENT_MEMORY:
-            self._deleted_slugs.add(slug_of(gone))
-        elif gone["kind"] == MEMORY_SNAPSHOT:
-            self._deleted_slugs.add(_held_by(gone)[1])
+        if deleted["kind"] == AGENT_MEMORY:
+            self._deleted_slugs.add(slug_of(deleted))
+        elif deleted["kind"] == MEMORY_SNAPSHOT:
+            self._deleted_slugs.add(_held_by(deleted)[1])
         if self._deleted_slugs:
             self._news.set()
 
@@ -241,7 +241,7 @@ class ClaimRegistry:
     async def _complete(self) -> None:
         """Build the first set: stored claims, then those of collections, then those of objects, the oldest first."""
         witnesses, unread = await self._survey.survey_all(
-            within_s=self.periods.first_set_timeout_s, look_s=self.periods.retry_period_s
+            timeout_s=self.periods.first_set_timeout_s, poll_s=self.periods.retry_period_s
         )
         claims = derive_claims(witnesses) | dict(self.table.claims.claims)
         for slug, memory in self._owners():

@@ -45,15 +45,15 @@ class ClaimSurvey:
     cluster_id: Callable[[], Awaitable[str]]
     timeout_s: float
 
-    async def survey_all(self, *, within_s: float, look_s: float) -> tuple[list[ClaimEvidence], frozenset[str]]:
+    async def survey_all(self, *, timeout_s: float, poll_s: float) -> tuple[list[ClaimEvidence], frozenset[str]]:
         """Return the evidence of all connections, and the names of those that did not respond in time.
 
         Args:
-            within_s: Seconds after which no unavailable connection is surveyed again.
-            look_s: Seconds before unavailable connections are surveyed again.
+            timeout_s: Seconds after which no unavailable connection is surveyed again.
+            poll_s: Seconds before unavailable connections are surveyed again.
         """
         loop, witnesses = asyncio.get_running_loop(), list[ClaimEvidence]()
-        deadline, responded = loop.time() + within_s, set[Key]()
+        deadline, responded = loop.time() + timeout_s, set[Key]()
         while True:
             remaining = [key for key in self.table.keys(QDRANT_CONNECTION) if key not in responded]
             responses = await self.survey(remaining)
@@ -64,7 +64,7 @@ class ClaimSurvey:
             )
             if not unavailable or loop.time() >= deadline:
                 return witnesses, unavailable
-            await asyncio.sleep(look_s)
+            await asyncio.sleep(poll_s)
 
     async def survey(self, keys: Iterable[Key]) -> dict[Key, list[ClaimEvidence] | None]:
         """Return the evidence of each connection, or None for one that cannot be surveyed now."""
@@ -131,7 +131,9 @@ class ClaimSurvey:
 
     async def _of_each(self, keys: Iterable[Key], operation: Callable[[Key], Awaitable[T]]) -> dict[Key, T]:
         """Call `operation` for each connection, concurrently and with a fair share for each tenant."""
-        return await gather_by_key(keys, operation, place_of=self.table.queue_place, share=MAX_CONCURRENT_SURVEYS)
+        return await gather_by_key(
+            keys, operation, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_SURVEYS
+        )
 
     async def _held_on(self, key: Key, slugs: set[str]) -> set[str] | None:
         """Return the slugs with data on a connection, or None while it does not respond."""

@@ -39,7 +39,7 @@ from agentmemory_operator.spec.naming import next_physical, number_of, physical_
 
 
 async def survey_costs(
-    terms: PassTerms, plan: Plan, observed: Observation | None, *, store: CollectionStore, room: ServerResources
+    terms: PassTerms, plan: Plan, observed: Observation | None, *, store: CollectionStore, resources: ServerResources
 ) -> PassTerms:
     """Add data for estimating the costs of a Rebuild to the terms; without a Rebuild in the plan, return `terms`.
 
@@ -53,7 +53,7 @@ async def survey_costs(
     except (NotFound, StoreRejected):
         # The costs are only an estimate: a server that rejects the survey must not block the pass.
         lengths = ()
-    return replace(terms, survey=CollectionSample(tuple(lengths), room))
+    return replace(terms, survey=CollectionSample(tuple(lengths), resources))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,14 +63,14 @@ class PassPermit:
     Attributes:
         terms: Terms of the pass. If `decide` is set, its terms replace these.
         decide: Returns desired collection and terms for the collection's marker (None without a collection).
-        room: Resources of the server.
+        resources: Resources of the server.
         acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes at once.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 
     terms: PassTerms = field(default_factory=PassTerms)
     decide: Callable[[Marker | None], tuple[Collection, PassTerms]] | None = None
-    room: ServerResources = field(default_factory=ServerResources)
+    resources: ServerResources = field(default_factory=ServerResources)
     acquire_slot: AcquireSlot | None = None
     check_creation: Callable[[], Awaitable[None]] | None = None
 
@@ -85,7 +85,7 @@ class PassDraft:
         goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the
             collection under the revision in force, or None if that is unknown.
         allowed: Changes that the pass makes, in order.
-        taken_from: Marker of the owner from which this object takes the collection over.
+        previous_owner: Marker of the owner from which this object takes the collection over.
         is_drift: True if the differences to `goal` were not made by the operator.
         leaves_drift: True if such differences stay, because of the object's drift policy.
         plan_to_goal: All changes to `goal`, including withheld ones and drift that stays. None without `goal`.
@@ -99,7 +99,7 @@ class PassDraft:
     refusal: Refusal | None
     goal: Collection | None
     allowed: tuple[Change, ...]
-    taken_from: Marker | None = None
+    previous_owner: Marker | None = None
     is_drift: bool = False
     leaves_drift: bool = False
     plan_to_goal: Plan | None = None
@@ -126,7 +126,7 @@ class _Plans:
     older: Collection | None
     base: Plan | None
     may_hold: bool
-    taken_from: Marker | None
+    previous_owner: Marker | None
 
     def draft(self, terms: PassTerms) -> PassDraft:
         """Decide which changes are made under these terms."""
@@ -134,7 +134,9 @@ class _Plans:
         if self.may_hold:
             refusal = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
         goal, plan = (self.older, self.base) if refusal else (self.desired, self.plan)
-        draft = PassDraft(self.observed, self.plan, refusal, goal, (), self.taken_from, plan_to_goal=plan, terms=terms)
+        draft = PassDraft(
+            self.observed, self.plan, refusal, goal, (), self.previous_owner, plan_to_goal=plan, terms=terms
+        )
         return _judged(draft, last_physical=self.last_physical)
 
 
@@ -170,7 +172,7 @@ def _planned(
     previous_owner = check_ownership(observed, desired, takeover=terms.takeover)
     check_replicas(desired, observed)
     _, fresh = physical_names(alias, last_physical)
-    plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
+    plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, needs_alias=terms.needs_alias)
     revision = find_older_revision(desired, observed)
     older = None if revision is None else terms.older.get(revision)
     base = plan_for(older) if older else None
@@ -254,7 +256,7 @@ async def reconcile(
 
 async def _drafted(plans: _Plans, *, store: CollectionStore, permit: PassPermit) -> PassDraft:
     draft = plans.draft(permit.terms)
-    terms = await survey_costs(permit.terms, draft.plan, plans.observed, store=store, room=permit.room)
+    terms = await survey_costs(permit.terms, draft.plan, plans.observed, store=store, resources=permit.resources)
     return draft if terms is permit.terms else plans.draft(terms)
 
 
@@ -307,14 +309,14 @@ def _outcome(draft: PassDraft, alias: str, desired: Collection, observed: Observ
     if draft.queued:
         refusal = refuse_queued(draft.queued, refusal, draft.slot_holder)
     applied = Plan(draft.plan.physical, draft.allowed)
-    outcome = PassOutcome(observed, remaining, refusal, applied, draft.taken_from, is_queued=bool(draft.queued))
+    outcome = PassOutcome(observed, remaining, refusal, applied, draft.previous_owner, is_queued=bool(draft.queued))
     return _with_drift(outcome, draft, full_plan)
 
 
 def _still_to_do(draft: PassDraft, alias: str, desired: Collection, observed: Observation) -> tuple[Plan | None, Plan]:
     """Plan the remaining changes to the draft's goal and to the desired collection, without WakeOptimizers."""
     plan_for = partial(
-        plan_changes, observed=observed, alias=alias, physical=observed.physical, wants_alias=draft.terms.wants_alias
+        plan_changes, observed=observed, alias=alias, physical=observed.physical, needs_alias=draft.terms.needs_alias
     )
     full_plan = draft.plan_to_goal
     if draft.allowed and draft.goal:

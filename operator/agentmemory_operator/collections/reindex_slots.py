@@ -32,7 +32,7 @@ class _Place:
     """A waiting object: times of its first and last request, Unix seconds."""
 
     since_s: float
-    asked_s: float
+    requested_s: float
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class ReindexSlots:
         for connection in [connection for connection, holder in self._holders.items() if holder == key]:
             del self._holders[connection]
 
-    def is_held_by(self, key: Key) -> bool:
+    def has_slot(self, key: Key) -> bool:
         """Return whether the object has the slot of its connection."""
         return key in self._holders.values()
 
@@ -94,14 +94,14 @@ class ReindexSlots:
         """Record the request of an object; return the first waiting object."""
         now_s = self.clock.now_ms() / 1000
         entry = self._lines.setdefault(connection, {}).setdefault(key, _Place(self._queued_since(key, now_s), now_s))
-        entry.asked_s = now_s
+        entry.requested_s = now_s
         return self._first(connection)
 
     def _first(self, connection: Key) -> Key | None:
         now_s = self.clock.now_ms() / 1000
         queue = self._lines.get(connection, {})
         # `abs`: the clock may have been set back since the last request.
-        for key in [key for key, entry in queue.items() if abs(now_s - entry.asked_s) > PLACE_TTL_S]:
+        for key in [key for key, entry in queue.items() if abs(now_s - entry.requested_s) > PLACE_TTL_S]:
             del queue[key]
         present = (key for key in queue if self.table.get(key) is not None)
         return min(present, key=lambda key: (queue[key].since_s, key), default=None)

@@ -104,15 +104,19 @@ async def alias_points_to(server: Server, alias: str, physical: str) -> bool:
     return live is not None and live.physical == physical
 
 
-async def mark_previous(server: Server, physical: str, *, since: str, until: str, by: Mapping[str, str]) -> None:
+async def mark_previous(
+    server: Server, physical: str, *, since: str, removal_time: str, reference: Mapping[str, str]
+) -> None:
     """Record in a collection's metadata that it was replaced. Does nothing if the collection does not exist.
 
     Args:
         since, until: Times of the replacement and of the end of its retention, RFC 3339.
-        by: Reference to the restore, or to the collection of the rebuild, that replaced it.
+        reference: Reference to the restore, or to the collection of the rebuild, that replaced it.
     """
     if await server.snapshots.metadata(physical) is not None:
-        await server.snapshots.write_metadata(physical, {PREVIOUS_KEY: {"since": since, "keepUntil": until, **by}})
+        await server.snapshots.write_metadata(
+            physical, {PREVIOUS_KEY: {"since": since, "keepUntil": removal_time, **reference}}
+        )
 
 
 async def remove_if_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:

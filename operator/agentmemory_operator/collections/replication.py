@@ -84,13 +84,13 @@ async def _move(
     if current is None or move is None:
         return find_gap(current or placement, factor)
     if await store.move_replica(outcome.observed.physical, move):
-        return find_gap(current, factor, begun=move)
-    return ReplicationGap(Reason.REPLICATING, NO_REPLICA_API, is_under_way=True)
+        return find_gap(current, factor, started_move=move)
+    return ReplicationGap(Reason.REPLICATING, NO_REPLICA_API, is_in_progress=True)
 
 
 def _with_replication(outcome: PassOutcome, gap: ReplicationGap | None) -> PassOutcome:
     if gap is None:
         return outcome
-    is_busy = outcome.observed.is_busy or gap.is_under_way
+    is_busy = outcome.observed.is_busy or gap.is_in_progress
     observed = replace(outcome.observed, is_busy=is_busy)
     return replace(outcome, observed=observed, replication=gap, is_queued=outcome.is_queued or bool(gap.slot_holder))

@@ -74,7 +74,7 @@ class ScratchSweeper:
 
     async def run(self) -> None:
         """Sweep until cancelled."""
-        sweep = partial(self.servers.sweep, work=self.scratch.sweep, what="scratch collections")
+        sweep = partial(self.servers.sweep, work=self.scratch.sweep, kind="scratch collections")
         await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
 

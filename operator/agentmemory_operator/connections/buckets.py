@@ -71,17 +71,17 @@ class Storages:
         area = self._area_of(bucket, namespace)
         objects = self._open_objects(await self._opened_by(bucket, namespace, encryption))
         if area is not None:
-            objects = ConfinedObjects(objects, area, place=bucket_name(bucket))
+            objects = ConfinedObjects(objects, area, bucket_name=bucket_name(bucket))
         try:
             yield objects
         finally:
             await objects.close()
 
     @asynccontextmanager
-    async def open_object(self, place: S3Object, namespace: str) -> AsyncIterator[tuple[ObjectStore, str]]:
+    async def open_object(self, location: S3Object, namespace: str) -> AsyncIterator[tuple[ObjectStore, str]]:
         """Open the bucket of one object; yield the store and the object's key. Raises as `open_bucket`."""
-        async with self.open_bucket(place, namespace) as objects:
-            yield objects, place.key
+        async with self.open_bucket(location, namespace) as objects:
+            yield objects, location.key
 
     @asynccontextmanager
     async def open_location(

@@ -14,17 +14,17 @@ class ConfinedObjects:
 
     Args:
         area: Decides which keys belong to the namespace.
-        place: Name of the bucket, for messages.
+        bucket_name: Name of the bucket, for messages.
 
     Raises:
         SpecInvalid: `SourceNotAllowed`, for each key or folder outside the area. The error reveals neither whether an
             object exists nor its owner.
     """
 
-    def __init__(self, objects: ObjectStore, area: BucketArea, *, place: str) -> None:
+    def __init__(self, objects: ObjectStore, area: BucketArea, *, bucket_name: str) -> None:
         self._objects = objects
         self._area = area
-        self._place = place
+        self._place = bucket_name
 
     async def close(self) -> None:
         """Close the connections of the bucket."""

@@ -43,7 +43,7 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
         except RequestInvalid as exc:
             error: RequestInvalid | EmbedderUnavailable = exc
         except EmbedderUnavailable as exc:
-            if not exc.may_be_one_text or len(distinct) == 1:
+            if not exc.may_depend_on_text or len(distinct) == 1:
                 raise
             error = exc
         is_late = asyncio.get_running_loop().time() > deadline_s

@@ -58,9 +58,9 @@ class CheckedStore:
 class _Guarded(CheckedStore):
     PASSED = NAMELESS_METHODS
 
-    def __init__(self, store: object, reach: CollectionAuthorizer) -> None:
-        super().__init__(store, reach.check)
-        self._reach = reach
+    def __init__(self, store: object, authorizer: CollectionAuthorizer) -> None:
+        super().__init__(store, authorizer.check)
+        self._reach = authorizer
 
 
 class _Collections(_Guarded):
@@ -169,9 +169,9 @@ class _Snapshots(_Guarded):
 class _Points(ForwardingPoints):
     """Implements ports.PointStore."""
 
-    def __init__(self, store: PointStore, reach: CollectionAuthorizer) -> None:
+    def __init__(self, store: PointStore, authorizer: CollectionAuthorizer) -> None:
         self._store = store
-        self._reach = reach
+        self._reach = authorizer
 
     async def close(self) -> None:
         await self._store.close()
@@ -184,16 +184,16 @@ class _Points(ForwardingPoints):
     write = read
 
 
-def guarded_collections(store: CollectionStore, reach: CollectionAuthorizer) -> CollectionStore:
-    """Wrap a store: every call first checks its collection with `reach`."""
-    return cast("CollectionStore", _Collections(store, reach))
+def guarded_collections(store: CollectionStore, authorizer: CollectionAuthorizer) -> CollectionStore:
+    """Wrap a store: every call first checks its collection with `authorizer`."""
+    return cast("CollectionStore", _Collections(store, authorizer))
 
 
-def guarded_snapshots(store: SnapshotStore, reach: CollectionAuthorizer) -> SnapshotStore:
-    """Wrap a store: every call first checks its collection and file with `reach`."""
-    return cast("SnapshotStore", _Snapshots(store, reach))
+def guarded_snapshots(store: SnapshotStore, authorizer: CollectionAuthorizer) -> SnapshotStore:
+    """Wrap a store: every call first checks its collection and file with `authorizer`."""
+    return cast("SnapshotStore", _Snapshots(store, authorizer))
 
 
-def guarded_points(store: PointStore, reach: CollectionAuthorizer) -> PointStore:
-    """Wrap a store: every call first checks its collection with `reach`."""
-    return _Points(store, reach)
+def guarded_points(store: PointStore, authorizer: CollectionAuthorizer) -> PointStore:
+    """Wrap a store: every call first checks its collection with `authorizer`."""
+    return _Points(store, authorizer)

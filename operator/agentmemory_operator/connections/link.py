@@ -43,11 +43,11 @@ class Renewable(Generic[H]):
     """Holds a resource that was opened with a Secret. If a server refuses it, a changed Secret opens another one.
 
     Args:
-        held: First resource.
+        resource: First resource.
     """
 
-    def __init__(self, held: H) -> None:
-        self._held = held
+    def __init__(self, resource: H) -> None:
+        self._held = resource
         self._read_at = float("-inf")
         self._lock = asyncio.Lock()
 

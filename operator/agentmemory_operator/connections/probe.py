@@ -185,7 +185,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         """Return the resources of the object's server from its last successful probe; before it, they are unknown."""
         server = self._servers.get(connection_of(memory))
         return (
-            server_resources(server, most_bytes=self.max_rebuild_bytes)
+            server_resources(server, max_bytes=self.max_rebuild_bytes)
             if server
             else ServerResources(max_rebuild_bytes=self.max_rebuild_bytes)
         )
@@ -279,7 +279,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         """
         return self._failures[key]
 
-    def until_probe_s(self, key: Key) -> float:
+    def probe_delay_s(self, key: Key) -> float:
         """Return the seconds before an extra probe may run: many failing passes may request one."""
         last_probe_s = self._probed_at.get(key)
         if last_probe_s is None:

@@ -32,11 +32,11 @@ from agentmemory_operator.spec.kinds.parse import parse_connection
 log = logging.getLogger(__name__)
 
 
-def connection_missing(named: str) -> SpecInvalid:
+def connection_missing(reference: str) -> SpecInvalid:
     """Return the error for an object whose connection, NAMESPACE/NAME, does not exist."""
     return SpecInvalid(
         Reason.CONNECTION_NOT_FOUND,
-        f"there is no QdrantConnection {named}: create it or use another in spec.connectionRef",
+        f"there is no QdrantConnection {reference}: create it or use another in spec.connectionRef",
     )
 
 
@@ -147,14 +147,14 @@ class Server:
 
     Attributes:
         endpoint: Address and key of the server; the key is never logged.
-        reach: Restricts the collections of its stores. None permits everything.
+        authorizer: Restricts the collections of its stores. None permits everything.
     """
 
     endpoint: Endpoint
     collections: CollectionStore
     snapshots: SnapshotStore
     points: PointStore
-    reach: CollectionAuthorizer | None = None
+    authorizer: CollectionAuthorizer | None = None
 
     async def close(self) -> None:
         """Close the connections."""
@@ -162,30 +162,30 @@ class Server:
         await self.snapshots.close()
         await self.points.close()
 
-    def guarded(self, reach: CollectionAuthorizer) -> "Server":
-        """Return the server with stores that accept only collections that `reach` allows."""
+    def guarded(self, authorizer: CollectionAuthorizer) -> "Server":
+        """Return the server with stores that accept only collections that `authorizer` allows."""
         return replace(
             self,
-            collections=guarded_collections(self.collections, reach),
-            snapshots=guarded_snapshots(self.snapshots, reach),
-            points=guarded_points(self.points, reach),
-            reach=reach,
+            collections=guarded_collections(self.collections, authorizer),
+            snapshots=guarded_snapshots(self.snapshots, authorizer),
+            points=guarded_points(self.points, authorizer),
+            authorizer=authorizer,
         )
 
     def grant(self, physical: str) -> None:
         """Allow a name that operator code has chosen, or whose owner it has checked."""
-        if self.reach is not None:
-            self.reach.grant(physical)
+        if self.authorizer is not None:
+            self.authorizer.grant(physical)
 
     async def may_use(self, physical: str) -> bool:
-        """Return whether `reach` allows a collection; True without `reach`.
+        """Return whether `authorizer` allows a collection; True without `authorizer`.
 
         Raises:
             AgentMemoryError: As `CollectionAuthorizer.check`, except NotOwned.
         """
         try:
-            if self.reach is not None:
-                await self.reach.check(physical)
+            if self.authorizer is not None:
+                await self.authorizer.check(physical)
         except NotOwned:
             return False
         return True
@@ -256,12 +256,12 @@ class Servers(Resolver[Link[Server]]):
         """
         return await self._link(connection).use(self._find(connection), work)
 
-    async def sweep(self, connection: Key, work: Callable[[Server], Awaitable[Sequence[str]]], *, what: str) -> None:
+    async def sweep(self, connection: Key, work: Callable[[Server], Awaitable[Sequence[str]]], *, kind: str) -> None:
         """Remove leftovers on a whole, unrestricted server. Errors are logged, and the rest is left to the next sweep.
 
         Args:
             work: Removes them; returns their names.
-            what: Kind of leftovers, for the log.
+            kind: Kind of leftovers, for the log.
 
         Raises:
             LeadershipLost: If this process may no longer write.
@@ -271,12 +271,12 @@ class Servers(Resolver[Link[Server]]):
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            log.info("cannot look for %s on %s, retrying later: %s", what, connection, exc)
+            log.info("cannot look for %s on %s, retrying later: %s", kind, connection, exc)
         else:
             if removed:
-                log.info("%s on %s: removed %s", what, connection, ", ".join(removed))
+                log.info("%s on %s: removed %s", kind, connection, ", ".join(removed))
 
-    async def check_capacity(self, connection: Key, wish: CollectionRequest) -> None:
+    async def check_capacity(self, connection: Key, request: CollectionRequest) -> None:
         """Raise unless a new agent may get a collection. Nothing is reserved.
 
         Raises:
@@ -286,7 +286,7 @@ class Servers(Resolver[Link[Server]]):
         parsed = self._parse(connection, self._find(connection))
 
         async def check(server: Server) -> None:
-            async with self.capacity.for_new_agent(parsed, server.collections, wish, creates=False):
+            async with self.capacity.for_new_agent(parsed, server.collections, request, creates=False):
                 pass
 
         await self.survey(connection, check)

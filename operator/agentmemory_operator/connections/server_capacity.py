@@ -74,7 +74,7 @@ _NEVER = _Reading(-math.inf, -math.inf, Process())
 class _Making:
     """A collection that is being created, or was recently."""
 
-    need: MapDemand
+    demand: MapDemand
     done_s: float | None = None
 
 
@@ -84,12 +84,12 @@ class CollectionRequest:
 
     Attributes:
         tenant: Namespace of the agent, and its cluster.
-        need: Memory maps that the collection needs.
+        demand: Memory maps that the collection needs.
     """
 
     tenant: Tenant
     alias: str
-    need: MapDemand
+    demand: MapDemand
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class _Granted:
         before: Existing names that are numbered for the agent's alias.
     """
 
-    wish: CollectionRequest
+    request: CollectionRequest
     before: frozenset[str]
 
 
@@ -151,7 +151,7 @@ class Capacity:
 
     @asynccontextmanager
     async def for_new_agent(
-        self, connection: QdrantConnection, store: CapacitySource, wish: CollectionRequest, *, creates: bool = True
+        self, connection: QdrantConnection, store: CapacitySource, request: CollectionRequest, *, creates: bool = True
     ) -> AsyncIterator[None]:
         """Reserve capacity for the first collection of an agent.
 
@@ -164,15 +164,15 @@ class Capacity:
             NamespaceFull: If the namespace has reached its limit of collections.
             AgentMemoryError: As `store` raises.
         """
-        async with self._within_namespace(connection, store, wish):
-            if shortage := await self._shortage(connection, store, wish.need, MAX_SHARE_NEW_AGENTS):
+        async with self._within_namespace(connection, store, request):
+            if shortage := await self._shortage(connection, store, request.demand, MAX_SHARE_NEW_AGENTS):
                 raise ServerFull(shortage)
-            with self._reserve(connection, wish.need) if creates else nullcontext():
+            with self._reserve(connection, request.demand) if creates else nullcontext():
                 yield
 
     @asynccontextmanager
     async def for_existing(
-        self, connection: QdrantConnection, store: CapacitySource, need: MapDemand = DEFAULT_NEED
+        self, connection: QdrantConnection, store: CapacitySource, demand: MapDemand = DEFAULT_NEED
     ) -> AsyncIterator[None]:
         """Reserve capacity for another collection of an existing agent: for a restore, rebuild or verification.
 
@@ -180,9 +180,9 @@ class Capacity:
             ServerFullRetryable: If the server has no capacity; retry later.
             AgentMemoryError: As `store` raises, except StoreUnavailable.
         """
-        if shortage := await self._shortage(connection, store, need, MAX_SHARE_EXISTING_AGENTS):
+        if shortage := await self._shortage(connection, store, demand, MAX_SHARE_EXISTING_AGENTS):
             raise ServerFullRetryable(shortage)
-        with self._reserve(connection, need):
+        with self._reserve(connection, demand):
             yield
 
     async def _shortage(
@@ -200,7 +200,7 @@ class Capacity:
             )
             loads = await self.loads(connection, store, max_age_s=max_age_s if is_last else self.read_ttl_s)
             # No await from here until the reservation: of two concurrent requests, the second includes the first.
-            shortage = find_shortage(loads, need, [pending.need for pending in self._others(connection)], share=share)
+            shortage = find_shortage(loads, need, [pending.demand for pending in self._others(connection)], share=share)
             if shortage is None:
                 return None
         return shortage
@@ -253,7 +253,9 @@ class Capacity:
             earlier_grants = list(granted)
             names = await store.names()
             own_names = await self._of(key, demand.tenant, names, store)
-            pending = sum(grant.wish.tenant == demand.tenant and not _is_made(grant, names) for grant in earlier_grants)
+            pending = sum(
+                grant.request.tenant == demand.tenant and not _is_made(grant, names) for grant in earlier_grants
+            )
             if len(own_names) + pending >= limit:
                 raise NamespaceFull(
                     f"namespace {demand.tenant.namespace} reached the limit of {limit} collections on QdrantConnection "
@@ -319,7 +321,7 @@ async def _process(store: CapacitySource, *, counts: bool) -> Process:
 
 
 def _is_made(grant: _Granted, names: list[str]) -> bool:
-    return any(number_of(name, grant.wish.alias) is not None and name not in grant.before for name in names)
+    return any(number_of(name, grant.request.alias) is not None and name not in grant.before for name in names)
 
 
 def _now_s() -> float:

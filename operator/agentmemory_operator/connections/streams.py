@@ -66,14 +66,14 @@ class CheckedStream:
     So a consumer that needs all bytes, such as an upload, cannot complete with wrong data.
 
     Args:
-        named: Name of the data, for messages.
+        name: Name of the data, for messages.
         size: Expected number of bytes. None if unknown.
         sha256: Expected SHA-256, hex.
     """
 
-    def __init__(self, content: AsyncIterator[bytes], *, named: str, size: int | None, sha256: str) -> None:
+    def __init__(self, content: AsyncIterator[bytes], *, name: str, size: int | None, sha256: str) -> None:
         self._content = content
-        self._named = named
+        self._named = name
         self._size = size
         self._sha256 = sha256
 

@@ -83,15 +83,15 @@ class ConsolidationMeter(MetricSet):
             buckets=DURATION_BUCKETS_S,
         )
 
-    def count_action(self, action: Action, report: RunReport, took_ms: float, *, is_failed: bool) -> None:
+    def count_action(self, action: Action, report: RunReport, duration_ms: float, *, is_failed: bool) -> None:
         """Count an action that was completed or failed, and its model usage.
 
         Args:
-            took_ms: Duration in milliseconds.
+            duration_ms: Duration in milliseconds.
         """
         outcome = "failed" if is_failed else "limited" if report.stopped_by else "done"
         self._runs.labels(str(action), outcome).inc()
-        self._durations.observe(took_ms / 1000)
+        self._durations.observe(duration_ms / 1000)
         for effect, number in report.tally.items() if action is not Action.DRY_RUN else ():
             self._results.labels(str(effect)).inc(number)
         self._tokens.labels("in").inc(report.usage.tokens_in)
@@ -184,7 +184,7 @@ class ConsolidationSchedule:
             failure = Failure(reason_of(exc)[0], str(exc))
         took_ms = self.clock.now_ms() - started_ms
         result = _result_fields(report, undo_report, settings)
-        status = last_status(pending, result, failure, begun_ms=started_ms, took_ms=took_ms)
+        status = last_status(pending, result, failure, started_ms=started_ms, duration_ms=took_ms)
         self.schedule.record_result(key, memory, status)
         self.meter.count_action(pending.action, report, took_ms, is_failed=failure is not None)
         if event := _event(pending, status):

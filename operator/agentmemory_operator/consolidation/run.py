@@ -21,8 +21,8 @@ from agentmemory_operator.consolidation.rules.batch_selection import (
     CANDIDATE_KEYS,
     candidate_filter,
     is_candidate,
+    limit_rows,
     split_batches,
-    take_within,
 )
 from agentmemory_operator.consolidation.rules.grounding import find_ungrounded
 from agentmemory_operator.consolidation.rules.model_findings import SCHEMA, TASK, parse_findings
@@ -184,17 +184,17 @@ class Consolidation:
             report.tally += planned_effects(plan) if order.is_dry else await carry_out(agent, plan, order.id)
 
 
-def plan_answer(agent: Agent, shown: dict[str, Row], answer: dict[str, Any]) -> BatchPlan:
+def plan_answer(agent: Agent, rows: dict[str, Row], answer: dict[str, Any]) -> BatchPlan:
     """Build the plan for an answer.
 
     Args:
-        shown: Memories by the short names that the model was shown.
+        rows: Memories by the short names that the model was shown.
         answer: Answer that matches `SCHEMA`.
     """
-    findings = parse_findings(answer, shown.keys())
-    findings_by_id = findings.with_ids({name: row["id"] for name, row in shown.items()})
+    findings = parse_findings(answer, rows.keys())
+    findings_by_id = findings.with_ids({name: row["id"] for name, row in rows.items()})
     kinds = AgentTypes(agent.settings.ranking.types, agent.settings.ranking.default_type)
-    return plan_batch(list(shown.values()), findings_by_id, kinds, find_ungrounded, agent.entity_lists)
+    return plan_batch(list(rows.values()), findings_by_id, kinds, find_ungrounded, agent.entity_lists)
 
 
 async def _choose(agent: Agent, order: RunParameters) -> list[list[str]]:
@@ -216,7 +216,7 @@ async def _read(agent: Agent, ids: Sequence[str], order: RunParameters) -> list[
     """Read the memories of a batch that still are candidates, in order. Empty if too few remain."""
     points = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
     rows = [points[id_] for id_ in ids if id_ in points and is_candidate(points[id_])]
-    return take_within(rows) if len(rows) >= order.min_candidates else []
+    return limit_rows(rows) if len(rows) >= order.min_candidates else []
 
 
 def _shown(name: str, row: Row) -> dict[str, Any]:

@@ -100,7 +100,7 @@ class Passes:
         webhooks: Delivers webhooks. Each successful pass schedules the deliveries of its object.
         consolidation_schedule, snapshots: Schedules of consolidations and snapshots. Each status write plans the next
             ones of its object.
-        upkeep: Checks of zone keys. Each status write schedules those of its object.
+        key_checks: Checks of zone keys. Each status write schedules those of its object.
         rebuilds: Rebuild controller. Each successful pass, and each suspension, is reported there.
     """
 
@@ -121,7 +121,7 @@ class Passes:
     webhooks: WebhookDelivery
     consolidation_schedule: ConsolidationSchedule
     snapshots: SnapshotSchedule
-    upkeep: KeyChecks
+    key_checks: KeyChecks
     rebuilds: Rebuilds
     statuses: Statuses = field(init=False)
     writer: StatusWriter = field(init=False)
@@ -131,13 +131,13 @@ class Passes:
 
     def __post_init__(self) -> None:
         self.deletion = Deletion(
-            *(self.table, self.connections, self.cluster, self.request, self.servers, self.upkeep.shards)
+            *(self.table, self.connections, self.cluster, self.request, self.servers, self.key_checks.shards)
         )
         self.reindex_slots = ReindexSlots(self.table, self.clock)
         self.statuses = Statuses(self.table, self.cluster, self.clock)
         self.writer = StatusWriter(
             *(self.table, self.cluster, self.statuses, self.request, self.takeover_requests),
-            *(self.snapshots, self.upkeep, self.consolidation_schedule),
+            *(self.snapshots, self.key_checks, self.consolidation_schedule),
         )
         self.connection_passes = ConnectionPasses(
             *(self.table, self.connections, self.cluster, self.request, self.writer),
@@ -212,7 +212,7 @@ class Passes:
             return self.periods.stalled_s
         if done.observed.is_busy:
             return self.periods.busy_s
-        if self.reindex_slots.is_held_by(key):
+        if self.reindex_slots.has_slot(key):
             return self.periods.settle_s
         return jittered(self.periods.converged_s)
 
@@ -229,14 +229,14 @@ class Passes:
             return jittered(self.periods.converged_s)
         if connection is not None and isinstance(exc, StoreUnavailable | StoreRejected):
             # One probe of the connection replaces retries of all its objects.
-            self.request(connection, after_s=self.connections.until_probe_s(connection))
+            self.request(connection, after_s=self.connections.probe_delay_s(connection))
         if isinstance(exc, TransientError):
             raise exc
         return self.periods.stalled_s
 
     def _end_turn(self, key: Key) -> None:
         """Release the slot for reindexing, and request a pass over the next object that waits for it."""
-        if not self.reindex_slots.is_held_by(key):
+        if not self.reindex_slots.has_slot(key):
             return
         self.reindex_slots.release(key)
         if next_key := self.reindex_slots.first_waiting(key):
@@ -357,7 +357,7 @@ class Passes:
                 last_points=max(last.get("points") or 0, max_recorded_points(last.get("physical"), snapshots)),
                 permit=PassPermit(
                     decide=decide,
-                    room=self.connections.server_resources(memory),
+                    resources=self.connections.server_resources(memory),
                     acquire_slot=take_turn,
                     check_creation=may_create,
                 ),
@@ -380,10 +380,10 @@ class Passes:
         if rebuild := self.rebuilds.reports.last_status(key):
             status["rebuild"] = rebuild
         reindex_since = (document.get("status") or {}).get("reindexSince")
-        if reindex_since and (self.reindex_slots.is_held_by(key) or is_running(done.observed)):
+        if reindex_since and (self.reindex_slots.has_slot(key) or is_running(done.observed)):
             status["reindexSince"] = reindex_since
-        if done.taken_from:
-            owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
+        if done.previous_owner:
+            owner = describe_owner(done.previous_owner, cluster_id=await self.cluster.cluster_id())
             message = f"took over {done.observed.physical} from {owner}"
             event = Event("Normal", "CollectionTakenOver", message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)

@@ -130,7 +130,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
         return plan_draft
     # The disk limit of a rebuild is a setting of the operator, which is unknown here: assume that there is none.
     resources = server_resources(await store.server())
-    return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, room=resources))
+    return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, resources=resources))
 
 
 def with_identity(desired: Collection, observed: Observation | None) -> Collection:
@@ -161,13 +161,13 @@ class OrphanReport:
     Attributes:
         orphans: Each with the reason why it has no owner (`OrphanKind`).
         foreign: Number of collections marked by another cluster. They are not in `orphans`.
-        kept_times: Time of the CollectionKept event by (namespace, name) of the AgentMemory. Kubernetes deletes events
+        event_times: Time of the CollectionKept event by (namespace, name) of the AgentMemory. Kubernetes deletes events
             after a while.
     """
 
     orphans: tuple[Orphan, ...]
     foreign: int
-    kept_times: Mapping[tuple[str, str], str]
+    event_times: Mapping[tuple[str, str], str]
 
 
 async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> OrphanReport:

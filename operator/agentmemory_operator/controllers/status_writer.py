@@ -54,7 +54,7 @@ class StatusWriter:
     request: Request
     takeover_requests: TakeoverRequests
     snapshots: SnapshotSchedule
-    upkeep: KeyChecks
+    key_checks: KeyChecks
     consolidation_schedule: ConsolidationSchedule
 
     async def write_failure(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
@@ -107,7 +107,7 @@ class StatusWriter:
             # A pass over a suspended or invalid object does not update the access counts otherwise.
             status = with_access_counted(status, read_subjects(document))
             status = with_closing(status, key_of(document), self.table)
-            status = self.upkeep.update_status(key_of(document), document, status)
+            status = self.key_checks.update_status(key_of(document), document, status)
             status = self.consolidation_schedule.plan_next(key_of(document), document, status)
             status = self.snapshots.update_status(key_of(document), document, status)
         else:

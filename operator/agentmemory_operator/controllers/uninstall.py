@@ -133,7 +133,7 @@ class Uninstall:
     print_message: Callable[[str], None]
     _known: dict[tuple[str, str, str], Json] = field(default_factory=dict)
 
-    async def run(self, found: Installation) -> None:
+    async def run(self, target: Installation) -> None:
         """Delete every object and definition. An interrupted run may be repeated.
 
         Raises:
@@ -141,8 +141,8 @@ class Uninstall:
             TransientError: If every request of a wait failed for 30 s, or a single request outside the waits failed.
             OSError: If the catalogue cannot be saved.
         """
-        check_uninstallable(found, is_released=self.removes_finalizers)
-        self._note(found.objects)
+        check_uninstallable(target, is_released=self.removes_finalizers)
+        self._note(target.objects)
         for kind in DELETION_ORDER:
             await self._end_objects(kind)
             # Deleting agents creates final snapshots: add them. Snapshots with deleted files are dropped.
@@ -216,7 +216,7 @@ def _stuck(names: Sequence[str], label: str) -> AgentMemoryError:
     )
 
 
-def check_uninstallable(found: Installation, *, is_released: bool) -> None:
+def check_uninstallable(target: Installation, *, is_released: bool) -> None:
     """Raise unless the objects can be deleted in the requested way.
 
     Args:
@@ -226,13 +226,13 @@ def check_uninstallable(found: Installation, *, is_released: bool) -> None:
         AgentMemoryError: If objects would wait forever for an operator, or a running operator would act on their
             policies although `is_released` is set.
     """
-    if is_released and found.operators:
+    if is_released and target.operators:
         raise AgentMemoryError(
-            f"--release removes finalizers, but the operator in namespace {found.operators[0]} adds them again, or"
+            f"--release removes finalizers, but the operator in namespace {target.operators[0]} adds them again, or"
             " deletes what the objects say: stop it first (`kubectl delete -f examples/install/`)"
         )
-    if found.waiting_objects and not found.operators and not is_released:
+    if target.waiting_objects and not target.operators and not is_released:
         raise AgentMemoryError(
-            f"{len(found.waiting_objects)} objects wait for an operator, but none is running: start one, which applies"
+            f"{len(target.waiting_objects)} objects wait for an operator, but none is running: start one, which applies"
             " their deletionPolicy, or add --release, which leaves their collections and files in Qdrant and S3"
         )

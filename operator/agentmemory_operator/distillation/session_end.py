@@ -30,12 +30,12 @@ class SessionEnd:
     """Result of ending a session.
 
     Attributes:
-        ended: Numbers of dropped memories.
+        dropped: Numbers of dropped memories.
         run: Id of the distillation that follows. None if there is nothing to distil or no model.
         request_row_id: Id of the row that requests the run; '' without one.
     """
 
-    ended: EndedSession
+    dropped: EndedSession
     run: str | None = None
     request_row_id: str = ""
 
@@ -53,7 +53,7 @@ async def end_session(agent: Agent, working: WorkingMemory, session: Session) ->
     rows = [*await _turns(agent, session), *working_rows]
     run = await _mark(agent, rows) if rows else None
     read_later = frozenset(row["id"] for row in working_rows) if run else frozenset()
-    ended = await working.end_session(agent, session, read_later=read_later)
+    ended = await working.end_session(agent, session, expiring_ids=read_later)
     return SessionEnd(ended, run, _last_of(rows)["id"] if run else "")
 
 

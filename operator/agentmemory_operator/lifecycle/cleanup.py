@@ -97,9 +97,9 @@ class Cleanup:
     Concurrent runs on one agent are safe but waste work.
     """
 
-    def __init__(self, clock: Clock, *, min_rest_s: float = MIN_REST_S) -> None:
+    def __init__(self, clock: Clock, *, min_pause_s: float = MIN_REST_S) -> None:
         self._clock = clock
-        self._least_rest_s = min_rest_s
+        self._least_rest_s = min_pause_s
 
     async def preview(self, agent: Agent, rules: CleanupRules) -> AsyncIterator[tuple[Row, RemovalReason]]:
         """Yield the rows that a run would remove now, with their reasons. Changes nothing."""
@@ -232,19 +232,19 @@ async def read_first_rebuild_ms(agent: Agent) -> int | None:
         if metadata is None:
             break
         # After a rollback, each collection names the other as its source: the loop ends at a known name.
-        started_ms[record.source] = record.begun_ms
+        started_ms[record.source] = record.started_ms
         record = record_from_json(metadata)
     return min(started_ms.values(), default=None)
 
 
-async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = MIN_REST_S) -> int:
+async def purge_tombstones(agent: Agent, before_ms: int, *, pause_s: float = MIN_REST_S) -> int:
     """Delete the tombstones that match `purgeable_filter`; return how many were found.
 
     Each delete repeats the filter, so a point that was written again in the meantime stays.
 
     Args:
         before_ms: Only tombstones older than this are deleted, Unix milliseconds.
-        rest_s: Pause after each request in seconds, because searches wait while Qdrant writes.
+        pause_s: Pause after each request in seconds, because searches wait while Qdrant writes.
     """
     filter_, count = purgeable_filter(before_ms), 0
     body = {
@@ -257,7 +257,7 @@ async def purge_tombstones(agent: Agent, before_ms: int, *, rest_s: float = MIN_
         ids = [point["id"] for point in points if is_purgeable(point["payload"], before_ms)]
         if ids:
             await agent.store.delete(agent.alias, narrow(filter_, {"has_id": ids}))
-            await asyncio.sleep(rest_s)
+            await asyncio.sleep(pause_s)
         count += len(ids)
     return count
 

@@ -24,9 +24,9 @@ from agentmemory_operator.lifecycle.rules.cleanup_rules import build_rules
 from agentmemory_operator.lifecycle.rules.cleanup_status import (
     due_ms,
     find_approved_run,
-    held_status,
     render_counts,
     run_status,
+    withheld_status,
 )
 from agentmemory_operator.lifecycle.rules.tombstone_retention import find_keep_since_ms
 from agentmemory_operator.memories.rules.record import LONG_CHAIN
@@ -66,14 +66,14 @@ class CleanupMeter(MetricSet):
         """Count a run that failed."""
         self._runs.labels(FAILED).inc()
 
-    def count_run(self, outcome: CleanupResult, took_ms: float) -> None:
+    def count_run(self, outcome: CleanupResult, duration_ms: float) -> None:
         """Count a run that was carried out or withheld, and the memories that it removed.
 
         Args:
-            took_ms: Duration in milliseconds.
+            duration_ms: Duration in milliseconds.
         """
         self._runs.labels(HELD if outcome.approval_digest else DONE).inc()
-        self._durations.observe(took_ms / 1000)
+        self._durations.observe(duration_ms / 1000)
         for reason, number in outcome.counts.items() if not outcome.approval_digest else ():
             self._removed.labels(str(reason)).inc(number)
 
@@ -139,7 +139,7 @@ class CleanupSchedule:
         took_ms = self.clock.now_ms() - started_ms
         held = _held(result, settings)
         counts = {} if held else result.counts
-        status = run_status(counts, time_ms=started_ms, took_ms=took_ms, memory=memory, held=held)
+        status = run_status(counts, time_ms=started_ms, duration_ms=took_ms, memory=memory, withheld=held)
         self.schedule.record_result(key, memory, status)
         self.meter.count_run(result, took_ms)
         for event in cleanup_events(result, held):
@@ -180,7 +180,7 @@ def _approval(memory: AgentMemory, last: Json) -> CleanupApproval | None:
 def _held(result: CleanupResult, settings: AgentSettings) -> Json | None:
     if result.approval_digest is None:
         return None
-    return held_status(
+    return withheld_status(
         result.counts,
         total=result.total,
         digest=result.approval_digest,
@@ -189,14 +189,14 @@ def _held(result: CleanupResult, settings: AgentSettings) -> Json | None:
     )
 
 
-def cleanup_events(outcome: CleanupResult, held: Json | None) -> Iterator[Event]:
+def cleanup_events(outcome: CleanupResult, withheld: Json | None) -> Iterator[Event]:
     """Yield the Kubernetes events of a run.
 
     Args:
-        held: Status of a withheld run, else None.
+        withheld: Status of a withheld run, else None.
     """
-    if held:
-        yield Event("Warning", "CleanupHeld", held["message"])
+    if withheld:
+        yield Event("Warning", "CleanupHeld", withheld["message"])
     if outcome.removed:
         yield Event("Normal", "CleanedUp", f"removed {outcome.removed} memories: {render_counts(outcome.counts)}")
     if outcome.long_chains:

@@ -66,11 +66,11 @@ class _Run:
     """Lines to write in one run.
 
     Attributes:
-        began_ms: Start of the run, Unix milliseconds.
+        started_ms: Start of the run, Unix milliseconds.
         first, rest: New lines, in parts.
     """
 
-    began_ms: int
+    started_ms: int
     known: _Known
     first: list[bytes]
     rest: AsyncIterator[list[bytes]]
@@ -228,7 +228,7 @@ async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[byte
         if stored is None:
             raise NotFound(f"{key} no longer exists")
         async with objects.get(key) as content:
-            async for chunk in CheckedStream(content, named=key, size=stored.size, sha256=stored.sha256 or ""):
+            async for chunk in CheckedStream(content, name=key, size=stored.size, sha256=stored.sha256 or ""):
                 yield chunk
 
 
@@ -252,12 +252,12 @@ async def _write(objects: ObjectStore, folder: str, run: _Run) -> int:
     """Store the parts of a run, the last one under a distinct name; return the number of lines."""
     last_part, number, count = run.first, 0, len(run.first)
     async for part in run.rest:
-        await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}.ndjson", last_part)
-        run.known.note(last_part, run.began_ms)
+        await _put(objects, f"{folder}{run.started_ms:013d}-{number:04d}.ndjson", last_part)
+        run.known.note(last_part, run.started_ms)
         last_part, number, count = part, number + 1, count + len(part)
-    await _put(objects, f"{folder}{run.began_ms:013d}-{number:04d}{LAST_PART_SUFFIX}", last_part)
-    run.known.note(last_part, run.began_ms)
-    run.known.finish(run.began_ms)
+    await _put(objects, f"{folder}{run.started_ms:013d}-{number:04d}{LAST_PART_SUFFIX}", last_part)
+    run.known.note(last_part, run.started_ms)
+    run.known.finish(run.started_ms)
     return count
 
 

@@ -86,9 +86,9 @@ class ReceiptPage:
 class ForgetUseCase:
     """Erases memories of users, and stores and lists the receipts."""
 
-    def __init__(self, clock: Clock, erasing: Eraser) -> None:
+    def __init__(self, clock: Clock, eraser: Eraser) -> None:
         self._clock = clock
-        self._erasing = erasing
+        self._erasing = eraser
 
     async def preview(self, agent: Agent, request: ForgetRequest) -> ErasurePreview:
         """Count the memories that the request would erase now, and list up to 100 of their ids. Changes nothing."""

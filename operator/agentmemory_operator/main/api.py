@@ -40,7 +40,7 @@ from agentmemory_operator.entrypoints.operator.watch_feed import CLAIMS, feed_cl
 from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.key_stores import build_zone_keys, open_key_shards
 from agentmemory_operator.main.models import Embedders, LanguageModels
-from agentmemory_operator.main.processes import default_host, open_tracer, print_line, until_stopped
+from agentmemory_operator.main.processes import default_host, open_tracer, print_line, wait_until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
@@ -223,4 +223,4 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
         print_line(f"API {url}")
-        await until_stopped(*following)
+        await wait_until_stopped(*following)

@@ -12,7 +12,7 @@ from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.watch_feed import follow_folder
 from agentmemory_operator.main.api import API_SERVICE, Api, ApiEnvironment
 from agentmemory_operator.main.egress import build_egress
-from agentmemory_operator.main.processes import default_host, open_tracer, print_line, until_stopped
+from agentmemory_operator.main.processes import default_host, open_tracer, print_line, wait_until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.tasks import cancel
@@ -40,4 +40,4 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
         stack.push_async_callback(cancel, following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
         print_line(f"API {url}")
-        await until_stopped(following)
+        await wait_until_stopped(following)

@@ -33,7 +33,7 @@ from agentmemory_operator.main.dev_folders import DevFolders, check_free, open_f
 from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
-from agentmemory_operator.main.processes import LOOPBACK, open_tracer, print_line, until_stopped
+from agentmemory_operator.main.processes import LOOPBACK, open_tracer, print_line, wait_until_stopped
 from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics_api import ApiMeter
@@ -85,7 +85,7 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
         print_locations(folders, stand_in.name, stand_in.url, api_url)
         announcement = asyncio.create_task(print_first_calls(api, api_url, folders, settings.auth))
         stack.push_async_callback(cancel, announcement)
-        await until_stopped(*tasks)
+        await wait_until_stopped(*tasks)
 
 
 async def _compose(
@@ -193,7 +193,7 @@ async def run_devserver(data: Path, port: int, version: str) -> None:
     devserver = import_devserver()
     server = asyncio.create_task(devserver.serve(data, port=port, qdrant_version=version))
     try:
-        await until_stopped(server)
+        await wait_until_stopped(server)
     except devserver.UnsupportedVersion as exc:
         raise AgentMemoryError(str(exc)) from exc
     finally:

@@ -109,8 +109,8 @@ class Operator:
         self.table = ObjectTable()
         self.connections, self.servers = self._connect()
         self.meter = OperatorMeter(self.table, tracer=tracer)
-        self.queue: WorkQueue[Key] = WorkQueue(self._pass, place_of=self.table.queue_place)
-        self.queues = Queues(self.queue, WorkQueue(self._pass, place_of=self.table.queue_place))
+        self.queue: WorkQueue[Key] = WorkQueue(self._pass, tenant_lane_of=self.table.tenant_lane_of)
+        self.queues = Queues(self.queue, WorkQueue(self._pass, tenant_lane_of=self.table.tenant_lane_of))
         self.handover = self._make_handover(ports.handover_store) if ports.handover_store else None
         self.signing_key = ports.signing_key
         self._claims = self._make_claims(publish)
@@ -216,7 +216,7 @@ class Operator:
             *(self.table, self._open_agent, self._cluster, self._clock),
             cleanup=Cleanup(self._clock),
             request=self.queues.request,
-            is_rebuilding=reports.is_under_way,
+            is_rebuilding=reports.is_in_progress,
         )
 
     def _make_consolidation(self, reports: RebuildReports) -> ConsolidationSchedule:
@@ -233,7 +233,7 @@ class Operator:
         )
         return ConsolidationSchedule(
             *(self.table, parts.open_store, parts.open_model, self._cluster, clock, self.queues.request),
-            is_rebuilding=reports.is_under_way,
+            is_rebuilding=reports.is_in_progress,
         )
 
     def _make_webhooks(self) -> WebhookDelivery:
@@ -284,7 +284,7 @@ class Operator:
             webhooks=self.webhooks,
             consolidation_schedule=self.consolidating,
             snapshots=self.snapshots,
-            upkeep=self.upkeep,
+            key_checks=self.upkeep,
             rebuilds=self._rebuilds,
         )
 
@@ -296,7 +296,7 @@ class Operator:
             width: Maximum number of concurrent passes of one namespace on one connection.
         """
         passes = partial(self.meter.measure, run=run)
-        self.queues.add(kind, WorkQueue(passes, place_of=self.table.queue_place, width=width))
+        self.queues.add(kind, WorkQueue(passes, tenant_lane_of=self.table.tenant_lane_of, width=width))
 
     @property
     def metrics(self) -> list[Collector]:
@@ -363,7 +363,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         operator, startup = Operator(ports, settings, tracer=tracer), Startup()
         metrics = [*operator.metrics, *embedders.meter.metrics, calls]
         probes = Probes(
-            *(lambda: operator.queue.stuck_s, startup.why_not_ready),
+            *(lambda: operator.queue.stuck_s, startup.find_obstacle),
             lambda: render(exported_metrics(metrics, is_leading=leadership.is_leading)),
         )
         await _serve_health(probes, settings, options, stack)

@@ -13,7 +13,7 @@ from agentmemory_operator.settings import Settings
 LOOPBACK, ALL_INTERFACES = "127.0.0.1", "0.0.0.0"
 
 
-async def until_stopped(*tasks: asyncio.Task[None]) -> None:
+async def wait_until_stopped(*tasks: asyncio.Task[None]) -> None:
     """Wait for SIGTERM or SIGINT. If a task ends before, re-raise its error, or return if it has none."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -99,11 +99,11 @@ class _Pace:
         self._until_s = time.monotonic() + over_s
         self._remaining = memories
 
-    async def rest(self, took_s: float, *, memories: int) -> None:
+    async def pause(self, duration_s: float, *, memories: int) -> None:
         """Pause after a write; shorter if the remaining time would not suffice for the remaining memories."""
         share_s = (self._until_s - time.monotonic()) * memories / max(self._remaining, memories)
         self._remaining -= memories
-        await asyncio.sleep(min(max(share_s - took_s, 0), took_s * MAX_REST_FACTOR))
+        await asyncio.sleep(min(max(share_s - duration_s, 0), duration_s * MAX_REST_FACTOR))
 
 
 class AccessCounts:
@@ -142,13 +142,13 @@ class AccessCounts:
                 "agentmemory_api_access_waiting",
                 "Memories whose access counts are not written yet.",
                 (),
-                lambda: {(): float(self.waiting)},
+                lambda: {(): float(self.pending_count)},
             ),
             self.drops,
         ]
 
     @property
-    def waiting(self) -> int:
+    def pending_count(self) -> int:
         """Number of memories with unconfirmed accesses; twice for a memory that got more during a flush."""
         return sum(len(part.increments) for part in (*self._noted.values(), *self._sent.values()))
 
@@ -196,7 +196,7 @@ class AccessCounts:
             over_s: Duration to spread the writes over, with pauses for the engine; rarely exceeded by much.
         """
         async with self._lock:
-            pace = _Pace(over_s, self.waiting)
+            pace = _Pace(over_s, self.pending_count)
             for slug in dict.fromkeys([*self._sent, *self._noted]):
                 try:
                     await self._flush_agent(slug, pace)
@@ -222,7 +222,9 @@ class AccessCounts:
                 async with asyncio.timeout(LAST_FLUSH_TIMEOUT_S):
                     await self.flush()
             except TimeoutError:
-                log.warning("access counts of %d memories are lost: Qdrant did not accept them in time", self.waiting)
+                log.warning(
+                    "access counts of %d memories are lost: Qdrant did not accept them in time", self.pending_count
+                )
 
     async def _flush_agent(self, slug: str, pace: _Pace) -> None:
         agent = await self._open_agent(slug)
@@ -259,7 +261,7 @@ class AccessCounts:
             for operations, count in _requests(self._changes(sent, unconfirmed)):
                 started_s = time.monotonic()
                 await agent.store.batch(agent.alias, operations, strong=True)
-                await pace.rest(time.monotonic() - started_s, memories=count)
+                await pace.pause(time.monotonic() - started_s, memories=count)
             ids = list(unconfirmed)
 
     async def _note_sessions(self, agent: Agent, sent: _Sent, rows: Mapping[str, Json]) -> bool:

@@ -51,14 +51,14 @@ class MemoryDraft:
 
     Attributes:
         vector: None if its zone has no vectors.
-        place: Position among the memories drafted together.
+        position: Position among the memories drafted together.
         scope: String that its ids are derived from: the agent's `id_slug`, in a zone combined with a secret.
         words: None if the memory has no keyword text, or before `add_words`.
     """
 
     record: MemoryRecord
     vector: Vector | None
-    place: int
+    position: int
     scope: str
     words: KeywordText | None = None
     warnings: tuple[str, ...] = ()
@@ -92,10 +92,10 @@ async def build_drafts(agent: Agent, cleaned: Sequence[ScrubbedMemory]) -> list[
     Raises:
         EmbedderUnavailable, StoreUnavailable: If no memory could be drafted. Retry.
     """
-    return await add_words(agent, await build_drafts_without_words(agent, cleaned))
+    return await add_words(agent, await build_drafts_without_keywords(agent, cleaned))
 
 
-async def build_drafts_without_words(
+async def build_drafts_without_keywords(
     agent: Agent, cleaned: Sequence[ScrubbedMemory], *, is_new: bool = True
 ) -> list[MemoryDraft | AgentMemoryError]:
     """Draft memories without keyword texts, which depend on the final ids.
@@ -164,7 +164,7 @@ async def add_words(
     ]
 
 
-async def find_first_places(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
+async def find_first_indexes(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
     """Return for each memory the index of the first memory with the same statement; usually its own.
 
     A memory that supersedes another, or has an identity, always gets its own index: a second one is a conflict or the

@@ -34,7 +34,7 @@ PAGE = 100
 
 
 async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Store each draft, or find a memory with the same content; return the outcomes by `MemoryDraft.place`.
+    """Store each draft, or find a memory with the same content; return the outcomes by `MemoryDraft.position`.
 
     Raises:
         StoreUnavailable: If nothing was written. Retry.
@@ -44,8 +44,8 @@ async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, O
     outcomes = await _store_unknown(agent, drafts) if len(drafts) > 1 else {}
     with outcome_unknown_on_failure():
         for draft in drafts:
-            if draft.place not in outcomes:
-                outcomes[draft.place] = await _outcome(agent, draft)
+            if draft.position not in outcomes:
+                outcomes[draft.position] = await _outcome(agent, draft)
     return outcomes
 
 
@@ -97,10 +97,10 @@ async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[in
     with outcome_unknown_on_failure():
         points = await agent.store.retrieve(agent.alias, list(firsts), keys=("requestId", TOMBSTONE_KEY))
     rows = {point["id"]: point["payload"] for point in points}
-    outcomes: dict[int, Outcome] = {firsts[id_].place: error for id_, error in refused.items()}
+    outcomes: dict[int, Outcome] = {firsts[id_].position: error for id_, error in refused.items()}
     for id_, draft in firsts.items():
         if id_ in rows and is_written_by(draft, rows[id_]):
-            outcomes[draft.place] = stored_outcome(id_)
+            outcomes[draft.position] = stored_outcome(id_)
     return outcomes
 
 
@@ -165,4 +165,4 @@ async def _known(agent: Agent, drafts: Sequence[MemoryDraft]) -> set[str]:
 
 def _content_of(draft: MemoryDraft, number: int = 0) -> str:
     record = draft.record
-    return content_id(draft.scope, record.user_id, record.type, record.content_hash, place=number)
+    return content_id(draft.scope, record.user_id, record.type, record.content_hash, index=number)

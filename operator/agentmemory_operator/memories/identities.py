@@ -56,7 +56,7 @@ class Identities:
 
         async def store_in_order(group: Sequence[MemoryDraft]) -> None:
             for draft in group:
-                outcomes[draft.place] = await self._outcome(agent, draft)
+                outcomes[draft.position] = await self._outcome(agent, draft)
 
         await gather_bounded(map(store_in_order, by_identity.values()), concurrency=MAX_CONCURRENT_IDENTITIES)
         return outcomes

@@ -21,7 +21,7 @@ from agentmemory_operator.memories.rules.item_rules import (
     is_live,
     item_type,
     marks_of,
-    namespace_word,
+    namespace_key,
 )
 from agentmemory_operator.memories.rules.item_versions import versions_after
 from agentmemory_operator.memories.rules.record import (
@@ -110,15 +110,15 @@ class ItemWrite:
         self._item = item
         self._vector: Vector | None = None
 
-    async def write(self, row: Payload | None, now_ms: int, kept: Payload, *, count: int) -> None:
+    async def write(self, row: Payload | None, now_ms: int, extra: Payload, *, count: int) -> None:
         """Write the item if the stored point is still `row`. Read the point to learn the outcome.
 
         Args:
-            kept: Further payload: marks, and earlier versions.
+            extra: Further payload: marks, and earlier versions.
             count: Number of merged writes of which this is the last; each raises `rev` by 1.
         """
         store, alias = self._agent.store, self._agent.alias
-        changes = self._changes(row, now_ms, count=count) | kept
+        changes = self._changes(row, now_ms, count=count) | extra
         if row is None:
             await store.upsert(alias, [await self._point(row, changes)], insert_only=True, strong=True)
         elif self._has_same_content(row, now_ms):
@@ -215,7 +215,7 @@ class ItemWrite:
             parent_id=self._item.parent_id,
             zone=address.zone,
         )
-        return payload_of(record) | {ITEM_NAMESPACE_KEY: namespace_word(address.namespace)}
+        return payload_of(record) | {ITEM_NAMESPACE_KEY: namespace_key(address.namespace)}
 
     async def _embedded(self) -> Vector:
         if self._vector is None:

@@ -33,7 +33,7 @@ CONFIRMING_READS, CONFIRMING_READ_DELAY_S = 2, 0.5
 class Sample:
     """Points of both collections with payload and vectors, each list in the order of the requested ids."""
 
-    lives: Sequence[Json]
+    live_points: Sequence[Json]
     copies: Sequence[Json]
     compared: SampleResult
 
@@ -73,7 +73,7 @@ class PointComparer:
             await asyncio.sleep(CONFIRMING_READ_DELAY_S)
             reread = await self._once([id_ for id_, _ in compared.differing])
             compared = compared.with_second_read(reread.compared)
-        return Sample(lives=first.lives, copies=first.copies, compared=compared)
+        return Sample(live_points=first.live_points, copies=first.copies, compared=compared)
 
     async def compare_searches(self, sample: Sample, searches: Sequence[Json]) -> set[PointId]:
         """Run searches in both collections; return the sampled points that only one finds, or with another score.
@@ -103,7 +103,7 @@ class PointComparer:
 
     async def _once(self, ids: Sequence[PointId]) -> Sample:
         copies, lives = await self._read(self.copy, ids), await self._read(self.live, ids)
-        return Sample(lives=lives, copies=copies, compared=compare_points(copies, lives, self.equality))
+        return Sample(live_points=lives, copies=copies, compared=compare_points(copies, lives, self.equality))
 
     async def _read(self, collection: str, ids: Sequence[PointId]) -> list[Json]:
         found: dict[PointId, Json] = {}

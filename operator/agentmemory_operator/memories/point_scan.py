@@ -68,13 +68,13 @@ async def read_rows_by_id(
 
 
 async def walk_pair(
-    points: PointStore, one: str, other: str, page: int, *, keys: Sequence[str] = ()
+    points: PointStore, first: str, second: str, page: int, *, keys: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Rows, Rows]]:
     """Yield the rows of two collections by ranges of ids: each pair has all rows of both in one range.
 
-    The first page of `one` is read before that of `other`.
+    The first page of `first` is read before that of `second`.
     """
-    left, right = (_Walk(walk(points, name, page, keys=keys)) for name in (one, other))
+    left, right = (_Walk(walk(points, name, page, keys=keys)) for name in (first, second))
     while await left.fill() | await right.fill():
         # An exhausted walk sets no bound.
         bound = min(side.bound for side in (left, right) if side.rows)

@@ -1,6 +1,6 @@
 """Store memories: draft them, and write each by the rule that applies to it; plain ones share one request.
 
-Memories of one request with equal statements (`draft.py: find_first_places`) become one memory: the first is stored,
+Memories of one request with equal statements (`draft.py: find_first_indexes`) become one memory: the first is stored,
 the duplicates return its id.
 """
 
@@ -13,7 +13,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown, StoreRejected
 from agentmemory_operator.memories import chains, duplicates, session_keywords
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
-from agentmemory_operator.memories.draft import MemoryDraft, build_drafts, find_first_places
+from agentmemory_operator.memories.draft import MemoryDraft, build_drafts, find_first_indexes
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.identities import Identities
 from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
@@ -57,7 +57,7 @@ class Remember:
             OutcomeUnknown: If the batch may have been written. Memories with idempotency keys can be sent again.
         """
         cleaned = await scrub_memories(agent, memories)
-        first_indexes = await find_first_places([item.memory for item in cleaned], agent)
+        first_indexes = await find_first_indexes([item.memory for item in cleaned], agent)
         distinct = list(dict.fromkeys(first_indexes))
         drafts = await build_drafts(agent, [cleaned[index] for index in distinct])
         written: list[Outcome] = []
@@ -97,12 +97,12 @@ class Remember:
         outcomes |= await self._identities.store(agent, [draft for draft in ready if draft.rule == "identity"])
         for draft in ready:
             if draft.rule == "chain":
-                outcomes[draft.place] = await self._join_or_refuse(agent, draft)
+                outcomes[draft.position] = await self._join_or_refuse(agent, draft)
         return [_with_draft_warnings(draft, outcomes) if isinstance(draft, MemoryDraft) else draft for draft in drafts]
 
     async def _put_plain(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
         refused = await write_drafts(agent, drafts)
-        return {draft.place: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
+        return {draft.position: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
 
     async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
         """Insert drafts with an idempotency key. If another request used the key, its conflict is the outcome."""
@@ -116,7 +116,7 @@ class Remember:
         for draft in drafts:
             if conflict := find_request_conflict(rows.get(draft.record.id), draft.record):
                 refused[draft.record.id] = conflict
-        return {draft.place: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
+        return {draft.position: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
 
     async def _join_or_refuse(self, agent: Agent, draft: MemoryDraft) -> Outcome:
         try:
@@ -191,4 +191,4 @@ def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
 
 def _with_draft_warnings(draft: MemoryDraft, outcomes: Mapping[int, Outcome]) -> Outcome:
     """Return a draft's outcome with the warnings of the draft."""
-    return _warned(outcomes[draft.place], draft.warnings)
+    return _warned(outcomes[draft.position], draft.warnings)

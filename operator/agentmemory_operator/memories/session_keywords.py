@@ -217,7 +217,7 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
     sessions = group_by_session(row for row in rows if is_member(row)).values()
     spans = (_span(agent, members, source.window) for members in sessions)
     for near, neighbour_count in await gather_bounded(spans, concurrency=MAX_CONCURRENT_READS):
-        stale |= find_stale_ids(near, source.window, known=neighbour_count)
+        stale |= find_stale_ids(near, source.window, neighbours=neighbour_count)
     hidden = [row for row in rows if not is_member(row)]
     if hidden:
         including = includes_words_of([row["id"] for row in hidden])
@@ -225,7 +225,7 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
     for row in hidden:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:
             before = await _before(agent, row, source.window)
-            stale |= find_stale_ids([*before, row], source.window, known=len(before))
+            stale |= find_stale_ids([*before, row], source.window, neighbours=len(before))
     return stale
 
 

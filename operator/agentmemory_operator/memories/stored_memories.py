@@ -300,7 +300,7 @@ class UserPoint:
     name: str
 
 
-async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload | None], Json | None]) -> None:
+async def change_point(agent: Agent, user_point: UserPoint, change: Callable[[Payload | None], Json | None]) -> None:
     """Write the facts that `change` returns for the stored payload; None leaves the point unchanged.
 
     Args:
@@ -317,19 +317,19 @@ async def change_point(agent: Agent, place: UserPoint, change: Callable[[Payload
             return {}
         mark = secrets.token_hex(8)
         point = {
-            "id": place.id,
+            "id": user_point.id,
             "vector": {},
-            "payload": _facts_payload(agent, place, facts, row) | {EDIT_MARK_KEY: mark},
+            "payload": _facts_payload(agent, user_point, facts, row) | {EDIT_MARK_KEY: mark},
         }
         if row is None:
             await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         else:
-            unchanged = point_filter(place.id, equals("rev", row["rev"]))
+            unchanged = point_filter(user_point.id, equals("rev", row["rev"]))
             await agent.store.batch(agent.alias, [conditional_upsert(point, unchanged)], strong=True)
-        return await read_if_marked(agent, place.id, mark)
+        return await read_if_marked(agent, user_point.id, mark)
 
-    busy = StoreUnavailable(f"{place.name} of this user: changed concurrently all the time, retry")
-    await update(partial(read_row, agent, place.id), write, busy=busy)
+    busy = StoreUnavailable(f"{user_point.name} of this user: changed concurrently all the time, retry")
+    await update(partial(read_row, agent, user_point.id), write, busy=busy)
 
 
 def _facts_payload(agent: Agent, point: UserPoint, facts: Json, row: Payload | None) -> Payload:

@@ -52,11 +52,11 @@ def tombstone_write(row: Row, tombstone: Payload, *conditions: Condition) -> Tom
     )
 
 
-async def write_tombstones(agent: Agent, graves: Sequence[TombstoneWrite]) -> None:
+async def write_tombstones(agent: Agent, writes: Sequence[TombstoneWrite]) -> None:
     """Write tombstones over at most 100 points. Call `read_confirmed` to find out which writes took effect."""
-    points = [{"id": grave.tombstone["id"], "vector": {}, "payload": grave.tombstone} for grave in graves]
-    upserts = [conditional_upsert(point, grave.unchanged) for point, grave in zip(points, graves, strict=True)]
-    emptied = delete_vectors_operation(agent.vectors, [grave.tombstone["id"] for grave in graves])
+    points = [{"id": grave.tombstone["id"], "vector": {}, "payload": grave.tombstone} for grave in writes]
+    upserts = [conditional_upsert(point, grave.unchanged) for point, grave in zip(points, writes, strict=True)]
+    emptied = delete_vectors_operation(agent.vectors, [grave.tombstone["id"] for grave in writes])
     await agent.store.batch(agent.alias, [*upserts, emptied], strong=True)
 
 
@@ -97,11 +97,11 @@ async def tombstone_rows(agent: Agent, rows: Sequence[Row], leave: Callable[[Row
     return tombstones
 
 
-async def delete_remaining_vectors(agent: Agent, among: Filter | None = None, *, max_pages: int | None = None) -> int:
+async def delete_remaining_vectors(agent: Agent, within: Filter | None = None, *, max_pages: int | None = None) -> int:
     """Delete the vectors of tombstones without content that still have some; return the number of these tombstones.
 
     Args:
-        among: Filter of the points to check, of which only `must` is used; None checks all.
+        within: Filter of the points to check, of which only `must` is used; None checks all.
         max_pages: Maximum number of pages of 100 tombstones; None is no limit.
 
     Raises:
@@ -109,7 +109,7 @@ async def delete_remaining_vectors(agent: Agent, among: Filter | None = None, *,
     """
     # Filter by `has_vector`, which is indexed: most tombstones have no vectors, and there may be many.
     has_vector = {"should": [{"has_vector": name} for name in agent.vectors]}
-    unemptied = narrow(_OURS, *(among or {}).get("must", ()), has_vector)
+    unemptied = narrow(_OURS, *(within or {}).get("must", ()), has_vector)
     body = {"filter": unemptied, "limit": BATCH, "with_payload": ["content"], "with_vector": False}
     count = pages = 0
     async for points in read_pages(agent, body):

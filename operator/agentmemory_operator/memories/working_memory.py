@@ -187,7 +187,7 @@ class WorkingMemory:
         return [slot.row for slot in await self._places(agent, session) if slot.is_taken and slot.row]
 
     async def end_session(
-        self, agent: Agent, session: Session, *, read_later: frozenset[str] = frozenset()
+        self, agent: Agent, session: Session, *, expiring_ids: frozenset[str] = frozenset()
     ) -> EndedSession:
         """Delete a session's working memory, and its memories of types that end with the session.
 
@@ -195,13 +195,13 @@ class WorkingMemory:
         session.
 
         Args:
-            read_later: Ids of working memories that expire now instead: readers no longer see them, and a cleanup
+            expiring_ids: Ids of working memories that expire now instead: readers no longer see them, and a cleanup
                 deletes them after a model has processed them.
 
         Raises:
             StoreUnavailable, OutcomeUnknown: If some may have been deleted. The same call again deletes the rest.
         """
-        counts = {WORKING: await self._clear(agent, session, read_later)}
+        counts = {WORKING: await self._clear(agent, session, expiring_ids)}
         types = agent.settings.session_types
         selection = Selection(user_id=session.user_id, types=types, session_id=session.session_id)
         while True:
@@ -212,11 +212,12 @@ class WorkingMemory:
             if not page.records:
                 return EndedSession({name: count for name, count in counts.items() if count})
 
-    async def _clear(self, agent: Agent, session: Session, read_later: frozenset[str]) -> int:
+    async def _clear(self, agent: Agent, session: Session, expiring_ids: frozenset[str]) -> int:
         """Delete or expire a session's working memory; return the number of memories."""
         slots = [slot for slot in await self._places(agent, session) if slot.is_taken]
         dropped = [
-            await (self._expire(agent, slot) if slot.id in read_later else self._vacate(agent, slot)) for slot in slots
+            await (self._expire(agent, slot) if slot.id in expiring_ids else self._vacate(agent, slot))
+            for slot in slots
         ]
         agent.sizes.forget(session.user_id)
         return sum(dropped)

@@ -57,15 +57,15 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """Return the collection that an alias points to. Any other name is returned unchanged."""
         ...
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
-        """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
+    async def observe(self, alias: str, likely_physical: str, *, is_linked: bool = False) -> Observation | None:
+        """Observe the collection behind an alias, or else the collection `likely_physical`. None if neither exists.
 
         Changes nothing. A placeholder, which only keeps snapshot files reachable, counts as absent.
 
         Args:
             alias: Alias of the agent.
-            likely: Name of the collection that the alias should point to; observed if the alias does not exist yet.
-            is_linked: True if the caller has just pointed the alias to `likely`: the target of the alias is not read.
+            likely_physical: Name of the collection that the alias should point to; observed if the alias does not exist yet.
+            is_linked: True if the caller has just pointed the alias to `likely_physical`: the target of the alias is not read.
         """
         ...
 
@@ -133,11 +133,11 @@ class CollectionStore(CollectionCatalogue, Protocol):
         """
         ...
 
-    async def count_sealed_before(self, physical: str, made_ms: int) -> int:
+    async def count_sealed_before(self, physical: str, created_ms: int) -> int:
         """Return the exact number of memories that are encrypted with a data key created before a time.
 
         Args:
-            made_ms: The time, in Unix milliseconds.
+            created_ms: The time, in Unix milliseconds.
         """
         ...
 

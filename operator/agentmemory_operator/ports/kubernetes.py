@@ -91,7 +91,7 @@ class AgentSecretStore(Protocol):
         """Return the record of an agent, or None if there is none."""
         ...
 
-    async def write(self, handed: AgentSecret) -> None:
+    async def write(self, agent_secret: AgentSecret) -> None:
         """Write a record by compare-and-set on its version.
 
         Raises:
@@ -99,7 +99,7 @@ class AgentSecretStore(Protocol):
         """
         ...
 
-    async def delete(self, handed: AgentSecret) -> None:
+    async def delete(self, agent_secret: AgentSecret) -> None:
         """Delete a record if it still has the given version. A record that is absent or has changed is no error."""
         ...
 

@@ -109,10 +109,10 @@ def walk_all(task: RebuildRun) -> AsyncIterator[tuple[Rows, Rows]]:
     return walk_pair(task.server.points, task.source_name, task.target_name, page, keys=VERSION_KEYS)
 
 
-async def read_points(carrying: PointCopier, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
+async def read_points(copier: PointCopier, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:
     """Yield the source's existing points among `ids`, page by page, as `PointCopier.update` accepts them."""
-    for chunk in chunks_of(ids, carrying.page):
-        page, _ = await carrying.read({"must": [{"has_id": list(chunk)}]}, limit=len(chunk))
+    for chunk in chunks_of(ids, copier.page):
+        page, _ = await copier.read({"must": [{"has_id": list(chunk)}]}, limit=len(chunk))
         yield page
 
 
@@ -121,7 +121,7 @@ async def _carry(task: RebuildRun, difference: Divergence, embedder: Embedder | 
     await _remove(task, difference.strayed)
     vector_reuse = VectorReuse(embedder, task.server.points, task.target_name) if embedder else None
     copier = build_copier(task, embedder=vector_reuse)
-    ids = [*difference.behind, *difference.strayed]
+    ids = [*difference.stale, *difference.strayed]
     async for points in read_points(copier, ids):
         if vector_reuse is not None:
             await vector_reuse.look_up([point["id"] for point in points])

@@ -114,7 +114,7 @@ class Rebuilds:
     steps: Mapping[RebuildStep, StepWork]
     abandon: Callable[[Server, RebuildRecord], Awaitable[None]]
     reports: RebuildReports
-    wishes: RebuildRequests = field(init=False)
+    requests: RebuildRequests = field(init=False)
     beginnings: RebuildStarter = field(init=False)
     concurrency: int = 1
     claims: ClaimRegistry | None = None
@@ -125,10 +125,10 @@ class Rebuilds:
     _waiting: dict[Key, tuple[AgentMemory, RebuildRecord]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.wishes = RebuildRequests(self.table, self.cluster)
+        self.requests = RebuildRequests(self.table, self.cluster)
         self.beginnings = RebuildStarter(self.table, self.clock, self.reports)
         self.removal = RebuildRemoval(self.cluster, self.locks, self.abandon, self.reports)
-        self.queue = WorkQueue(self.run, place_of=self.table.queue_place, width=self.concurrency)
+        self.queue = WorkQueue(self.run, tenant_lane_of=self.table.tenant_lane_of, width=self.concurrency)
 
     def handle_pass(self, key: Key, memory: AgentMemory, done: PassOutcome) -> None:
         """Schedule a run if a pass found a rebuild to start or continue, or writers to release."""
@@ -140,7 +140,7 @@ class Rebuilds:
         if is_requested:
             self.reports.report_queued(key)
         # The process that holds the writers may have been killed.
-        if is_open or is_requested or done.observed.must_clients_wait or self.reports.is_under_way(key):
+        if is_open or is_requested or done.observed.must_clients_wait or self.reports.is_in_progress(key):
             self.queue.request(key)
 
     async def run(self, key: Key) -> float | None:
@@ -185,7 +185,7 @@ class Rebuilds:
 
     def handle_suspension(self, key: Key) -> None:
         """Schedule a run over a suspended object with a rebuild: a killed process may have left its writers held."""
-        if self.reports.is_under_way(key):
+        if self.reports.is_in_progress(key):
             self.queue.request(key)
 
     async def _release_suspended(self, key: Key, memory: AgentMemory, server: Server) -> None:
@@ -196,7 +196,7 @@ class Rebuilds:
     async def _process(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await find_live(server, alias_of(memory.slug), memory.reported_physical)
         live = await correct_point_count(live, server.points) if live else None
-        request = await self.wishes.read(memory, live)
+        request = await self.requests.read(memory, live)
         decision = decide(live, await self._records(server, memory), request)
         if live is not None and not decision.is_urgent:
             # No move is in progress at the start of a run: the process that announced one was killed.
@@ -204,7 +204,7 @@ class Rebuilds:
         if obstacle := self._obstacle(key, decision):
             await self.reports.report_waiting(key, RebuildState.WAITING, obstacle, decision.current)
             return self.periods.wait_poll_s
-        for record in decision.unwanted:
+        for record in decision.obsolete:
             await self.removal.remove(key, memory, server, record)
         if live is None:
             return None
@@ -282,9 +282,9 @@ class Rebuilds:
         """Report why a rebuild is not rolled back. Nothing was changed."""
         requested_at, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
         # A collection without a rebuild has no previous one: use itself as source and target.
-        base = RebuildRecord(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
+        base = RebuildRecord(source=live.physical, target=live.physical, digest="", started_ms=now_ms, since_ms=now_ms)
         record = rollback_record(live.record or base, now_ms)
-        await self.reports.report_end(key, record, RebuildState.FAILED, reason, asked=requested_at)
+        await self.reports.report_end(key, record, RebuildState.FAILED, reason, retry_value=requested_at)
         await self.reports.post_event(memory, Event("Warning", Reason.PREVIOUS_GONE, reason))
 
     async def _build_run(
@@ -300,7 +300,7 @@ class Rebuilds:
         embedding = desired.marker.embedding if desired.marker is not None else None
         if embedding and embedding.provider != "none" and not has_same_vectors(source.collection, desired):
             embedder = await self.open_embedder(embedding, memory)
-        check = partial(self.wishes.check, key, memory.metadata.uid, live, record, server.points)
+        check = partial(self.requests.check, key, memory.metadata.uid, live, record, server.points)
         return RebuildRun(
             memory=memory,
             server=server,

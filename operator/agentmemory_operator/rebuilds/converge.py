@@ -26,12 +26,12 @@ class ConvergeStep:
     """Step Converge: applies the missing changes to the target, and waits until Qdrant has indexed it.
 
     Attributes:
-        look_s: Pause between two reads of the target's state, in seconds.
+        poll_s: Pause between two reads of the target's state, in seconds.
         patience_s: Maximum time without progress of the indexing, in seconds.
         monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 
-    look_s: float = 1.0
+    poll_s: float = 1.0
     patience_s: float = 600.0
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -78,7 +78,7 @@ class ConvergeStep:
                 raise StoreUnavailable(f"{progress}, without progress for {self.patience_s:g} s: see the server's log")
             if not idle_reads:
                 await task.report(progress)
-            await self.sleep(self.look_s)
+            await self.sleep(self.poll_s)
 
     @staticmethod
     async def _observe(task: RebuildRun) -> Observation:
@@ -110,14 +110,14 @@ REPLICA_POLL_S, MAX_REPLICA_WAIT_S = 0.5, 20.0
 
 
 async def await_replicas(
-    task: RebuildRun, *, look_s: float = REPLICA_POLL_S, patience_s: float = MAX_REPLICA_WAIT_S
+    task: RebuildRun, *, poll_s: float = REPLICA_POLL_S, patience_s: float = MAX_REPLICA_WAIT_S
 ) -> None:
     """Wait until every replica of a rebuild's target is active. On a single server, return at once.
 
     With inactive replicas, counts would be too small and searches incomplete.
 
     Args:
-        look_s: Pause between two reads, in seconds.
+        poll_s: Pause between two reads, in seconds.
         patience_s: Maximum wait in seconds; 0 reads once.
 
     Raises:
@@ -131,7 +131,7 @@ async def await_replicas(
             raise StoreUnavailable(message)
         await task.check()
         await task.report(message)
-        await asyncio.sleep(look_s)
+        await asyncio.sleep(poll_s)
 
 
 async def _inactive_replicas(task: RebuildRun) -> str:

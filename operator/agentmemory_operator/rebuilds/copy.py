@@ -82,13 +82,13 @@ class _Run:
     cache: EmbeddingCache
     note_s: float
     pages: deque[_Page] = field(default_factory=deque)
-    carrying: PointCopier = field(init=False)
+    copier: PointCopier = field(init=False)
     cursor: Any = field(init=False)
     copied: int = field(init=False)
     noted_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.carrying = build_copier(self.task, embedder=self._cached_embedder() if self.budget else None)
+        self.copier = build_copier(self.task, embedder=self._cached_embedder() if self.budget else None)
         self.cursor, self.copied = self.task.record.cursor, self.task.record.copied
         self.noted_s = asyncio.get_running_loop().time()
 
@@ -97,8 +97,8 @@ class _Run:
         try:
             while True:
                 await self.task.check()
-                points, offset = await self.carrying.read(offset=offset, limit=self._page)
-                insertion = asyncio.create_task(self.carrying.insert(points))
+                points, offset = await self.copier.read(offset=offset, limit=self._page)
+                insertion = asyncio.create_task(self.copier.insert(points))
                 self.pages.append(_Page(insertion, offset, len(points)))
                 await self._wait_for_pages(0 if offset is None else self._concurrency - 1)
                 if offset is None:
@@ -112,7 +112,7 @@ class _Run:
 
     @property
     def _page(self) -> int:
-        return min(self.carrying.page, self.budget.batch_size) if self.budget else self.carrying.page
+        return min(self.copier.page, self.budget.batch_size) if self.budget else self.copier.page
 
     @property
     def _concurrency(self) -> int:

@@ -164,7 +164,7 @@ class DrainStep:
 async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
     copied, copier = 0, build_copier(task)
     async for source, target in pages:
-        async for points in read_points(copier, find_divergence(source, target).behind):
+        async for points in read_points(copier, find_divergence(source, target).stale):
             inserts, updates = await _split_late(task, points)
             # Insert successors before updates of their predecessors: a link must never point to a missing memory.
             await copier.insert(inserts)
@@ -234,10 +234,10 @@ async def mark_source_replaced(task: RebuildRun) -> str:
         await delete_keeping_snapshots(server.collections, server.snapshots, source)
         return f"{source} is removed"
     await drop_rebuild_index(server, source)
-    now_s, moved_ms = task.clock.now_ms() / 1000, task.record.moved_ms or task.record.begun_ms
+    now_s, moved_ms = task.clock.now_ms() / 1000, task.record.moved_ms or task.record.started_ms
     expires_at = render_second(now_s + hours * 3600)
     since = render_second(moved_ms / 1000)
-    await mark_previous(server, source, since=since, until=expires_at, by={"rebuild": task.target_name})
+    await mark_previous(server, source, since=since, removal_time=expires_at, reference={"rebuild": task.target_name})
     return f"{source} is kept until {expires_at}"
 
 

@@ -57,14 +57,14 @@ class MoveStep:
         is_cleanup_running: Returns whether a cleanup of the agent is in progress, which writes through the alias
             without a fence.
         announce_s: Wait between the announcement and the final phase, in seconds; see ANNOUNCE_S.
-        held_s: Maximum duration of the last pass, in seconds; see MAX_HOLD_S.
+        hold_s: Maximum duration of the last pass, in seconds; see MAX_HOLD_S.
         monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 
     locks: AliasLocks
     is_cleanup_running: Callable[[RebuildRun], bool]
     announce_s: float = ANNOUNCE_S
-    held_s: float = MAX_HOLD_S
+    hold_s: float = MAX_HOLD_S
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -118,7 +118,7 @@ class MoveStep:
             marker, source, target = task.desired.marker, task.source_name, task.target_name
             announcer = MoveAnnouncer(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
             task.announcement = await announcer.announce(
-                *(task.server, source, target), embedding=marker.embedding if marker else None, carries=True
+                *(task.server, source, target), embedding=marker.embedding if marker else None, copies_writes=True
             )
 
     @staticmethod
@@ -129,7 +129,7 @@ class MoveStep:
             source=task.source_name,
             target=task.target_name,
             token="",
-            known_at_s=0,
+            effective_at_s=0,
             embedding=marker.embedding if marker else None,
             copies_writes=True,
         )
@@ -141,7 +141,7 @@ class MoveStep:
         await _copy_metadata(task)
         if task.announcement is None:
             return
-        while (remaining_s := task.announcement.known_at_s - self.monotonic()) > 0:
+        while (remaining_s := task.announcement.effective_at_s - self.monotonic()) > 0:
             for run in runs:
                 await copy_changed(run)
             await self.sleep(min(remaining_s, PASS_S))
@@ -163,7 +163,7 @@ class MoveStep:
                 await check_announced(task.server, task.announcement)
             await write_phase(task.server, task.announcement or self._unpublished(task), Phase.FINAL)
             try:
-                async with asyncio.timeout(self.held_s):
+                async with asyncio.timeout(self.hold_s):
                     if task.source.points == 0:
                         # An empty source needed no approval. All acknowledged writes are stored by now, so check again.
                         await task.check()
@@ -171,7 +171,7 @@ class MoveStep:
                         await copy_changed(run, is_last=True)
             except TimeoutError as exc:
                 raise StoreUnavailable(
-                    f"copying the remaining writes took longer than {self.held_s:g} s, the limit for pausing writes; "
+                    f"copying the remaining writes took longer than {self.hold_s:g} s, the limit for pausing writes; "
                     f"retrying"
                 ) from exc
             if replaces_plain_collection(task.record, task.alias):

@@ -178,7 +178,7 @@ async def _record_deletion(task: RebuildRun, deleted_ms: int | None) -> None:
 
     Progress is not reported, because writers wait.
     """
-    task.record = replace(task.record, gone_ms=deleted_ms)
+    task.record = replace(task.record, deleted_ms=deleted_ms)
     await task.server.snapshots.write_metadata(task.target_name, {REBUILD_KEY: record_to_json(task.record)})
 
 

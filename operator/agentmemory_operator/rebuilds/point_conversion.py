@@ -86,12 +86,12 @@ class PointConverter:
             return True
         return [KEYWORD_VECTOR] if self._copies_words or self._text else False
 
-    async def convert(self, points: Sequence[Json], *, most: int) -> list[Json]:
+    async def convert(self, points: Sequence[Json], *, max_points: int) -> list[Json]:
         """Convert points for the target.
 
         Args:
             points: Points of the source, with the vectors of `read_vectors`.
-            most: Maximum number of points in a read of the source.
+            max_points: Maximum number of points in a read of the source.
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.
@@ -107,7 +107,7 @@ class PointConverter:
             return [_build_point(point, dense.get(point["id"]), text or None) for point, text in pairs]
         # Only plain memories: an encrypted one needs its key.
         unsealed = [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
-        texts = await self._compute_words(unsealed, self._text, most)
+        texts = await self._compute_words(unsealed, self._text, max_points)
         return [_with_keywords(point, dense.get(point["id"]), texts.get(point["id"]), self._text) for point in points]
 
     async def _dense_vectors(self, points: Sequence[Json]) -> Mapping[PointId, Vector]:

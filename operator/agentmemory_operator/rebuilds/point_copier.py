@@ -93,7 +93,7 @@ class PointCopier:
         for chunk in chunks_of(points, self.page):
             # Writing an existing point costs only a call; embedding it may cost money.
             missing = await self._missing(chunk) if self._reshaping.embeds else chunk
-            if target_points := await self._reshaping.convert(missing, most=self.page):
+            if target_points := await self._reshaping.convert(missing, max_points=self.page):
                 await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
 
     async def update(self, points: Sequence[Json], *, before_ms: int | None = None) -> CopyCounts:
@@ -121,7 +121,7 @@ class PointCopier:
             for point in points
             if point["id"] in existing and _is_older(existing[point["id"]], rev_of(payload_of_point(point)), before_ms)
         ]
-        for rev, group in _by_rev(await self._reshaping.convert([*missing, *outdated], most=self.page)).items():
+        for rev, group in _by_rev(await self._reshaping.convert([*missing, *outdated], max_points=self.page)).items():
             await self._replace(group, replaceable_by(rev, before_ms), are_there=bool(outdated))
         return CopyCounts(inserted=len(missing), replaced=len(outdated))
 

@@ -88,9 +88,9 @@ class RebuildRemoval:
         remedy = f"add disk space for a second collection next to {record.source}"
         await self.fail(key, memory, server, record, f"Qdrant's disk is full: {remedy}. {exc}")
 
-    async def fail(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, why: str) -> None:
+    async def fail(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, message: str) -> None:
         """Fail a rebuild, report the reason, and remove its target as `remove` does."""
         await self.remove(key, memory, server, record)
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
-        await self.reports.report_end(key, record, RebuildState.FAILED, why, asked=requested_at)
-        await self.reports.post_event(memory, Event("Warning", Reason.REBUILD_FAILED, why))
+        await self.reports.report_end(key, record, RebuildState.FAILED, message, retry_value=requested_at)
+        await self.reports.post_event(memory, Event("Warning", Reason.REBUILD_FAILED, message))

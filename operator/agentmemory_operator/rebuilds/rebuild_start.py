@@ -148,7 +148,7 @@ class RebuildStarter:
             source=live.physical,
             target=next_physical(alias, names),
             digest=digest,
-            begun_ms=now_ms,
+            started_ms=now_ms,
             since_ms=now_ms,
             total=live.points,
         )

@@ -51,7 +51,7 @@ class RebuildReports:
         stored: Json = (document.get("status") or {}).get("rebuild") or {}
         return stored if recorded is None else recorded
 
-    def is_under_way(self, key: Key) -> bool:
+    def is_in_progress(self, key: Key) -> bool:
         """Return whether the last reported state is that of a rebuild in progress."""
         return is_active(self.last_status(key))
 
@@ -108,15 +108,15 @@ class RebuildReports:
         await self.write(key, new_status | {"state": state, "message": printable_lines(message)})
 
     async def report_end(
-        self, key: Key, record: RebuildRecord, state: RebuildState, message: str, *, asked: str | None = None
+        self, key: Key, record: RebuildRecord, state: RebuildState, message: str, *, retry_value: str | None = None
     ) -> None:
         """Report the end of a rebuild.
 
         Args:
-            asked: Present value of the annotation that requests another attempt of a failed rebuild.
+            retry_value: Present value of the annotation that requests another attempt of a failed rebuild.
         """
-        new_status = render_rebuild_status(record, state, message, ended=self.statuses.now)
-        await self.write(key, new_status | ({"requestedAt": asked} if asked is not None else {}))
+        new_status = render_rebuild_status(record, state, message, end_time=self.statuses.now)
+        await self.write(key, new_status | ({"requestedAt": retry_value} if retry_value is not None else {}))
 
     async def write(self, key: Key, status: Json) -> None:
         """Write the state of a rebuild into its object's status, if the object still exists."""
@@ -155,13 +155,13 @@ def _ignore_own_space(refusal: Refusal | None, last: Json) -> Refusal | None:
 
 
 def render_rebuild_status(
-    record: RebuildRecord, state: RebuildState, message: str, *, ended: str | None = None
+    record: RebuildRecord, state: RebuildState, message: str, *, end_time: str | None = None
 ) -> Json:
     """Render the status field `rebuild`.
 
     Args:
         message: Current action, cause of a wait, result, or reason of the failure; empty omits the field.
-        ended: End time, RFC 3339 UTC. None if the rebuild has not ended.
+        end_time: End time, RFC 3339 UTC. None if the rebuild has not ended.
     """
     status = RebuildStatus(
         kind=record.kind,
@@ -174,9 +174,9 @@ def render_rebuild_status(
         total=record.total,
         embedding_calls=record.calls,
         recall=RecallStatus.model_validate(recall_to_json(record.recall)) if record.recall else None,
-        start_time=render_time(record.begun_ms),
+        start_time=render_time(record.started_ms),
         move_time=render_time(record.moved_ms) if record.moved_ms is not None else None,
-        end_time=ended,
+        end_time=end_time,
         pause_ms=record.pause_ms,
         message=printable_lines(message) or None,
     )

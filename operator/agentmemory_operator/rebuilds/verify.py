@@ -25,7 +25,7 @@ from agentmemory_operator.rebuilds.rules.recall_probes import (
     choose_probes,
     describe_recall,
     find_blocking_drop,
-    held_message,
+    withheld_message,
 )
 from agentmemory_operator.rebuilds.rules.target_verdict import (
     MAX_CHECKED_TEXTS,
@@ -129,7 +129,7 @@ class RebuildComparison:
             await self.task.check()
             self.sampler.add(gaps.record(source, target))
         if not gaps.revisions and not gaps.extra:
-            return judge_missing(gaps.both, {})
+            return judge_missing(gaps.common, {})
         await copy_differences(self.task)
         remaining = gaps.find_remaining(await pair.read_versions(pair.copy, gaps.revisions))
         existing = await pair.read_versions(pair.live, remaining)
@@ -139,7 +139,7 @@ class RebuildComparison:
             "are missing or older in the new collection": [id_ for id_ in remaining if id_ in existing],
             "are only in the new collection": sorted(extra.keys() - now_existing.keys(), key=str),
         }
-        return judge_missing(gaps.both + len(gaps.revisions) - len(remaining), faults)
+        return judge_missing(gaps.common + len(gaps.revisions) - len(remaining), faults)
 
     async def _count_points(self, name: str) -> Mapping[str, int]:
         memory_count = await self.task.server.collections.count(name)
@@ -148,9 +148,11 @@ class RebuildComparison:
     async def _compare_contents(self) -> list[CheckFinding]:
         sample = await self.pair.compare_sample(self.sampler.ids)
         targets = {point["id"]: point["payload"] for point in sample.copies}
-        self.sources = sample.lives
-        self.alike = {point["id"] for point in sample.lives if is_alike(point["payload"], targets.get(point["id"]))}
-        finding = judge_sample(sample.compared, how=self.pair.equality.description)
+        self.sources = sample.live_points
+        self.alike = {
+            point["id"] for point in sample.live_points if is_alike(point["payload"], targets.get(point["id"]))
+        }
+        finding = judge_sample(sample.compared, equality=self.pair.equality.description)
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
@@ -232,4 +234,4 @@ def _why_held(task: RebuildRun, recall: ProbeRecall) -> str | None:
     is_approved = task.memory.metadata.annotations.get(APPROVE_PLAN) == approval
     if drop is None or is_approved or task.record.kind is RebuildKind.ROLLBACK:
         return None
-    return held_message(drop, recall, max_percent=most_percent, approval=approval)
+    return withheld_message(drop, recall, max_percent=most_percent, approval=approval)

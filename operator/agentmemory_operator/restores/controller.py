@@ -294,7 +294,11 @@ class RestorePasses:
         if job.seconds_since(job.status.get("endTime")) > self.periods.late_s:
             await job.write({name: value for name, value in job.status.items() if name != "abandoned"})
         wait_s = await self._finish_ended(job)
-        return self.periods.kept_check_period_s if wait_s is None else min(wait_s, self.periods.kept_check_period_s)
+        return (
+            self.periods.replaced_check_period_s
+            if wait_s is None
+            else min(wait_s, self.periods.replaced_check_period_s)
+        )
 
     async def _finish_ended(self, job: RestoreJob) -> float | None:
         """Clean up a failed restore. Roll an applied one back on request, or remove the collection that it replaced."""
@@ -304,7 +308,7 @@ class RestorePasses:
                     await self.removal.clean(job)
             except SpecInvalid as exc:
                 await job.write(failed_status(job.status, exc.reason, str(exc), job.stamp))
-                return self.periods.kept_check_period_s
+                return self.periods.replaced_check_period_s
             await job.remove_finalizer()
             return self.periods.settle_s
         if not has_succeeded(job.status):

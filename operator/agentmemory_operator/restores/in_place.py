@@ -20,8 +20,8 @@ from agentmemory_operator.collections.rules.epochs import (
     closed_to_json,
     epoch_to_json,
     next_epoch,
-    read_closed_until,
     read_epoch,
+    read_reopening_epoch,
 )
 from agentmemory_operator.collections.rules.rebuild_record import keep_as_completed
 from agentmemory_operator.collections.scratch import ScratchCollections
@@ -82,7 +82,7 @@ class InPlaceRestore:
     request: Callable[[Key], None]
     erasures: RestoredErasureReplay
     claims: ClaimRegistry | None = None
-    announcing: MoveAnnouncer = field(default_factory=MoveAnnouncer)
+    announcer: MoveAnnouncer = field(default_factory=MoveAnnouncer)
     limits: SafetyLimits = field(default_factory=SafetyLimits)
     safety: SafetySnapshots = field(init=False)
 
@@ -132,8 +132,8 @@ class InPlaceRestore:
             await job.write(with_fields(job.status, {"closedSince": job.stamp.now}))
         # Show the closing in the status of the AgentMemory.
         self.request(job.target_key)
-        announcement = await self.announcing.announce(server, physical, physical)
-        await self.announcing.wait_until_known(announcement)
+        announcement = await self.announcer.announce(server, physical, physical)
+        await self.announcer.wait_until_effective(announcement)
         epoch = _epoch_after(job, await check_announced(server, announcement))
         # Write the claim before the metadata: the recovery overwrites the metadata.
         if self.claims is not None:
@@ -141,7 +141,7 @@ class InPlaceRestore:
         await server.snapshots.write_metadata(physical, _closing_metadata(job, epoch) | {MOVING_KEY: None})
         # Wait for late writes: after Recover they could match revisions of the snapshot. After this wait the safety
         # snapshot contains them.
-        await self.announcing.wait_for_late_writes(server)
+        await self.announcer.wait_for_late_writes(server)
         return "the API answers 503"
 
     async def _recover(self, task: RestoreRun) -> str:
@@ -307,7 +307,7 @@ async def restore_file_over(physical: str, subject: ComparedSnapshot, server: Se
 
 def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
     """Return the epoch with which the collection will open: the claim's if it is higher, else a new one."""
-    number, closed_until = read_epoch(metadata).number, read_closed_until(metadata) or 0
+    number, closed_until = read_epoch(metadata).number, read_reopening_epoch(metadata) or 0
     if job.min_epoch > number:
         return job.min_epoch
     return next_epoch(Epoch(number=max(number, closed_until)), job.now_ms, copies_writes=False).number
@@ -354,7 +354,7 @@ async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable
     metadata = await server.snapshots.metadata(physical)
     if metadata is not None:
         epoch = read_epoch(metadata)
-        number = max(table.claims.min_epoch_of(slug), read_closed_until(metadata) or 0)
+        number = max(table.claims.min_epoch_of(slug), read_reopening_epoch(metadata) or 0)
         changes: Json = dict.fromkeys((CLOSED_KEY, MOVING_KEY))
         if number > epoch.number:
             changes |= epoch_to_json(Epoch(number=number, contents=number))
@@ -374,7 +374,7 @@ async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> 
         metadata: Metadata of the collection; False is returned if the collection is not closed.
         memory: Key of the AgentMemory, in whose namespace the restore is.
     """
-    if read_closed_until(metadata) is None:
+    if read_reopening_epoch(metadata) is None:
         return False
     closing = (metadata or {})[CLOSED_KEY]
     name = str(closing.get("restore") if isinstance(closing, dict) else "").rpartition("/")[2]

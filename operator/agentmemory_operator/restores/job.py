@@ -166,26 +166,26 @@ class RestoreRun:
         """Read the collection behind the alias; None if there is none."""
         return await find_live(self.server, self.alias, self.job.previous)
 
-    async def start_step(self, step: AnyStep, came_to: str) -> None:
+    async def start_step(self, step: AnyStep, last_result: str) -> None:
         """Record the start of a step. Before every step except the last, call `check_target`.
 
         Args:
-            came_to: Result of the step before.
+            last_result: Result of the step before.
 
         Raises:
             SpecInvalid: If the restore must stop; the step is not recorded.
         """
         if step is not list(type(step))[-1]:
             await self.check_target()
-        await self.job.write(step_status(self.job.status, step, self.job.stamp, last_result=came_to))
+        await self.job.write(step_status(self.job.status, step, self.job.stamp, last_result=last_result))
 
-    async def succeed(self, message: str, came_to: str) -> None:
+    async def succeed(self, message: str, last_result: str) -> None:
         """Record that the restore is applied, and post an event.
 
         Args:
-            came_to: Result of the last step.
+            last_result: Result of the last step.
         """
-        await self.job.write(succeeded_status(self.job.status, message, self.job.stamp, last_result=came_to))
+        await self.job.write(succeeded_status(self.job.status, message, self.job.stamp, last_result=last_result))
         await self.job.post_event("Normal", Reason.RESTORED, message)
 
 
@@ -201,7 +201,7 @@ class RestorePeriods:
         release_s: Maximum time that an unavailable server delays a deletion.
         source_s: Time to wait for a MemorySnapshot that does not exist, from the creation of the restore.
         watch_s: Time after which the watch is assumed to have delivered a write.
-        kept_check_period_s: Pause between checks of a replaced collection.
+        replaced_check_period_s: Pause between checks of a replaced collection.
         late_s: Time after the end in which a recovery without a response may still create its collection.
     """
 
@@ -212,7 +212,7 @@ class RestorePeriods:
     release_s: float = 300.0
     source_s: float = 60.0
     watch_s: float = 60.0
-    kept_check_period_s: float = 300.0
+    replaced_check_period_s: float = 300.0
     late_s: float = 86400.0
 
 

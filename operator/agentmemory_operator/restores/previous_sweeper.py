@@ -47,7 +47,7 @@ class ReplacedCollectionRemoval:
         except AgentMemoryError as exc:
             # For example, the connection was deleted. The state of the collection is unknown: do not remove it.
             log.warning("checking the collection that %s replaced is postponed: %s", job.key, exc)
-            return self.periods.kept_check_period_s
+            return self.periods.replaced_check_period_s
 
     def delay_until_delivered_s(self, job: RestoreJob) -> float | None:
         """Return the seconds until the next check if the restore ended in the last `watch_s`, else None.
@@ -64,7 +64,7 @@ class ReplacedCollectionRemoval:
         remaining_s = -job.seconds_since(expires_at)
 
         if remaining_s > 0:
-            return min(max(remaining_s, self.periods.wait_poll_s), self.periods.kept_check_period_s)
+            return min(max(remaining_s, self.periods.wait_poll_s), self.periods.replaced_check_period_s)
 
         async def remove(server: Server) -> bool:
             return await remove_if_due(server, previous, alias=job.alias_for(previous), now_ms=job.now_ms)
@@ -74,7 +74,7 @@ class ReplacedCollectionRemoval:
             await job.post_event("Normal", "PreviousRemoved", f"{previous} is removed")
             return None
         # A due collection that may not be removed, for example because it is live, is checked at the normal interval.
-        return self.periods.kept_check_period_s
+        return self.periods.replaced_check_period_s
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class PreviousSweeper:
     async def run(self) -> None:
         """Sweep every server periodically until cancelled, for the first time after `period_s`."""
         await asyncio.sleep(self.period_s)
-        sweep = partial(self.servers.sweep, work=self.sweep, what="collections that were replaced")
+        sweep = partial(self.servers.sweep, work=self.sweep, kind="collections that were replaced")
         await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
     async def sweep(self, server: Server) -> list[str]:

@@ -111,8 +111,8 @@ class RestoreAll:
         lost_since = _lost_since(document) or ""
         return LostAgent(namespace=namespace, name=name, since=lost_since, snapshots=tuple(newest_first))
 
-    async def run(self, lost: Sequence[LostAgent]) -> list[RestoredAgent]:
-        """Restore agents, at most `concurrency` concurrently; return the results in the order of `lost`.
+    async def run(self, agents: Sequence[LostAgent]) -> list[RestoredAgent]:
+        """Restore agents, at most `concurrency` concurrently; return the results in the order of `agents`.
 
         A restore that fails does not stop the others.
         """
@@ -124,7 +124,7 @@ class RestoreAll:
             self.report(result)
             return result
 
-        return list(await asyncio.gather(*(restore_in_slot(agent) for agent in lost)))
+        return list(await asyncio.gather(*(restore_in_slot(agent) for agent in agents)))
 
     async def _restore(self, lost_agent: LostAgent) -> RestoredAgent:
         """Restore one agent from its newest snapshot; if that restore fails, try the next older one."""

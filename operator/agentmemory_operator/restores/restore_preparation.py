@@ -74,14 +74,14 @@ class RestoreStarter:
         return True
 
     async def choose_names(
-        self, job: RestoreJob, server: Server, memory: AgentMemory, kept: Mapping[str, Any] | None = None
+        self, job: RestoreJob, server: Server, memory: AgentMemory, extra: Mapping[str, Any] | None = None
     ) -> None:
         """Choose the collection names and write them to the status.
 
         As long as the status contains them, no pass over the AgentMemory creates another collection.
 
         Args:
-            kept: Further status fields to write.
+            extra: Further status fields to write.
         """
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await find_live(server, alias, memory.reported_physical)
@@ -99,7 +99,7 @@ class RestoreStarter:
             connection={"namespace": connection.namespace, "name": connection.name},
             at=job.stamp,
         )
-        await job.write(with_fields(status, kept or {}))
+        await job.write(with_fields(status, extra or {}))
 
     async def _check_room(self, memory: AgentMemory, desired: Collection) -> None:
         """Raise unless an agent that never had a collection may get one. A restored collection counts as a new one.

@@ -54,14 +54,14 @@ async def read_own_live(
     return live
 
 
-async def may_use_target(job: RestoreJob, server: Server, ours: Marker, *, takeover: TakeoverTerms) -> bool:
+async def may_use_target(job: RestoreJob, server: Server, own: Marker, *, takeover: TakeoverTerms) -> bool:
     """Return whether a restore may use the collection name in its status. If not, a swap must choose another name.
 
     The name may be free, or belong to a copy that a killed operator recovered. Until step Claim such a copy has the
     marker of its original owner, so any marker is accepted that this restore accepts in its source.
 
     Args:
-        ours: Marker of the AgentMemory to restore into.
+        own: Marker of the AgentMemory to restore into.
         takeover: Terms under which the restore may use another owner's snapshot.
 
     Raises:
@@ -73,7 +73,7 @@ async def may_use_target(job: RestoreJob, server: Server, ours: Marker, *, takeo
         return True
     try:
         marker = _marker_in(await server.snapshots.metadata(physical))
-        check_origin(marker, ours, is_from_snapshot_object=False, takeover=takeover)
+        check_origin(marker, own, is_from_snapshot_object=False, takeover=takeover)
     except NotOwned:
         if job.is_in_place or not is_swap_name(physical, takeover.agent):
             raise

@@ -36,7 +36,7 @@ class Rollback:
 
     locks: AliasLocks
     erasures: RestoredErasureReplay
-    announcing: MoveAnnouncer = field(default_factory=MoveAnnouncer)
+    announcer: MoveAnnouncer = field(default_factory=MoveAnnouncer)
 
     async def run(
         self, job: RestoreJob, server: Server, memory: AgentMemory, check_target: Callable[[], Awaitable[None]]
@@ -76,7 +76,7 @@ class Rollback:
             check=check,
             min_epoch=job.min_epoch,
         )
-        await switch.run(self.locks, self.announcing, expected_target=restored)
+        await switch.run(self.locks, self.announcer, expected_target=restored)
         await self._settle(job, server, memory, previous)
 
     async def _check_replaced(self, server: Server, previous: str, memory: AgentMemory) -> None:
@@ -107,18 +107,22 @@ class Rollback:
     async def _settle(self, job: RestoreJob, server: Server, memory: AgentMemory, previous: str) -> None:
         restored = str(job.physical)
         await self._reapply(server, restored, previous, memory)
-        await self.announcing.wait_for_late_writes(server)
+        await self.announcer.wait_for_late_writes(server)
         await repair_late_links(server, previous, memory, job.book.clock)
         until, changed = job.keep_until, 0
         if await server.snapshots.metadata(restored) is not None:
             end_time = job.status.get("endTime")
             changed = await count_changed(server.points, restored, parse_time(end_time)) if end_time else 0
             await release_writers(server, restored)
-            await mark_previous(server, restored, since=job.stamp.now, until=until, by={"restore": str(job.key)})
+            await mark_previous(
+                server, restored, since=job.stamp.now, removal_time=until, reference={"restore": str(job.key)}
+            )
         message = (
             f"rolled back: {previous} is live again; {restored} is kept until {until}, {changed} memories changed in "
             f"it since the restore"
         )
-        status = rolled_back_status(job.status, message, job.stamp, kept=restored, until=until, writes_since=changed)
+        status = rolled_back_status(
+            job.status, message, job.stamp, restored=restored, removal_time=until, writes_since=changed
+        )
         await job.write(status)
         await job.post_event("Normal", Reason.ROLLED_BACK, message)

@@ -117,7 +117,7 @@ class RestoreSources:
         async def recover(server: Server, physical: str) -> None:
             # Stream through this process: a server that downloads by itself follows every redirect.
             async with self.files.open(url) as content:
-                stream = CheckedStream(content, named=description, size=None, sha256=digest)
+                stream = CheckedStream(content, name=description, size=None, sha256=digest)
                 await server.snapshots.upload(physical, aiter(stream), sha256=digest)
 
         return SnapshotSource(description=description, recover=recover)

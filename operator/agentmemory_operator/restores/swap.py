@@ -65,7 +65,7 @@ class SwapRestore:
 
     locks: AliasLocks
     erasures: RestoredErasureReplay
-    announcing: MoveAnnouncer = field(default_factory=MoveAnnouncer)
+    announcer: MoveAnnouncer = field(default_factory=MoveAnnouncer)
 
     async def run(self, task: RestoreRun) -> None:
         """Run a swap from its current step to its end.
@@ -223,7 +223,7 @@ class SwapRestore:
             check=check,
             min_epoch=task.job.min_epoch,
         )
-        await switch.run(self.locks, self.announcing, expected_target=task.job.previous)
+        await switch.run(self.locks, self.announcer, expected_target=task.job.previous)
         return f"{task.alias} points to {task.physical}"
 
     async def _settle(self, task: RestoreRun) -> str:
@@ -233,14 +233,16 @@ class SwapRestore:
         if previous and await self._is_kept(task, previous):
             since_ms = task.source.started_ms or 0
             await self.erasures.replay_collection(task.server, previous, task.physical, task.memory, since_ms=since_ms)
-            await self.announcing.wait_for_late_writes(task.server)
+            await self.announcer.wait_for_late_writes(task.server)
             await repair_late_links(task.server, task.physical, task.memory, job.book.clock)
             changed = await self._changes(task, previous)
             change_fields = {} if changed is None else {"writesSince": changed}
             summary, expires_at = _describe_changes(changed), job.keep_until
             replaced_by = {"restore": str(job.key)}
             await release_writers(task.server, previous)
-            await mark_previous(task.server, previous, since=job.stamp.now, until=expires_at, by=replaced_by)
+            await mark_previous(
+                task.server, previous, since=job.stamp.now, removal_time=expires_at, reference=replaced_by
+            )
             fields["previousCollection"] = {**job.status["previousCollection"], **change_fields, "until": expires_at}
         await job.write(with_fields(job.status, fields))
         return summary

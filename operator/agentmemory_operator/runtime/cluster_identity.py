@@ -19,11 +19,11 @@ class ClusterIdentity:
     """Caches the id of the cluster.
 
     Args:
-        ask: Reads the id; an empty one counts as unknown. The message of its error names the remedy.
+        read_id: Reads the id; an empty one counts as unknown. The message of its error names the remedy.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[str]]) -> None:
-        self._ask = ask
+    def __init__(self, read_id: Callable[[], Awaitable[str]]) -> None:
+        self._ask = read_id
         self._known: str | None = None
         self._last_error = ""
 

@@ -17,8 +17,8 @@ from typing import Generic, NamedTuple, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class LinePlace(NamedTuple):
-    """Place of a key in the queue.
+class TenantLane(NamedTuple):
+    """Tenant and lane of a key in the queue.
 
     Attributes:
         tenant: Owner of the key, such as a namespace. Each owner has a share of the slots.
@@ -29,7 +29,7 @@ class LinePlace(NamedTuple):
     lane: Hashable
 
 
-DEFAULT_PLACE = LinePlace(None, None)
+DEFAULT_LANE = TenantLane(None, None)
 
 
 @dataclass(slots=True)
@@ -58,9 +58,9 @@ class FairQueue(Generic[K]):
         self._all = self._free = 2 * share
         self._width = width
         self._tenants: OrderedDict[Hashable, _Tenant[K]] = OrderedDict()
-        self._places: dict[K, LinePlace] = {}
+        self._places: dict[K, TenantLane] = {}
         self._in_lane: Counter[Hashable] = Counter()
-        self._at_place: Counter[LinePlace] = Counter()
+        self._at_place: Counter[TenantLane] = Counter()
         # Tenants that wait for a slot in a lane, longest wait first.
         self._shut_out: dict[Hashable, OrderedDict[Hashable, None]] = {}
 
@@ -70,14 +70,14 @@ class FairQueue(Generic[K]):
     def __contains__(self, key: K) -> bool:
         return key in self._places
 
-    def put(self, key: K, place: LinePlace) -> None:
+    def put(self, key: K, tenant_lane: TenantLane) -> None:
         """Add a key; a key that is already waiting keeps its position."""
         if key in self._places:
             return
-        self._places[key] = place
-        tenant = self._tenants.setdefault(place.tenant, _Tenant())
-        lanes = tenant.full if place.lane in tenant.full else tenant.ready
-        lanes.setdefault(place.lane, OrderedDict())[key] = None
+        self._places[key] = tenant_lane
+        tenant = self._tenants.setdefault(tenant_lane.tenant, _Tenant())
+        lanes = tenant.full if tenant_lane.lane in tenant.full else tenant.ready
+        lanes.setdefault(tenant_lane.lane, OrderedDict())[key] = None
 
     def drop(self, key: K) -> None:
         """Remove a waiting key; any other key is no error."""
@@ -93,10 +93,10 @@ class FairQueue(Generic[K]):
             self._recheck_lane(place.lane)
         self._forget_idle(place.tenant)
 
-    def take(self) -> tuple[K, LinePlace] | None:
-        """Remove and return the next key with its place, or None if no waiting key may start.
+    def take(self) -> tuple[K, TenantLane] | None:
+        """Remove and return the next key with its tenant and lane, or None if no waiting key may start.
 
-        Call `release` with the place when the work on the key is done.
+        Call `release` with the latter when the work on the key is done.
         """
         found = self._next_tenant()
         if found is None:
@@ -110,21 +110,21 @@ class FairQueue(Generic[K]):
         if not keys:
             del tenant.ready[lane]
         del self._places[key]
-        place = LinePlace(name, lane)
+        place = TenantLane(name, lane)
         self._free -= 1
         tenant.running += 1
         self._in_lane[lane] += 1
         self._at_place[place] += 1
         return key, place
 
-    def release(self, place: LinePlace) -> None:
+    def release(self, tenant_lane: TenantLane) -> None:
         """Release the slot of a key that `take` returned."""
         self._free += 1
-        self._tenants[place.tenant].running -= 1
-        _count_down(self._in_lane, place.lane)
-        _count_down(self._at_place, place)
-        self._recheck_lane(place.lane)
-        self._forget_idle(place.tenant)
+        self._tenants[tenant_lane.tenant].running -= 1
+        _count_down(self._in_lane, tenant_lane.lane)
+        _count_down(self._at_place, tenant_lane)
+        self._recheck_lane(tenant_lane.lane)
+        self._forget_idle(tenant_lane.tenant)
 
     def _next_tenant(self) -> tuple[Hashable, _Tenant[K]] | None:
         """Return the admissible tenant with the fewest running keys; among equals, the one served longest ago."""
@@ -143,7 +143,7 @@ class FairQueue(Generic[K]):
         """Move lanes without a free slot from `ready` to `full`; return whether one with a free slot was found."""
         while tenant.ready:
             lane = next(iter(tenant.ready))
-            if self._at_place[LinePlace(name, lane)] < 2 * self._width - self._in_lane[lane]:
+            if self._at_place[TenantLane(name, lane)] < 2 * self._width - self._in_lane[lane]:
                 return True
             tenant.full[lane] = tenant.ready.pop(lane)
             self._shut_out.setdefault(lane, OrderedDict())[name] = None

@@ -91,15 +91,15 @@ class OperatorFeed:
         """Return the uid of every object of a kind."""
         return {key: uid_of(self._table.get(key)) for key in self._table.keys(kind)}
 
-    def drop_absent(self, known: Mapping[Key, str], documents: Iterable[Json]) -> None:
-        """Process missed deletions: remove objects of `known` that the list does not contain with the same uid.
+    def drop_absent(self, uids: Mapping[Key, str], documents: Iterable[Json]) -> None:
+        """Process missed deletions: remove the objects of `uids` that the list lacks or has with another uid.
 
         Args:
-            known: Result of `read_uids` from before the list was read. Objects that were added later stay.
+            uids: Result of `read_uids` from before the list was read. Objects that were added later stay.
             documents: The complete list of the kind.
         """
         present = {(key_of(document), uid_of(document)) for document in documents}
-        for key, uid in known.items():
+        for key, uid in uids.items():
             document = self._table.get(key)
             if document is not None and uid_of(document) == uid and (key, uid) not in present:
                 self.take("DELETED", document)

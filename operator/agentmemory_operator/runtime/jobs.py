@@ -99,21 +99,21 @@ class Job:
         """True if the object has our finalizer, which delays its deletion."""
         return self.book.finalizer in self.metadata.finalizers
 
-    async def set_finalizer(self, *, is_wanted: bool = True) -> None:
-        """Add our finalizer, or remove it if `is_wanted` is False.
+    async def set_finalizer(self, *, is_present: bool = True) -> None:
+        """Add our finalizer, or remove it if `is_present` is False.
 
         Raises:
             TransientError: If the object has changed since it was read. Retry in the next pass.
         """
-        if self.has_finalizer == is_wanted:
+        if self.has_finalizer == is_present:
             return
         other_finalizers = [finalizer for finalizer in self.metadata.finalizers if finalizer != self.book.finalizer]
-        finalizers = [*other_finalizers, self.book.finalizer] if is_wanted else other_finalizers
+        finalizers = [*other_finalizers, self.book.finalizer] if is_present else other_finalizers
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
     async def remove_finalizer(self) -> None:
         """Remove our finalizer, which allows Kubernetes to delete the object. Raises as `set_finalizer`."""
-        await self.set_finalizer(is_wanted=False)
+        await self.set_finalizer(is_present=False)
 
     async def release(
         self,
@@ -209,7 +209,7 @@ class RunSchedule:
     _changing: set[Key] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.run_if_due, place_of=self.table.queue_place, share=self.share)
+        self.queue = WorkQueue(self.run_if_due, tenant_lane_of=self.table.tenant_lane_of, share=self.share)
 
     def last_result(self, key: Key, memory: AgentMemory) -> Json:
         """Return the newer of the result in the status and the one kept in memory; empty if there is none."""

@@ -157,20 +157,20 @@ class Leadership:
             self.check()
             return
 
-    def give_up(self, doubt: str) -> NoReturn:
+    def give_up(self, message: str) -> NoReturn:
         """Stop writing permanently, because an observed state contradicts the leadership of this process.
 
         Calls in progress are aborted.
 
         Args:
-            doubt: The observation, for the error message.
+            message: The observation, for the error message.
 
         Raises:
-            LeadershipLost: Always, with `doubt` as its message.
+            LeadershipLost: Always, with `message` as its message.
         """
-        self._held, self._give_up_reason = None, doubt
+        self._held, self._give_up_reason = None, message
         self._limit_calls(0.0)
-        raise LeadershipLost(doubt)
+        raise LeadershipLost(message)
 
     async def acquire(self) -> None:
         """Wait until this process leads.

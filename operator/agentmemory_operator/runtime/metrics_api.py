@@ -90,10 +90,10 @@ class ModelMeter(MetricSet):
         """Count one attempt to distil a conversation. `distillation/run_queue.py` defines the outcomes."""
         self._distillations.labels(outcome).inc()
 
-    def count_memories(self, fate: str, number: int) -> None:
+    def count_memories(self, outcome: str, number: int) -> None:
         """Count memories that a model extracted. The fate is stored, unsourced, malformed or proposed."""
         if number:
-            self._made.labels(fate).inc(number)
+            self._made.labels(outcome).inc(number)
 
     def count_tokens(self, tokens_in: int, tokens_out: int) -> None:
         """Count input and output tokens of a language model."""

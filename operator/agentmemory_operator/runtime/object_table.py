@@ -15,7 +15,7 @@ from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster
-from agentmemory_operator.runtime.fair_queue import LinePlace
+from agentmemory_operator.runtime.fair_queue import TenantLane
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.kinds.readable_status import with_readable_status
@@ -250,9 +250,9 @@ class ObjectTable:
             return None
         return Key(QDRANT_CONNECTION, str(ref.get("namespace") or key.namespace), ref["name"])
 
-    def queue_place(self, key: Key) -> LinePlace:
+    def tenant_lane_of(self, key: Key) -> TenantLane:
         """Return the queue place of a pass: the namespace as tenant, and the connection as lane."""
-        return LinePlace(key.namespace, key if key.kind == QDRANT_CONNECTION else self.find_connection(key))
+        return TenantLane(key.namespace, key if key.kind == QDRANT_CONNECTION else self.find_connection(key))
 
     def find_owner(self, slug: str) -> Key | None:
         """Return the AgentMemory that owns a slug, or None.
@@ -347,9 +347,9 @@ def _number(version: str) -> int:
     return int(version) if version.isdecimal() else 0
 
 
-def connection_key(named: str) -> Key:
+def connection_key(reference: str) -> Key:
     """Return the key of a connection from NAMESPACE/NAME."""
-    namespace, _, name = named.partition("/")
+    namespace, _, name = reference.partition("/")
     return Key(QDRANT_CONNECTION, namespace, name)
 
 

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 from typing import Generic, Protocol, TypeVar
 
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.runtime.fair_queue import DEFAULT_PLACE, FairQueue, LinePlace
+from agentmemory_operator.runtime.fair_queue import DEFAULT_LANE, FairQueue, TenantLane
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class WorkQueue(Generic[K]):
         handle: Runs one pass; returns the seconds until the next one is due, or None. Any exception causes a retry with
             backoff; a TransientError can ask for a longer delay, up to `MAX_RETRY_S`.
         share: Maximum number of concurrent passes of a tenant that is alone; twice as many for all tenants together.
-        place_of: Returns tenant and lane of a key. By default all keys share one place.
+        tenant_lane_of: Returns tenant and lane of a key. By default all keys share one lane.
         width: Maximum number of concurrent passes of one tenant in a lane; twice as many for all tenants together.
     """
 
@@ -67,15 +67,15 @@ class WorkQueue(Generic[K]):
         handle: Callable[[K], Awaitable[float | None]],
         *,
         share: int = TENANT_SHARE,
-        place_of: Callable[[K], LinePlace] = lambda key: DEFAULT_PLACE,
+        tenant_lane_of: Callable[[K], TenantLane] = lambda key: DEFAULT_LANE,
         width: int = LANE_WIDTH,
     ) -> None:
         self._handle = handle
         self._workers = 2 * share
-        self._place_of = place_of
+        self._place_of = tenant_lane_of
         self._line: FairQueue[K] = FairQueue(share, width)
         # Keys that `FairQueue` has released; never more than there are workers.
-        self._released: asyncio.Queue[tuple[K, LinePlace]] = asyncio.Queue()
+        self._released: asyncio.Queue[tuple[K, TenantLane]] = asyncio.Queue()
         self._running: set[K] = set()
         self._repeat: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
@@ -227,18 +227,18 @@ class Queues:
 async def run_periodically(
     table: ObjectTable,
     kind: str,
-    look: Callable[[Key], Awaitable[None]],
+    check: Callable[[Key], Awaitable[None]],
     *,
     period_s: float,
     share: int = PERIODIC_SHARE,
 ) -> None:
-    """Request a call of `look` for every object of a kind each period, until cancelled. Waiting requests are merged.
+    """Request a call of `check` for every object of a kind each period, until cancelled. Waiting requests are merged.
 
     Args:
-        look: Checks one object. An exception causes a retry with backoff.
+        check: Checks one object. An exception causes a retry with backoff.
         share: Maximum number of concurrent calls for one namespace; twice as many for all together.
     """
-    queue: WorkQueue[Key] = WorkQueue(look, place_of=table.queue_place, share=share, width=share)
+    queue: WorkQueue[Key] = WorkQueue(check, tenant_lane_of=table.tenant_lane_of, share=share, width=share)
     async with asyncio.TaskGroup() as group:
         group.create_task(queue.run())
         while True:
@@ -248,12 +248,12 @@ async def run_periodically(
 
 
 async def gather_by_key(
-    keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]], *, place_of: Callable[[Key], LinePlace], share: int
+    keys: Iterable[Key], call: Callable[[Key], Awaitable[T]], *, tenant_lane_of: Callable[[Key], TenantLane], share: int
 ) -> dict[Key, T]:
-    """Call `ask` for each key concurrently; return the results by key.
+    """Run `call` for each key concurrently; return the results by key.
 
     Args:
-        place_of: Returns tenant and lane of a key, as for `WorkQueue`.
+        tenant_lane_of: Returns tenant and lane of a key, as for `WorkQueue`.
         share: Maximum number of concurrent calls for one tenant; twice as many for all together.
 
     Raises:
@@ -261,11 +261,11 @@ async def gather_by_key(
     """
     queue: FairQueue[Key] = FairQueue(share, share)
     for key in keys:
-        queue.put(key, place_of(key))
+        queue.put(key, tenant_lane_of(key))
     results: dict[Key, T] = {}
 
-    async def answer(key: Key, place: LinePlace) -> None:
-        results[key] = await ask(key)
+    async def answer(key: Key, place: TenantLane) -> None:
+        results[key] = await call(key)
         queue.release(place)
         begin()
 

@@ -31,7 +31,7 @@ from agentmemory_operator.search.rules.exactness import (
     build_end_queries,
     is_proven_complete,
     read_ends,
-    read_words_end,
+    read_keyword_end,
 )
 from agentmemory_operator.search.rules.hybrid import (
     NO_ACTIVATIONS,
@@ -111,7 +111,7 @@ class SearchAnswer:
             scores. May lag 10 s behind writes of other processes.
         removed_by_threshold: Number of results, within `top_k`, that the thresholds on score and similarity removed.
         threshold: Minimum score; minus infinity if there is none.
-        took_ms: Duration of embedding, engine and reranking together.
+        duration_ms: Duration of embedding, engine and reranking together.
         neighbours: Neighbours of results; None unless requested.
         warnings: Reasons why this search is expensive, with the remedy, or was not reranked.
     """
@@ -123,7 +123,7 @@ class SearchAnswer:
     total_candidates: int
     removed_by_threshold: int
     threshold: float
-    took_ms: float
+    duration_ms: float
     candidates: CandidateCounts | None = None
     neighbours: Neighbours | None = None
     warnings: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class SearchService:
             raise RequestInvalid(errors)
         setup, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
         response = await _ask(agent, request, setup, vector)
-        above_threshold = setup.kept(response.points)
+        above_threshold = setup.filter_points(response.points)
         reread = RerankedPoints(above_threshold)
         if setup.rerank and request.query is not None:
             reread = await rerank_points(self._reranker, setup.rerank, request.query, above_threshold)
@@ -175,7 +175,7 @@ class SearchService:
             total_candidates=total,
             removed_by_threshold=max(0, min(setup.top_k, total - excluded) - len(above_threshold[: setup.top_k])),
             threshold=setup.threshold,
-            took_ms=(time.perf_counter() - started_s) * 1000,
+            duration_ms=(time.perf_counter() - started_s) * 1000,
             candidates=response.candidates(setup.eligible) if request.explain else None,
             neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
             warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings),
@@ -218,7 +218,7 @@ class _SearchSetup:
         rerank: None if nothing is reranked.
         words: Keyword query; None without keywords.
         solves_terms: True to derive the similarity of each result from its score.
-        along: Activation of the memories linked to the query's names.
+        activations: Activation of the memories linked to the query's names.
     """
 
     ranking: Ranking
@@ -231,11 +231,11 @@ class _SearchSetup:
     plan: CandidatePlan
     fusion: Fusion | None
     words: Json | None
-    clues: QueryFeatures | None
+    features: QueryFeatures | None
     solves_terms: bool
-    along: Mapping[str, float]
+    activations: Mapping[str, float]
 
-    def kept(self, points: Sequence[Json]) -> list[Json]:
+    def filter_points(self, points: Sequence[Json]) -> list[Json]:
         """Return the points that reach the threshold and are not excluded by the model."""
         return [point for point in points if point["score"] > EXCLUDED_SCORE and point["score"] >= self.threshold]
 
@@ -269,9 +269,9 @@ def _resolve(
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
         words=build_keyword_query(keyword_document(query or "", keyword), corpus) if fusion and keyword else None,
-        clues=extract_features(query, keyword.language) if keyword and query is not None else None,
+        features=extract_features(query, keyword.language) if keyword and query is not None else None,
         solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
-        along=along,
+        activations=along,
     )
 
 
@@ -307,7 +307,7 @@ async def _ask(agent: Agent, request: SearchRequest, setup: _SearchSetup, vector
         answers = await read_without_tombstones(
             lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0]
         )
-        return _Response(answers[0], question.matches(answers[1:], setup.clues))
+        return _Response(answers[0], question.matches(answers[1:], setup.features))
     return _Response(await read_without_tombstones(lambda: agent.store.query(agent.alias, body), lambda points: points))
 
 
@@ -337,23 +337,25 @@ async def _explained(
         ranking=setup.ranking,
         distance=agent.distance,
         ends=read_ends(setup.plan, end_lists, distance=agent.distance),
-        by_words=read_words_end(setup.plan, end_lists, setup.clues),
+        by_words=read_keyword_end(setup.plan, end_lists, setup.features),
         fusion=setup.fusion,
         types=request.selection.types,
     )
     if not agent.allows_exact:
-        return _Response(points, question.matches(lists, setup.clues), below)
-    is_same = {point["id"] for point in setup.kept(points)} == {point["id"] for point in setup.kept(best)}
+        return _Response(points, question.matches(lists, setup.features), below)
+    is_same = {point["id"] for point in setup.filter_points(points)} == {
+        point["id"] for point in setup.filter_points(best)
+    }
     scores = [point["score"] for point in best]
     # The proof may take tens of milliseconds for hundreds of cells.
     prove = partial(is_proven_complete, unlisted, scores, top_k=setup.fetched, threshold=setup.threshold)
-    return _Response(points, question.matches(lists, setup.clues), below, is_same and await asyncio.to_thread(prove))
+    return _Response(points, question.matches(lists, setup.features), below, is_same and await asyncio.to_thread(prove))
 
 
 def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json:
     # Templates for weights of one request would evict those of the objects from the cache.
     make = build_scoring_template if setup.ranking is agent.settings.ranking else build_scoring_template.__wrapped__
-    clues = setup.clues
+    clues = setup.features
     template = make(
         *(setup.ranking, question.fusion),
         distance=agent.distance,
@@ -369,7 +371,7 @@ def _question(agent: Agent, setup: _SearchSetup, plan: CandidatePlan, vector: Ve
     if setup.fusion is None or setup.words is None:
         return CandidateQueries(lists=(plan.query(vector, distance=agent.distance),), distance=agent.distance)
     return build_hybrid_queries(
-        plan, vector, setup.words, distance=agent.distance, fusion=setup.fusion, activations=setup.along
+        plan, vector, setup.words, distance=agent.distance, fusion=setup.fusion, activations=setup.activations
     )
 
 
@@ -379,7 +381,9 @@ def _found(point: Json, ranked: tuple[int, Match] | None, setup: _SearchSetup, *
         return SearchHit(record, point["score"], rerank=rerank)
     rank, match = ranked or (None, _match_from_score(record, point["score"], setup))
     numbers = (
-        setup.clues.compute_evidence_values(point["payload"], setup.ranking.evidence.assistant) if setup.clues else {}
+        setup.features.compute_evidence_values(point["payload"], setup.ranking.evidence.assistant)
+        if setup.features
+        else {}
     )
     if ranks_evidence(setup.fusion):
         match = replace(match, evidence=numbers, fused=add_evidence(match.fused, setup.ranking.evidence, numbers))

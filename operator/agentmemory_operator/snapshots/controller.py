@@ -149,7 +149,7 @@ class SnapshotPasses:
     takeover_requests: TakeoverRequests
     periods: SnapshotPeriods = field(default_factory=SnapshotPeriods)
     meter: SnapshotMeter = field(default_factory=SnapshotMeter)
-    making: SnapshotCreator = field(init=False)
+    creator: SnapshotCreator = field(init=False)
     removal: SnapshotRemoval = field(init=False)
     _book: JobBook = field(init=False)
     # Time of the first check that did not find the file, Unix milliseconds. One such check does not prove a deletion.
@@ -157,7 +157,7 @@ class SnapshotPasses:
 
     def __post_init__(self) -> None:
         imports = SnapshotImport(self.table, self.cluster, self.copies, self.scratch)
-        self.making = SnapshotCreator(self.table, self.servers, self.cluster, self.prover, self.copies, imports)
+        self.creator = SnapshotCreator(self.table, self.servers, self.cluster, self.prover, self.copies, imports)
         self.removal = SnapshotRemoval(self.servers, self.copies)
         self._book = JobBook(self.table, self.cluster, self.clock, FINALIZER)
 
@@ -197,7 +197,7 @@ class SnapshotPasses:
         if "startTime" not in job.status:
             await write_progress(job, job.status | {"startTime": job.now})
         try:
-            proof = await self.making.create(job, snapshot)
+            proof = await self.creator.create(job, snapshot)
         except StoreUnavailable as exc:
             if current_step(job.status) is not SnapshotStep.VERIFY or job.age_s <= self.periods.deadline_s:
                 raise
@@ -276,7 +276,7 @@ class SnapshotPasses:
         namespace, physical = job.metadata.namespace, job.status.get("physical")
         await self.removal.remove(job.status, snapshot=job.document)
         if physical and job.status.get("attempts") and "name" not in job.status:
-            choose_leftovers = lambda files: self.making.leftover_files(job, files)  # noqa: E731 - it reads as an argument
+            choose_leftovers = lambda files: self.creator.leftover_files(job, files)  # noqa: E731 - it reads as an argument
             await self.removal.remove_files(job.status, physical, choose_leftovers, namespace=namespace)
 
     async def _check_completed(self, job: Job) -> float:
@@ -285,7 +285,7 @@ class SnapshotPasses:
         Also keeps the file reachable after its collection was deleted. Returns the seconds until the next check.
         """
         await self._verify_again(job)
-        await job.set_finalizer(is_wanted=is_removing_bytes(job) and has_succeeded(job.status))
+        await job.set_finalizer(is_present=is_removing_bytes(job) and has_succeeded(job.status))
         location, connection = location_of(job.status, QDRANT), recorded_connection(job.status)
         if not has_succeeded(job.status) or location is None or connection is None:
             return self.periods.check_period_s

@@ -106,7 +106,7 @@ class Copies:
 
     async def recover(
         self,
-        place: S3Object,
+        location: S3Object,
         store: SnapshotStore,
         physical: str,
         *,
@@ -123,27 +123,27 @@ class Copies:
             StoreRejected: If the server or the storage rejects the call.
             TransientError: If the storage or the server is unavailable.
         """
-        async with self.open(place, namespace=namespace, progress=progress) as (content, stored):
+        async with self.open(location, namespace=namespace, progress=progress) as (content, stored):
             await store.upload(physical, aiter(content), sha256=stored.sha256)
 
     @asynccontextmanager
     async def open(
-        self, place: S3Object, *, namespace: str, progress: Progress = report_nothing
+        self, location: S3Object, *, namespace: str, progress: Progress = report_nothing
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
         """Open an object; yield its bytes and its metadata.
 
-        Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `place`, or of the
-        object's metadata if `place` has none.
+        Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `location`, or of the
+        object's metadata if `location` has none.
 
         Raises:
             SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
             StorageRejected, StorageUnavailable: If the storage cannot be read.
         """
-        async with self.storages.open_object(place, namespace) as (objects, key):
-            stored = await _head(objects, place)
+        async with self.storages.open_object(location, namespace) as (objects, key):
+            stored = await _head(objects, location)
             content = with_progress(with_resumes(objects, key, stored.size), stored.size, progress)
             sha256 = str(stored.sha256)
-            yield CheckedStream(content, named=_name_of(place), size=stored.size, sha256=sha256), stored
+            yield CheckedStream(content, name=_name_of(location), size=stored.size, sha256=sha256), stored
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -151,13 +151,13 @@ class Copies:
         async with self.open(parse_location(location), namespace=namespace) as (content, _):
             yield aiter(content)
 
-    async def check(self, place: S3Object, *, namespace: str, progress: Progress = report_nothing) -> StoredObject:
+    async def check(self, location: S3Object, *, namespace: str, progress: Progress = report_nothing) -> StoredObject:
         """Read an object completely; return its metadata.
 
         Raises:
             ChecksumMismatch: If its bytes differ from its SHA-256. Other errors are as in `open`.
         """
-        async with self.open(place, namespace=namespace, progress=progress) as (content, stored):
+        async with self.open(location, namespace=namespace, progress=progress) as (content, stored):
             await read_to_end(content)
         return stored
 
@@ -192,7 +192,7 @@ async def _abort_uploads(objects: ObjectStore, key: str) -> None:
 async def _read_back(objects: ObjectStore, key: str, *, size: int, sha256: str) -> None:
     try:
         await read_to_end(
-            CheckedStream(with_resumes(objects, key, size), named=f"the copy {key}", size=size, sha256=sha256)
+            CheckedStream(with_resumes(objects, key, size), name=f"the copy {key}", size=size, sha256=sha256)
         )
     except NotFound as exc:
         raise ChecksumMismatch(f"the copy {key} disappeared right after it was written") from exc

@@ -152,7 +152,7 @@ async def _missing(pair: PointComparer, recorded: SnapshotRecord, sampler: Botto
         common += len(difference.alike)
         removed += len(difference.extra)
         sampler.add(difference.alike)
-        missing += await _find_lost(pair, difference.behind, recorded.started_ms)
+        missing += await _find_lost(pair, difference.stale, recorded.started_ms)
     return judge_missing(common, {"from before the snapshot are missing": missing}, removed=removed)
 
 

@@ -84,7 +84,7 @@ class RetentionRuns:
     _removed: Counter = field(init=False, default_factory=removed_counter)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.run, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
+        self.queue = WorkQueue(self.run, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_AGENTS)
 
     @property
     def metrics(self) -> list[Collector]:

@@ -76,13 +76,13 @@ class ScheduleMeter:
         self._last_s.pop(key, None)
         self._overdue.pop(key, None)
 
-    def record(self, key: Key, outlook: SnapshotOverview) -> None:
+    def record(self, key: Key, overview: SnapshotOverview) -> None:
         """Record the present state of an agent's snapshots; forget an agent without a schedule."""
         self.forget(key)
-        if outlook.figures.stale_ms is None:
+        if overview.figures.stale_ms is None:
             return
-        self._last_s[key] = outlook.usable[0].begun_ms / 1000 if outlook.usable else 0.0
-        for state in states_of(outlook):
+        self._last_s[key] = overview.usable[0].started_ms / 1000 if overview.usable else 0.0
+        for state in states_of(overview):
             if state.type == "SnapshotFresh" and state.status is False:
                 self._overdue[key] = str(state.reason)
 
@@ -114,7 +114,7 @@ class SnapshotSchedule:
     _collections: dict[Key, tuple[str, Json]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self.check, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
+        self.queue = WorkQueue(self.check, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_AGENTS)
         statuses = Statuses(self.table, self.cluster, self.clock)
         self.retention = RetentionRuns(self.table, self.cluster, statuses, self.removal, self.read_overview)
 

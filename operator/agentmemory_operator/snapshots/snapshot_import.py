@@ -36,7 +36,7 @@ class SnapshotImport:
     scratch: ScratchCollections
 
     async def import_snapshot(
-        self, job: Job, memory: AgentMemory, place: S3Object, *, connection: Key, server: Server
+        self, job: Job, memory: AgentMemory, location: S3Object, *, connection: Key, server: Server
     ) -> tuple[Json, ConditionState]:
         """Import a snapshot; return the status fields to record, and the condition Verified.
 
@@ -50,8 +50,8 @@ class SnapshotImport:
         marker = desired_collection(memory, cluster_id=await self.cluster.cluster_id()).marker
         namespace = job.metadata.namespace
         async with self.scratch.reserve(server, job.metadata.uid) as name:
-            stored = await self.copies.check(place, namespace=namespace)
-            observed = await self._restored(job, place, name, server)
+            stored = await self.copies.check(location, namespace=namespace)
+            observed = await self._restored(job, location, name, server)
             found_marker = observed.collection.marker
             if marker is not None:
                 takeover = terms_for(memory, self.table, job.metadata.annotations)
@@ -65,7 +65,7 @@ class SnapshotImport:
             "points": {"before": points, "after": points},
             "configHash": hash_configuration(observed.collection),
             "verify": "Full",
-            "locations": [object_location(place)],
+            "locations": [object_location(location)],
             "step": SnapshotStep.VERIFY,
         }
         message = f"restored into a scratch collection: {points} memories; no record to compare them with"

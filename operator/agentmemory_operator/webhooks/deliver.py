@@ -117,7 +117,7 @@ class WebhookDelivery:
     _known: dict[tuple[Key, str], dict[str, _Progress]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self._deliver, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
+        self.queue = WorkQueue(self._deliver, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_AGENTS)
 
     def schedule(self, key: Key, memory: AgentMemory) -> Json:
         """Schedule delivery for an object that a pass has read; return its status field `webhooks`, if any."""

@@ -80,7 +80,7 @@ class _KeyState:
         uid: UID of the object.
         fingerprints: Fingerprints of the wrapping keys that the last check found, in the Secret and in the API.
         since_ms: Time at which these were found first.
-        asked: Fingerprints for which a pass was requested to copy the keys to the API.
+        requested: Fingerprints for which a pass was requested to copy the keys to the API.
         census: Result of the last walk under these keys; None before the first.
         counted_ms: Time of the start of that walk.
         health: Result of the last check; None before the first.
@@ -89,7 +89,7 @@ class _KeyState:
     uid: str
     fingerprints: tuple[str, ...] = ()
     since_ms: int = 0
-    asked: tuple[str, ...] = ()
+    requested: tuple[str, ...] = ()
     census: Census | None = None
     counted_ms: int = 0
     health: KeyHealth | None = None
@@ -131,7 +131,7 @@ class KeyChecks:
     _known: dict[Key, _KeyState] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.queue = WorkQueue(self._check, place_of=self.table.queue_place, share=MAX_CONCURRENT_AGENTS)
+        self.queue = WorkQueue(self._check, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_AGENTS)
 
     @property
     def metrics(self) -> list[Collector]:
@@ -218,9 +218,9 @@ class KeyChecks:
         except SpecInvalid as exc:
             return _with_trouble(old_state, exc.reason, str(exc))
         if not await self._has_api_keys(memory, zones, wrapping):
-            if old_state.asked != wrapping.fingerprints:
+            if old_state.requested != wrapping.fingerprints:
                 self.request(key_of_memory(memory))
-            return replace(old_state, asked=wrapping.fingerprints)
+            return replace(old_state, requested=wrapping.fingerprints)
         state = old_state
         if old_state.fingerprints != wrapping.fingerprints:
             state = replace(old_state, fingerprints=wrapping.fingerprints, since_ms=self.clock.now_ms(), census=None)
@@ -291,7 +291,7 @@ def _check_unreadable(census: Census) -> KeyHealth | None:
     )
     if not any(problems):
         return None
-    message = f"{' and '.join(filter(None, problems))}; first error: {census.trouble}"
+    message = f"{' and '.join(filter(None, problems))}; first error: {census.error_message}"
     return KeyHealth(Reason.KEYS_UNREADABLE, message, census.shards, census.keys)
 
 

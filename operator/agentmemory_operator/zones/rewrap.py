@@ -32,7 +32,7 @@ class Census:
         rewrapped: Number of keys that the walk encrypted with the current wrapping key.
         unreadable: Number of keys that use an unknown wrapping key or were modified in the store.
         damaged: Number of shards that cannot be parsed. Their keys are not counted.
-        trouble: Message of the first problem; empty if there is none.
+        error_message: Message of the first problem; empty if there is none.
         missing: Names of shards that a parent records but that do not exist.
     """
 
@@ -41,7 +41,7 @@ class Census:
     rewrapped: int = 0
     unreadable: int = 0
     damaged: int = 0
-    trouble: str = ""
+    error_message: str = ""
     missing: frozenset[str] = frozenset()
 
     def __add__(self, other: "Census") -> "Census":
@@ -52,7 +52,7 @@ class Census:
             rewrapped=self.rewrapped + other.rewrapped,
             unreadable=self.unreadable + other.unreadable,
             damaged=self.damaged + other.damaged,
-            trouble=self.trouble or other.trouble,
+            error_message=self.error_message or other.error_message,
             missing=self.missing | other.missing,
         )
 
@@ -69,7 +69,7 @@ async def rewrap(shards: KeyShards, ring: Ring, wrapping: WrappingKeys) -> Censu
         try:
             census += await _rewrap_shard(shards, ring, name, wrapping)
         except KeysDamaged as exc:
-            census += Census(shards=1, damaged=1, trouble=str(exc))
+            census += Census(shards=1, damaged=1, error_message=str(exc))
     return replace(census, missing=census.missing - set(names))
 
 
@@ -99,7 +99,7 @@ def rewrap_shard(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
             entries[key_id] = wrapping.rewrap(key_id, entry)
         except KeysUnavailable as exc:
             entries[key_id] = entry
-            census += Census(unreadable=1, trouble=str(exc))
+            census += Census(unreadable=1, error_message=str(exc))
         else:
             census += Census(rewrapped=entries[key_id] is not entry)
     return replace(shard, entries=entries), census

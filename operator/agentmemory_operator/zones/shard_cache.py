@@ -36,26 +36,26 @@ class _ReadResult:
     """Result of one read or write of a shard.
 
     Attributes:
-        turn: Sequence number, taken at its start. A caller may use a result with a higher number than its own.
+        number: Sequence number, taken at its start. A caller may use a result with a higher number than its own.
         at_ms: Time of its start.
         shard: None if the read failed.
-        trouble: Error message if the read failed.
+        error_message: Error message if the read failed.
     """
 
-    turn: int
+    number: int
     at_ms: int
     shard: Shard | None = None
-    trouble: str = ""
+    error_message: str = ""
 
     @property
-    def found(self) -> Shard:
+    def checked_shard(self) -> Shard:
         """The shard.
 
         Raises:
             KeysUnavailable: If the read failed.
         """
         if self.shard is None:
-            raise KeysUnavailable(self.trouble, retry_after_s=_RETRY_AFTER_S)
+            raise KeysUnavailable(self.error_message, retry_after_s=_RETRY_AFTER_S)
         return self.shard
 
 
@@ -97,9 +97,9 @@ class ShardCache:
         shard_id, call_sequence = (ring, name), next(self._sequence)
         async with self._lock(shard_id):
             result = self._results.get(shard_id)
-            if result is None or result.turn < call_sequence:
+            if result is None or result.number < call_sequence:
                 result = await self._read(shard_id)
-        return result.found
+        return result.checked_shard
 
     async def change(self, ring: Ring, name: str, change: Callable[[Shard], Shard]) -> Shard:
         """Change a shard by compare-and-set; return it as stored.
@@ -116,8 +116,8 @@ class ShardCache:
         shard_id = ring, name
 
         async def write(result: _ReadResult) -> Shard | None:
-            changed = change(result.found)
-            if changed == result.found:
+            changed = change(result.checked_shard)
+            if changed == result.checked_shard:
                 return changed
             with suppress(Conflict):
                 return await self._write(shard_id, changed)
@@ -157,7 +157,9 @@ class ShardCache:
             result = _ReadResult(number, at_ms, cached if is_same else await self._store.read(*shard))
         except TransientError as exc:
             log.warning("agent %s: cannot read key shard %s: %s", *shard, exc)
-            result = _ReadResult(number, at_ms, trouble=f"the keys of agent {shard[0]} are not available at the moment")
+            result = _ReadResult(
+                number, at_ms, error_message=f"the keys of agent {shard[0]} are not available at the moment"
+            )
         self._keep(shard, result)
         return result
 

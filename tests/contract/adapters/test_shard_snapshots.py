@@ -418,7 +418,7 @@ async def test_write_waits_for_a_majority(
 ) -> None:
     running, store, _ = peers
     running.set_faults(lag="60")
-    monkeypatch.setattr(wait_for_metadata, "__kwdefaults__", {"within_s": 0.3})
+    monkeypatch.setattr(wait_for_metadata, "__kwdefaults__", {"timeout_s": 0.3})
 
     with pytest.raises(StoreUnavailable, match="1 of 3 nodes of the cluster have"):
         await store.write_metadata(NAME, {"a": 1})

@@ -182,7 +182,7 @@ class RebuildIntoCollection:
             server=self.server,
             source=observed,
             desired=observed.collection,
-            record=RebuildRecord(source="agent_memory_replicas__0", target=NAME, digest="d", begun_ms=0, since_ms=0),
+            record=RebuildRecord(source="agent_memory_replicas__0", target=NAME, digest="d", started_ms=0, since_ms=0),
             clock=FakeClock(),
             embedder=None,
             check=self.check,
@@ -202,14 +202,14 @@ async def test_rebuild_waits_for_all_replicas(urls: tuple[str, ...], collection:
     rebuilding = RebuildIntoCollection(urls[0])
     task = await rebuilding.task()
     await rebuilding.server.collections.move_replica(NAME, CopyReplica(0, 1, 2))
-    await await_replicas(task, look_s=0.05)
+    await await_replicas(task, poll_s=0.05)
     copied = list(rebuilding.messages)
     peers.set_faults(away="2")
 
     with pytest.raises(StoreUnavailable, match="shard 0 on peer 2 is Dead"):
-        await await_replicas(task, look_s=0.05, patience_s=0.2)
+        await await_replicas(task, poll_s=0.05, patience_s=0.2)
     peers.set_faults()
-    await await_replicas(task, look_s=0.05)
+    await await_replicas(task, poll_s=0.05)
 
     assert "shard 0 from peer 1 to 2 is being copied" in copied[0]
     await rebuilding.server.close()
@@ -221,7 +221,7 @@ async def test_replica_lost_during_a_move_keeps_the_alias(urls: tuple[str, ...],
         task = await rebuild.begin()
         wait_for_active_replicas(urls, rebuild.target)
         await rebuild.server.collections.move_replica(rebuild.target, CopyReplica(0, 1, 2))
-        await await_replicas(task, look_s=0.05)
+        await await_replicas(task, poll_s=0.05)
 
         now_s = 0.0
 

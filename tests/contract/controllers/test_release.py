@@ -126,7 +126,7 @@ class TestFinalSnapshot:
         await stage.create(deletionPolicy="Snapshot")
         with pytest.raises(DeletionPending):
             await stage.run()
-        stage.snapshots.making.prover = RejectingVerifier()
+        stage.snapshots.creator.prover = RejectingVerifier()
         await stage.snapshots.run(stage.final)
 
         await stage.run()

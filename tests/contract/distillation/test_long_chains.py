@@ -115,7 +115,7 @@ def publishes(name: str, arguments: tuple[Any, ...]) -> bool:
 async def clean(world: World) -> CleanupResult:
     settings = world.agent.settings
     rules = build_rules(settings.lifecycle, settings.ranking, world.clock.now_ms())
-    return await Cleanup(world.clock, min_rest_s=0).run(world.agent, rules)
+    return await Cleanup(world.clock, min_pause_s=0).run(world.agent, rules)
 
 
 @pytest.mark.parametrize("by_id", [False, True], ids=["by key", "by id"])

@@ -68,7 +68,7 @@ async def test_turns_and_working_memory_are_read(agent_world: World) -> None:
 
     ended = await end(agent_world)
 
-    assert (ended.request_row_id, ended.ended.counts) == (turn_id, {"working": 1})
+    assert (ended.request_row_id, ended.dropped.counts) == (turn_id, {"working": 1})
     assert await agent_world.working.read(agent_world.agent, SESSION) == ()
     assert await agent_world.heads() == ["she wants a refund"]
     assert await distil(agent_world, ended) == ["she wants a refund", "an open order"]
@@ -118,12 +118,12 @@ async def test_without_a_model_nothing_is_kept(agent_world: World) -> None:
 
     ended = await end(agent_world)
 
-    assert (ended.run, ended.ended.counts) == (None, {"working": 1})
+    assert (ended.run, ended.dropped.counts) == (None, {"working": 1})
     assert all(TOMBSTONE_KEY in row for row in await payloads(agent_world, [working_id]))
 
 
 async def test_empty_session_starts_no_run(agent_world: World) -> None:
-    assert await end(agent_world) == SessionEnd((await end(agent_world)).ended)
+    assert await end(agent_world) == SessionEnd((await end(agent_world)).dropped)
 
 
 async def test_other_users_and_sessions_are_not_read(agent_world: World) -> None:

@@ -53,7 +53,7 @@ def types(world: World) -> None:
 
 
 def cleanup_of(world: World) -> Cleanup:
-    return Cleanup(world.clock, min_rest_s=0)
+    return Cleanup(world.clock, min_pause_s=0)
 
 
 def rules(world: World, lifecycle: Lifecycle = ALL) -> CleanupRules:

@@ -256,4 +256,4 @@ async def import_over_tombstone(world: World, wordless: World, line: ImportLine)
     await delete_head(world.agent, line.id, user_id="u")
     update = {"update_vectors": {"points": [{"id": line.id, "vector": BOTH}]}}
     await world.agent.store.batch(world.agent.alias, [update])
-    return await import_lines(wordless.agent, [line], brings_back_erased=True)
+    return await import_lines(wordless.agent, [line], can_restore_erased=True)

@@ -339,7 +339,7 @@ async def test_access_count_is_not_written_afterwards(world: World) -> None:
 
     await world.forgetting.forget(world.agent, whole_user())
 
-    assert world.counts.waiting == 0
+    assert world.counts.pending_count == 0
     await world.counts.flush()
     assert "accessCount" not in (await points(world))[memory_id]
 

@@ -62,7 +62,7 @@ async def found(world: World, **more: Any) -> list[str]:
 
 
 async def clean(world: World, **limits: Any) -> dict[RemovalReason, int]:
-    cleanup = Cleanup(world.clock, min_rest_s=0)
+    cleanup = Cleanup(world.clock, min_pause_s=0)
     rules = build_rules(Lifecycle(**limits), world.agent.settings.ranking, world.clock.now_ms())
     outcome = await cleanup.run(world.agent, rules)
     assert outcome.approval_digest is None
@@ -279,7 +279,7 @@ async def test_imported_memories_end_with_their_session(agent_world: World) -> N
         line("of no session", 1, None),
     ]
 
-    outcomes = await import_lines(agent_world.agent, lines, brings_back_erased=False)
+    outcomes = await import_lines(agent_world.agent, lines, can_restore_erased=False)
 
     assert set(outcomes) == {"imported"}
     assert await found(agent_world) == ["an hour", "of no session", "read since", "two days"]
@@ -355,7 +355,7 @@ async def test_hidden_memories_are_removed_after_approval(agent_world: World) ->
     wait(agent_world, 24)
     assert await clean(agent_world) == {}
 
-    cleanup = Cleanup(agent_world.clock, min_rest_s=0)
+    cleanup = Cleanup(agent_world.clock, min_pause_s=0)
     rules = build_rules(
         Lifecycle(remove_hidden_days=90), agent_world.agent.settings.ranking, agent_world.clock.now_ms()
     )

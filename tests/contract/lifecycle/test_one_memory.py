@@ -114,7 +114,7 @@ class Life(FullWorld):
         rights = every_right(agent.settings)
         read = [read_line(line, user_id="u", default_type="fact", rights=rights) for line in lines]
         return await import_lines(
-            agent, [line for line in read if isinstance(line, ImportLine)], brings_back_erased=False
+            agent, [line for line in read if isinstance(line, ImportLine)], can_restore_erased=False
         )
 
     def all_points(self) -> list[dict[str, Any]]:

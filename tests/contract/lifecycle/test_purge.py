@@ -32,7 +32,7 @@ def types(world: World) -> None:
 
 
 async def purge(world: World) -> int:
-    return await purge_tombstones(world.agent, world.clock.now_ms(), rest_s=0)
+    return await purge_tombstones(world.agent, world.clock.now_ms(), pause_s=0)
 
 
 async def rows(world: World) -> AsyncIterator[dict[str, Any]]:
@@ -61,7 +61,7 @@ async def test_new_tombstone_stays(world: World) -> None:
     memory_id = await world.add("deleted")
     await delete_head(world.agent, memory_id, user_id="u")
 
-    assert await purge_tombstones(world.agent, world.clock.now_ms(), rest_s=0) == 0
+    assert await purge_tombstones(world.agent, world.clock.now_ms(), pause_s=0) == 0
 
 
 async def test_first_point_of_a_live_chain_stays(world: World) -> None:
@@ -86,11 +86,11 @@ async def test_first_rebuild_is_found_along_the_sources(
     async with open_rebuild(qdrant_url) as rebuild:
         world = rebuild.world
         assert await read_first_rebuild_ms(world.agent) is None
-        await rebuild.begin(begun_ms=20)
+        await rebuild.begin(started_ms=20)
         await move_alias(qdrant_url, world.agent.settings, rebuild.target)
         assert await read_first_rebuild_ms(world.agent) == 20
         # The first collection was also a rebuild's target, after a rollback.
-        await rebuild.begin(source=2, target=1, begun_ms=10)
+        await rebuild.begin(source=2, target=1, started_ms=10)
         assert await read_first_rebuild_ms(world.agent) == 10
 
         await rebuild.server.collections.delete(rebuild.source)

@@ -32,7 +32,7 @@ async def test_accesses_are_written_at_the_flush(world: World) -> None:
 
     (record,) = await world.rows()
     assert (record.access_count, record.last_accessed_at) == (3, world.clock.now_ms())
-    assert world.counts.waiting == 0
+    assert world.counts.pending_count == 0
 
 
 async def test_results_below_threshold_are_not_counted(world: World) -> None:
@@ -52,7 +52,7 @@ async def test_concurrent_flushes_count_exactly(world: World) -> None:
         for _ in range(25):
             counts.note(world.agent.settings.slug, ids)
             await counts.flush()
-        while counts.waiting:
+        while counts.pending_count:
             await counts.flush()
 
     await asyncio.gather(*map(work, processes))
@@ -88,7 +88,7 @@ async def test_flush_keeps_deleted_memories_deleted(world: World) -> None:
 
     (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
     assert "accessCount" not in point["payload"]
-    assert world.counts.waiting == 0
+    assert world.counts.pending_count == 0
 
 
 async def test_flush_is_safe_during_supersession(world: World) -> None:

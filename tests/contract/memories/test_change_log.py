@@ -108,7 +108,7 @@ async def test_cleanup_is_logged_as_expiry(logged: World) -> None:
     world.clock.move(ms=90 * 86_400_000)
     lifecycle = replace(world.agent.settings.lifecycle, max_removal_percent=100)
     rules = build_rules(lifecycle, world.agent.settings.ranking, world.clock.now_ms())
-    await Cleanup(world.clock, min_rest_s=0).run(world.agent, rules)
+    await Cleanup(world.clock, min_pause_s=0).run(world.agent, rules)
     assert await read_settled(world, cursor) == [("expired", expired)]
 
 
@@ -260,7 +260,7 @@ async def test_purged_tombstones_leave_the_log(logged: World) -> None:
     deleted = await logged.add("a slip")
     await delete_head(logged.agent, deleted, user_id="u")
     assert await read_settled(logged) == [("deleted", deleted)]
-    await purge_tombstones(logged.agent, logged.clock.now_ms(), rest_s=0)
+    await purge_tombstones(logged.agent, logged.clock.now_ms(), pause_s=0)
     assert await read_settled(logged) == []
 
 

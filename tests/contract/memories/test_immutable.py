@@ -73,7 +73,7 @@ async def test_no_type_supersedes_an_immutable_memory(brain: World, fixed: str, 
 
     stored = await brain.try_add("deployed 2.0", supersedes=old, **newer)
     [imported] = await import_lines(
-        brain.agent, [line_of(brain, content="deployed 3.0", supersedes=old, **newer)], brings_back_erased=False
+        brain.agent, [line_of(brain, content="deployed 3.0", supersedes=old, **newer)], can_restore_erased=False
     )
 
     assert [type(outcome) for outcome in (stored, imported)] == [Conflict, Conflict]
@@ -100,7 +100,7 @@ async def test_import_needs_link_from_superseded_event(brain: World, successor: 
         line_of(brain, content="instead", type="fact", id=str(UUID(int=2)), supersedes=old),
     ]
 
-    outcomes = await import_lines(brain.agent, lines, brings_back_erased=False)
+    outcomes = await import_lines(brain.agent, lines, can_restore_erased=False)
 
     assert outcomes[0] == "imported"
     assert isinstance(outcomes[1], Conflict)
@@ -115,7 +115,7 @@ async def test_old_chain_of_events_can_be_imported(brain: World) -> None:
         line_of(brain, content="corrected", type="event", id=ids[1], supersedes=ids[0]),
     ]
 
-    assert await import_lines(brain.agent, lines, brings_back_erased=False) == ["imported"] * 2
+    assert await import_lines(brain.agent, lines, can_restore_erased=False) == ["imported"] * 2
 
     assert await brain.heads() == ["corrected"]
 
@@ -127,7 +127,7 @@ async def test_decision_never_expires(brain: World) -> None:
     [imported] = await import_lines(
         brain.agent,
         [line_of(brain, content="we use Rust", type="decision", expires_at="2999-01-01T00:00:00Z")],
-        brings_back_erased=False,
+        can_restore_erased=False,
     )
 
     for outcome in (stored, imported):
@@ -162,7 +162,7 @@ async def test_item_can_be_put_once(world: World) -> None:
 
 async def test_imported_item_cannot_be_replaced(brain: World) -> None:
     line = line_of(brain, content="happened", type="event", namespace=["memories", "u"], key="k", item=True)
-    assert await import_lines(brain.agent, [line], brings_back_erased=False) == ["imported"]
+    assert await import_lines(brain.agent, [line], can_restore_erased=False) == ["imported"]
 
     with pytest.raises(Conflict, match="immutable"):
         await brain.items.put(
@@ -223,7 +223,7 @@ async def test_import_does_not_supersede_it(world: World, decision: str) -> None
     )
     assert isinstance(line, ImportLine)
 
-    [outcome] = await import_lines(world.agent, [line], brings_back_erased=False)
+    [outcome] = await import_lines(world.agent, [line], can_restore_erased=False)
 
     assert isinstance(outcome, Conflict)
     assert "immutable" in str(outcome)
@@ -270,7 +270,7 @@ async def test_import_does_not_set_the_default_category(world: World) -> None:
     )
     assert isinstance(line, ImportLine)
 
-    await import_lines(world.agent, [line], brings_back_erased=False)
+    await import_lines(world.agent, [line], can_restore_erased=False)
 
     [record] = await world.rows()
     assert record.knowledge_category is None

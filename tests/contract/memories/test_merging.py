@@ -153,7 +153,7 @@ async def test_crash_while_removing_merge_keeps_sources(world: World, at: int) -
         world,
         at,
         "after",
-        lambda doomed: Cleanup(doomed.clock, min_rest_s=0).remove_units(doomed.agent, [removal_of(row)]),
+        lambda doomed: Cleanup(doomed.clock, min_pause_s=0).remove_units(doomed.agent, [removal_of(row)]),
     )
     await sweep(world)
 
@@ -172,7 +172,7 @@ async def test_removed_source_is_replaced_by_predecessor(world: World) -> None:
     memory_id = await merge_memories(world, "ab", second, other)
     assert memory_id is not None
 
-    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [removal_of(await row_of(world, second))])
+    await Cleanup(world.clock, min_pause_s=0).remove_units(world.agent, [removal_of(await row_of(world, second))])
 
     assert set((await row_of(world, memory_id))["supersedesIds"]) == {first, other}
     await delete_head(world.agent, memory_id, user_id="u")
@@ -184,7 +184,7 @@ async def test_merge_with_one_source_left_is_a_chain(world: World) -> None:
     memory_id = await merge_memories(world, "ab", a, b)
     assert memory_id is not None
 
-    await Cleanup(world.clock, min_rest_s=0).remove_units(world.agent, [removal_of(await row_of(world, a))])
+    await Cleanup(world.clock, min_pause_s=0).remove_units(world.agent, [removal_of(await row_of(world, a))])
 
     row = await row_of(world, memory_id)
     assert (row["supersedesId"], row.get("supersedesIds")) == (b, None)

@@ -35,7 +35,7 @@ async def test_stored_texts_get_the_passage_prefix(world: World, embedder: FakeE
     await world.items.put(world.agent, address, ItemContent(content="an item"))
     await world.working.store(world.agent, IncomingMemory(user_id="u", content="a thought", session_id="s"))
     line = ImportLine(memory=IncomingMemory(user_id="u", content="an import"))
-    await import_lines(world.agent, [line], brings_back_erased=False)
+    await import_lines(world.agent, [line], can_restore_erased=False)
 
     assert embedder.texts == [f"passage: {text}" for text in ("a memory", "an item", "a thought", "an import")]
     assert sorted(await world.heads()) == ["a memory", "a thought", "an import", "an item"]
@@ -65,6 +65,6 @@ async def test_import_recomputes_vectors_of_other_prefixes(world: World, embedde
     assert named[0] == "fake/8"
     for number, name in enumerate(named):
         memory = IncomingMemory(user_id="u", content=f"m{number}", vector=[1.0] * 8)
-        await import_lines(world.agent, [ImportLine(memory=memory, vector_of=name)], brings_back_erased=False)
+        await import_lines(world.agent, [ImportLine(memory=memory, vector_of=name)], can_restore_erased=False)
 
     assert embedder.texts == ["passage: m0", "passage: m1"]

@@ -59,7 +59,7 @@ async def import_all(world: World, lines: Sequence[bytes], *, size: int = 100, *
     outcomes: list[Outcome] = []
     for start in range(0, len(lines), size):
         outcomes += await import_lines(
-            world.agent, [read(world, text, **more) for text in lines[start : start + size]], brings_back_erased=False
+            world.agent, [read(world, text, **more) for text in lines[start : start + size]], can_restore_erased=False
         )
     return outcomes
 
@@ -236,7 +236,7 @@ async def test_erased_memories_need_explicit_request(world: World) -> None:
 
     refused = await import_all(world, lines)
     parsed = [read(world, text) for text in lines]
-    accepted = await import_lines(world.agent, parsed, brings_back_erased=True)
+    accepted = await import_lines(world.agent, parsed, can_restore_erased=True)
 
     assert all(isinstance(outcome, Conflict) and "erased" in str(outcome) for outcome in refused)
     assert set(accepted) == {"imported"}
@@ -400,7 +400,7 @@ async def test_content_alone_is_enough(world: World) -> None:
     memory = IncomingMemory(user_id="u", content="by a use case", vector=vector_of("u"))
     text = json.dumps({"content": "by the API", "vector": vector_of("a")}).encode()
 
-    outcomes = await import_lines(world.agent, [ImportLine(memory=memory), read(world, text)], brings_back_erased=False)
+    outcomes = await import_lines(world.agent, [ImportLine(memory=memory), read(world, text)], can_restore_erased=False)
 
     assert outcomes == ["imported", "imported"]
     for record in await world.rows():

@@ -242,7 +242,7 @@ async def test_slow_last_pass_releases_writers(rebuild: RebuildTask) -> None:
     task.server = replace(task.server, points=points)
 
     with pytest.raises(StoreUnavailable, match="the limit for pausing writes"):
-        await mover(held_s=0.05)(task)
+        await mover(hold_s=0.05)(task)
 
     assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
     assert await rebuild.alias() == rebuild.source

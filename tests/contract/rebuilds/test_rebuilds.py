@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
-from agentmemory_operator.collections.rules.epochs import closed_to_json, read_closed_until, read_epoch
+from agentmemory_operator.collections.rules.epochs import closed_to_json, read_epoch, read_reopening_epoch
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildStep
 from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
@@ -333,6 +333,6 @@ async def test_closure_by_deleted_restore_is_removed(world: RebuildWorld, status
     await world.rebuild()
 
     found, stays_closed = world.metadata(world.physical), bool(status)
-    assert (read_closed_until(found) == 7) == stays_closed
+    assert (read_reopening_epoch(found) == 7) == stays_closed
     assert read_epoch(found).number == (0 if stays_closed else 7)
     assert MOVING_KEY not in found

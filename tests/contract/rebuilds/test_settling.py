@@ -63,7 +63,7 @@ async def test_placeholder_keeps_snapshots_available(rebuild: RebuildTask) -> No
 
 async def test_live_collection_loses_previous_marker(rebuild: RebuildTask) -> None:
     times = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
-    await mark_previous(rebuild.server, rebuild.target, **times, by={"rebuild": rebuild.source})
+    await mark_previous(rebuild.server, rebuild.target, **times, reference={"rebuild": rebuild.source})
 
     await mark_source_replaced(await rebuild.begin())
 
@@ -76,7 +76,7 @@ async def test_rollback_target_is_not_removed(rebuild: RebuildTask) -> None:
     rebuild.world.clock.move(days=2)
     names = {"source": rebuild.target, "target": rebuild.source}
     back = RebuildRecord(
-        **names, kind=RebuildKind.ROLLBACK, step=RebuildStep.VERIFY, digest="d", begun_ms=1, since_ms=1
+        **names, kind=RebuildKind.ROLLBACK, step=RebuildStep.VERIFY, digest="d", started_ms=1, since_ms=1
     )
     await rebuild.server.snapshots.write_metadata(rebuild.source, {REBUILD_KEY: record_to_json(back)})
 

@@ -70,7 +70,7 @@ async def rebuild(qdrant_url: str) -> AsyncIterator[RebuildTask]:
 
 
 async def verify(rebuild: RebuildTask) -> str:
-    converge = ConvergeStep(look_s=0.05)
+    converge = ConvergeStep(poll_s=0.05)
     return await VerifyStep(converge)(rebuild.task)
 
 

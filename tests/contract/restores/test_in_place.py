@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
-from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, read_closed_until, read_epoch
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, read_epoch, read_reopening_epoch
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
@@ -303,7 +303,7 @@ async def test_claim_keeps_min_epoch_during_recovery(
     def observe() -> None:
         metadata = world.metadata(world.physical)
         min_epoch = world.table.claims.min_epoch_of(world.agent)
-        observed.append((min_epoch, read_epoch(metadata).number, read_closed_until(metadata) is not None))
+        observed.append((min_epoch, read_epoch(metadata).number, read_reopening_epoch(metadata) is not None))
 
     def recover() -> None:
         # The development server keeps the metadata of the target of a recovery.
@@ -331,7 +331,7 @@ async def test_waits_until_claims_are_complete(world: InPlaceWorld) -> None:
         await world.turn(key)
 
     assert world.contents() == NEW
-    assert read_closed_until(world.metadata(world.physical)) is None
+    assert read_reopening_epoch(world.metadata(world.physical)) is None
     world.table.claims = replace(world.table.claims, is_complete=True)
     await world.finish(key)
     assert world.contents() == OLD
@@ -352,7 +352,7 @@ async def test_swap_opens_agent_of_abandoned_restore(world: InPlaceWorld) -> Non
 
     found = world.metadata(world.alias)
     assert world.condition(swap, "Succeeded") == "True/Restored"
-    assert (read_closed_until(found), read_epoch(found).number > min_epoch) == (None, True)
+    assert (read_reopening_epoch(found), read_epoch(found).number > min_epoch) == (None, True)
 
 
 async def test_erasures_are_replayed_from_safety_snapshot(world: InPlaceWorld) -> None:

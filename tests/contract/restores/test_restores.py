@@ -16,8 +16,8 @@ from agentmemory_operator.collections.rules.epochs import (
     Epoch,
     closed_to_json,
     epoch_to_json,
-    read_closed_until,
     read_epoch,
+    read_reopening_epoch,
 )
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.resolve import Server
@@ -123,7 +123,7 @@ class TestSwap:
         await world.run(world.restore(source={"snapshotRef": {"name": "closed"}}))
 
         found = world.metadata(world.alias)
-        assert read_closed_until(found) is None
+        assert read_reopening_epoch(found) is None
         assert read_epoch(found).number > 7
 
     @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ async def test_items_and_imports_skip_required_fields(world: World) -> None:
     )
     old = IncomingMemory(user_id="u", content="an old episode", type="episodic", vector=vector_of("old"))
 
-    assert await import_lines(world.agent, [ImportLine(memory=old)], brings_back_erased=False) == ["imported"]
+    assert await import_lines(world.agent, [ImportLine(memory=old)], can_restore_erased=False) == ["imported"]
     assert sorted(await world.heads()) == ["an item", "an old episode"]
 
 

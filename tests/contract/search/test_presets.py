@@ -160,7 +160,7 @@ async def test_own_decay_rate_applies(aged_world: World) -> None:
 async def clean(world: World, preset: str) -> dict[str, int]:
     """Clean up by the rules of the preset, without a removal limit; return the counts by reason."""
     settings = effective_settings(probe({"preset": preset, "lifecycle": {"maxRemovalPercent": 100}}))
-    cleanup = Cleanup(world.clock, min_rest_s=0)
+    cleanup = Cleanup(world.clock, min_pause_s=0)
     run = await cleanup.run(world.agent, build_rules(settings.lifecycle, settings.ranking, world.clock.now_ms()))
     return {str(reason): count for reason, count in run.counts.items()}
 

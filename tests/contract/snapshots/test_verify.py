@@ -121,7 +121,7 @@ def open_bytes(content: bytes, *, sha256: str | None = None) -> Callable[[], Any
                 yield content[start : start + (1 << 16)]
 
         # A copy in object storage is checked while it is read.
-        yield aiter(CheckedStream(chunks(), named="copy", size=None, sha256=sha256)) if sha256 else chunks()
+        yield aiter(CheckedStream(chunks(), name="copy", size=None, sha256=sha256)) if sha256 else chunks()
 
     return opened
 
@@ -338,7 +338,7 @@ async def test_target_of_a_recent_rebuild_is_not_compared(place: Place, moved_ag
     subject = await place.snapshot()
     moved_ms = (subject.recorded.started_ms or 0) - moved_ago_ms
     rebuild = RebuildRecord(
-        source="a", target=place.physical, digest="d", begun_ms=1, since_ms=1, step=step, moved_ms=moved_ms
+        source="a", target=place.physical, digest="d", started_ms=1, since_ms=1, step=step, moved_ms=moved_ms
     )
     await place.server.snapshots.write_metadata(place.physical, {REBUILD_KEY: record_to_json(rebuild)})
 

@@ -241,16 +241,16 @@ class CrashingHandover:
     async def read(self, slug: str) -> AgentSecret | None:
         return await self._store.read(slug)
 
-    async def write(self, handed: AgentSecret) -> None:
-        step = self._steps.for_collection(alias_of(handed.slug))
+    async def write(self, agent_secret: AgentSecret) -> None:
+        step = self._steps.for_collection(alias_of(agent_secret.slug))
         step()
-        await self._store.write(handed)
+        await self._store.write(agent_secret)
         step()
 
-    async def delete(self, handed: AgentSecret) -> None:
-        step = self._steps.for_collection(alias_of(handed.slug))
+    async def delete(self, agent_secret: AgentSecret) -> None:
+        step = self._steps.for_collection(alias_of(agent_secret.slug))
         step()
-        await self._store.delete(handed)
+        await self._store.delete(agent_secret)
         step()
 
     async def list_all(self) -> list[AgentSecret]:

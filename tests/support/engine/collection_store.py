@@ -78,9 +78,9 @@ class FakeCollectionStore(Plantable):
         self._called("server", "")
         return ServerCapabilities(self.server_version, 1, False)
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
+    async def observe(self, alias: str, likely_physical: str, *, is_linked: bool = False) -> Observation | None:
         self._called("observe", alias)
-        physical = self.aliases.get(alias, alias if alias in self.collections else likely)
+        physical = self.aliases.get(alias, alias if alias in self.collections else likely_physical)
         if physical not in self.collections:
             return None
         seen = observed_of(
@@ -195,9 +195,9 @@ class FakeCollectionStore(Plantable):
         self._called("count_unlisted", physical)
         return {name: count for name, count in self.types.get(physical, {}).items() if name not in types}
 
-    async def count_sealed_before(self, physical: str, made_ms: int) -> int:
+    async def count_sealed_before(self, physical: str, created_ms: int) -> int:
         self._called("count_sealed_before", physical)
-        return sum(made < made_ms for made in self.keys_made.get(physical, []))
+        return sum(made < created_ms for made in self.keys_made.get(physical, []))
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         self._called("content_lengths", physical)

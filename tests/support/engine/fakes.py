@@ -204,15 +204,15 @@ class FakeHandoverStore:
         self.reads += 1
         return self.stored.get(slug)
 
-    async def write(self, handed: AgentSecret) -> None:
-        before = self.stored.get(handed.slug)
-        assert handed.version == (before.version if before else "")
+    async def write(self, agent_secret: AgentSecret) -> None:
+        before = self.stored.get(agent_secret.slug)
+        assert agent_secret.version == (before.version if before else "")
         self.writes += 1
-        self.stored[handed.slug] = replace(handed, version=str(self.writes))
+        self.stored[agent_secret.slug] = replace(agent_secret, version=str(self.writes))
 
-    async def delete(self, handed: AgentSecret) -> None:
-        if (before := self.stored.get(handed.slug)) and before.version == handed.version:
-            del self.stored[handed.slug]
+    async def delete(self, agent_secret: AgentSecret) -> None:
+        if (before := self.stored.get(agent_secret.slug)) and before.version == agent_secret.version:
+            del self.stored[agent_secret.slug]
 
     async def list_all(self) -> list[AgentSecret]:
         return list(self.stored.values())

@@ -291,7 +291,7 @@ def _begun(last: RebuildRecord | None, now_ms: int, *, kind: RebuildKind, names:
         target=names[1],
         kind=kind,
         digest="d",
-        begun_ms=now_ms,
+        started_ms=now_ms,
         since_ms=since_ms,
         step=RebuildStep.CATCH_UP,
     )

@@ -99,7 +99,7 @@ def passes_over(
         ),
         consolidation_schedule=ConsolidationSchedule(*(table, never, never, cluster, clock), request=request),
         snapshots=SnapshotSchedule(table, cluster, clock, request, NothingToRemove()),
-        upkeep=KeyChecks(*(table, cluster, clock, request, FakeSecrets()), shards=None, handover=handover),
+        key_checks=KeyChecks(*(table, cluster, clock, request, FakeSecrets()), shards=None, handover=handover),
         rebuilds=Rebuilds(
             table=table,
             servers=servers,

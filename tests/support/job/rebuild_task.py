@@ -63,7 +63,7 @@ class RebuildTask:
         now_ms = self.world.clock.now_ms()
         told = record_from_json(await self.metadata(names[1]))
         if told is None or record:
-            begun = {"digest": "d", "begun_ms": now_ms, "since_ms": now_ms, "step": RebuildStep.CATCH_UP} | record
+            begun = {"digest": "d", "started_ms": now_ms, "since_ms": now_ms, "step": RebuildStep.CATCH_UP} | record
             told = RebuildRecord(source=names[0], target=names[1], kind=kind, **begun)
             await self.server.snapshots.write_metadata(names[1], {REBUILD_KEY: record_to_json(told)})
         self.task = RebuildRun(

@@ -127,7 +127,7 @@ class FullWorld(RebuildWorld):
     """The agent, and an operator with minimal waiting times."""
 
     def __init__(self, url: str, *, verify: StepWork | None = None) -> None:
-        locks, converge = AliasLocks(), ConvergeStep(look_s=0.02)
+        locks, converge = AliasLocks(), ConvergeStep(poll_s=0.02)
         move = MoveStep(locks, lambda task: False, announce_s=ANNOUNCE_S)
         quick = {
             RebuildStep.CONVERGE: converge,

@@ -142,7 +142,7 @@ class RestoreWorld(JobWorld):
             in_place=InPlaceRestore(
                 *(self.table, cluster, ScratchCollections(self.cluster.cluster_id), self.requested.append, restored),
                 claims=self.keep_claims(),
-                announcing=self.announcing,
+                announcer=self.announcing,
             ),
             erasures=restored,
             takeover_requests=TakeoverRequests(self.table),

@@ -24,7 +24,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 def reranker(folder: pathlib.Path | None) -> FastEmbedReranker:
-    return FastEmbedReranker(ModelFiles(folder=folder), longest_s=60)
+    return FastEmbedReranker(ModelFiles(folder=folder), timeout_s=60)
 
 
 async def test_reranker_scores_each_text_in_order(folder: pathlib.Path) -> None:
@@ -77,7 +77,7 @@ async def test_non_finite_score_is_an_error(folder: pathlib.Path) -> None:
 
 async def test_reranker_times_out(folder: pathlib.Path) -> None:
     with pytest.raises(RerankerUnavailable, match=r"took longer than 0 s: lower candidates"):
-        await FastEmbedReranker(ModelFiles(folder=folder), longest_s=0).rerank(CROSS_ENCODER, "red", ["red"])
+        await FastEmbedReranker(ModelFiles(folder=folder), timeout_s=0).rerank(CROSS_ENCODER, "red", ["red"])
 
 
 async def test_reranker_without_models_names_the_settings() -> None:

@@ -281,7 +281,7 @@ async def test_moved_alias_reopens_agent_without_event(
     await world.directory.open("bot")
 
     world.store.embedding = EMBEDDING | {"model": "n"}
-    record = RebuildRecord(source="a__1", target="a__2", digest="", begun_ms=0, since_ms=0)
+    record = RebuildRecord(source="a__1", target="a__2", digest="", started_ms=0, since_ms=0)
     world.store.rebuilt = record_to_json(record)
     await later(world, LEASE_S)
     before = await world.directory.open("bot")

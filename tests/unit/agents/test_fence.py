@@ -109,7 +109,7 @@ class TwoCollections:
         if self.is_away:
             raise StoreUnavailable("away")
         self.pass_until(self.now_s + self.describe_takes_s / 2)
-        record = RebuildRecord(source=SOURCE, target=TARGET, digest="", begun_ms=0, since_ms=0)
+        record = RebuildRecord(source=SOURCE, target=TARGET, digest="", started_ms=0, since_ms=0)
         own = {MOVING_KEY: self.moving} if self.live == SOURCE else {REBUILD_KEY: record_to_json(record)}
         self.pass_until(self.now_s + self.describe_takes_s / 2)
         # The same provider, model and size: only the epoch differs.

@@ -247,7 +247,7 @@ THIRD = f"{ALIAS}__3"
 
 def interrupted_move(step: RebuildStep) -> FakeCollectionStore:
     """Return a store whose plain collection has been deleted before its alias was set."""
-    record = RebuildRecord(source=ALIAS, target=THIRD, digest="d", begun_ms=1, since_ms=1, step=step)
+    record = RebuildRecord(source=ALIAS, target=THIRD, digest="d", started_ms=1, since_ms=1, step=step)
     return FakeCollectionStore(collections={THIRD: desired_of()}, points={THIRD: 3}, records={THIRD: record})
 
 
@@ -271,7 +271,7 @@ async def test_incomplete_copy_gets_no_alias() -> None:
 @pytest.mark.parametrize("policy", list(DriftPolicy))
 async def test_requested_alias_is_withheld_as_rebuild(policy: DriftPolicy) -> None:
     store = FakeCollectionStore(collections={ALIAS: desired_of()}, points={ALIAS: 3})
-    terms = PassTerms(drift_policy=policy, wants_alias=True)
+    terms = PassTerms(drift_policy=policy, needs_alias=True)
 
     done = await reconcile(
         ALIAS, desired_of(), store=store, last_physical=ALIAS, last_points=3, permit=PassPermit(terms=terms)

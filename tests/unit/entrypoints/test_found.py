@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_client import Found, SearchResult
-from agentmemory_operator.entrypoints.cli.memories.search_view import found_section
+from agentmemory_operator.entrypoints.cli.memories.search_view import result_section
 from agentmemory_operator.entrypoints.cli.tables import plain
 
 AT = datetime(2026, 11, 25, tzinfo=UTC)
@@ -33,7 +33,7 @@ def answer(*results: Found, total: int, removed: int = 0, **more: Any) -> Search
 
 
 def render_lines(result: SearchResult) -> list[str]:
-    return plain([found_section(result)]).splitlines()
+    return plain([result_section(result)]).splitlines()
 
 
 def test_result_has_its_score() -> None:

@@ -41,7 +41,7 @@ def split(document: bytes, *, max_items: int = 1000) -> SplitDocument:
 def joined(document: bytes) -> Any:
     """Split a document, parse the parts and join them again."""
     found = split(document)
-    value = orjson.loads(found.rest)
+    value = orjson.loads(found.remainder)
     if found.items is not None:
         assert value["list"] == []
         value["list"] = [orjson.loads(document[item.start : item.end]) for item in found.items]

@@ -58,7 +58,7 @@ async def test_start_waits_for_requirements_then_gives_up(
     monkeypatch.setattr(operator_tasks, "LIST_RETRY_S", 0.0)
     clock = Clock()
     startup = Startup(120.0, now_s=lambda: clock.now_s)
-    assert startup.why_not_ready() == "objects are not listed yet"
+    assert startup.find_obstacle() == "objects are not listed yet"
 
     with pytest.raises(AgentMemoryError, match=r"gave up after 150 s: cannot list QdrantConnection: a right"):
         await list_all_objects(
@@ -67,12 +67,12 @@ async def test_start_waits_for_requirements_then_gives_up(
             startup,
         )
 
-    assert startup.why_not_ready() == "objects are not listed yet: cannot list QdrantConnection: no CRDs"
+    assert startup.find_obstacle() == "objects are not listed yet: cannot list QdrantConnection: no CRDs"
     assert [record.getMessage() for record in caplog.records] == [
         "cannot list QdrantConnection: no CRDs; waiting for up to 70 s"
     ]
     startup.ready.set()
-    assert startup.why_not_ready() is None
+    assert startup.find_obstacle() is None
 
 
 async def test_started_work_is_listed_before_new_work() -> None:

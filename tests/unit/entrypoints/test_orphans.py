@@ -70,14 +70,14 @@ def test_adopting_manifest_matches_the_collection(embedding: dict[str, Any], dis
     spec: dict[str, Any] = {"embedding": embedding, "index": {"distance": distance}}
     orphan = orphan_of(**spec)
 
-    adopting = parse_agent_memory(adopting_manifest(orphan.holding, ("agents", "main")))
+    adopting = parse_agent_memory(adopting_manifest(orphan.collection, ("agents", "main")))
 
     desired = desired_collection(adopting, cluster_id="cluster-1")
-    assert (desired.size, desired.distance) == (orphan.holding.size, distance)
+    assert (desired.size, desired.distance) == (orphan.collection.size, distance)
     assert desired.marker is not None
-    assert orphan.holding.marker is not None
-    assert desired.marker.is_same_object(orphan.holding.marker)
-    assert desired.marker.embedding == orphan.holding.marker.embedding
+    assert orphan.collection.marker is not None
+    assert desired.marker.is_same_object(orphan.collection.marker)
+    assert desired.marker.embedding == orphan.collection.marker.embedding
 
 
 def test_adopt_command_is_quoted_for_the_shell() -> None:
@@ -109,7 +109,7 @@ def test_unreferenced_collection_has_no_adopt_command() -> None:
 
 
 def test_unknown_values_are_placeholders() -> None:
-    manifest = adopting_manifest(orphan_of(OrphanKind.UNMARKED).holding, None)
+    manifest = adopting_manifest(orphan_of(OrphanKind.UNMARKED).collection, None)
 
     assert manifest["metadata"] == {"name": "probe", "namespace": "NAMESPACE"}
     assert manifest["spec"]["connectionRef"] == {"name": "CONNECTION"}
@@ -117,7 +117,7 @@ def test_unknown_values_are_placeholders() -> None:
 
 
 def test_foreign_connection_has_its_namespace() -> None:
-    manifest = adopting_manifest(orphan_of().holding, ("other", "main"))
+    manifest = adopting_manifest(orphan_of().collection, ("other", "main"))
 
     assert manifest["spec"]["connectionRef"] == {"name": "main", "namespace": "other"}
     parse_agent_memory(manifest)

@@ -40,7 +40,7 @@ class Upload:
         self.hold: RequestSlot = self._context.__enter__()
         self.sender = Sender()
         self.hold.start_receiving()
-        self.receiving = BodyReceiver(self.sender, self.hold, pressure.limits.pace)
+        self.receiving = BodyReceiver(self.sender, self.hold, pressure.limits.min_rate)
 
     async def take(self, size: int, *, more: bool = True) -> None:
         self.sender.send(size, more=more)
@@ -57,7 +57,7 @@ class Upload:
 class AlwaysTooMuch(LoopTimeShares):
     """Reports excessive use for every caller."""
 
-    def takes_too_much(self, key: Hashable, now_s: float) -> bool:
+    def has_exceeded_share(self, key: Hashable, now_s: float) -> bool:
         return True
 
 
@@ -236,7 +236,7 @@ async def test_wait_for_memory_times_out(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 async def test_only_slow_bodies_are_rejected() -> None:
-    pressure = AdmissionControl(Limits(pace=MinimumRate(bytes_s=1000, window_s=0.1)))
+    pressure = AdmissionControl(Limits(min_rate=MinimumRate(bytes_s=1000, window_s=0.1)))
     with all_released(pressure):
         slow, steady = Upload(pressure, "a"), Upload(pressure, "a")
         await slow.take(99)
@@ -254,7 +254,7 @@ async def test_only_slow_bodies_are_rejected() -> None:
 
 
 async def test_pause_of_the_reader_does_not_count() -> None:
-    pressure = AdmissionControl(Limits(pace=MinimumRate(bytes_s=1000, window_s=0.05)))
+    pressure = AdmissionControl(Limits(min_rate=MinimumRate(bytes_s=1000, window_s=0.05)))
     with all_released(pressure):
         upload = Upload(pressure, "a")
         for _ in range(3):

@@ -6,7 +6,7 @@ import pytest
 import typer
 
 from agentmemory_operator.adapters.folder.running_stacks import RunningStack
-from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, find_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, find_jobs_location
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import DEFAULT_API_URL
@@ -67,7 +67,7 @@ def test_stack_is_reported_beside_a_kubeconfig(capsys: pytest.CaptureFixture[str
 
 
 def test_stack_is_used_by_default() -> None:
-    target = find_place(stacks(HERE), "team", None, None)
+    target = find_jobs_location(stacks(HERE), "team", None, None)
 
     assert (target.manifests, target.qdrant, target.options) == (HERE.manifests, HERE.qdrant, " -n team")
 
@@ -78,7 +78,7 @@ def test_stack_is_used_by_default() -> None:
 def test_cluster_is_used_without_a_stack(
     running: tuple[RunningStack, ...], means_cluster: bool, context: str | None
 ) -> None:
-    assert find_place(stacks(*running, means_cluster=means_cluster), None, context, None) == JobsPlace(
+    assert find_jobs_location(stacks(*running, means_cluster=means_cluster), None, context, None) == JobsLocation(
         None, context, None
     )
 
@@ -86,13 +86,13 @@ def test_cluster_is_used_without_a_stack(
 def test_named_folder_uses_the_qdrant_of_its_stack() -> None:
     both = stacks(HERE, OTHER)
 
-    assert find_place(both, None, None, OTHER.manifests).qdrant == OTHER.qdrant
-    assert find_place(both, None, None, Path("/third")).qdrant is None
-    assert find_place(both, None, None, OTHER.manifests).options == " --manifests /other"
+    assert find_jobs_location(both, None, None, OTHER.manifests).qdrant == OTHER.qdrant
+    assert find_jobs_location(both, None, None, Path("/third")).qdrant is None
+    assert find_jobs_location(both, None, None, OTHER.manifests).options == " --manifests /other"
 
 
 def test_folder_of_several_stacks_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(typer.Exit):
-        find_place(stacks(HERE, OTHER), None, None, None)
+        find_jobs_location(stacks(HERE, OTHER), None, None, None)
 
     assert "name one's folder with --manifests" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from agentmemory_operator.controllers import uninstall as uninstalling
 from agentmemory_operator.controllers.uninstall import Installation
-from agentmemory_operator.entrypoints.cli.install.uninstall import CatalogueFile, add_uninstall, found_sections
+from agentmemory_operator.entrypoints.cli.install.uninstall import CatalogueFile, add_uninstall, installation_sections
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
 SNAPSHOT = {
@@ -109,7 +109,7 @@ def test_catalogue_is_written_atomically(tmp_path: pathlib.Path) -> None:
 def test_running_operator_is_shown() -> None:
     held = SNAPSHOT | {"metadata": {"name": "one", "namespace": "a", "finalizers": ["agentmemory.dev/snapshot"]}}
 
-    (section,) = found_sections(Installation(("MemorySnapshot",), (held,), ("home",)), is_released=False)
+    (section,) = installation_sections(Installation(("MemorySnapshot",), (held,), ("home",)), is_released=False)
 
     assert "an operator is running in home" in section.heading
     assert section.notes == ("1 objects wait for an operator before they are deleted",)

@@ -34,7 +34,7 @@ async def test_counts_are_kept_during_an_outage() -> None:
     await counts.flush()
 
     assert collect_samples(counts.drops)["agentmemory_api_access_dropped_total"] == 0
-    assert counts.waiting == 1
+    assert counts.pending_count == 1
 
 
 async def test_oldest_counts_are_dropped_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +43,7 @@ async def test_oldest_counts_are_dropped_at_the_limit(monkeypatch: pytest.Monkey
 
     counts.note("bot", ["a", "b", "c", "a", "d", "e"])
 
-    assert (counts.waiting, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (3, 2)
+    assert (counts.pending_count, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (3, 2)
 
     counts.note("other", ["f"])
 

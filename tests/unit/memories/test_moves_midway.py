@@ -111,7 +111,7 @@ async def import_two_lines(world: World) -> None:
         ImportLine(memory=memory("old", type="note"), id=first, superseded_by=second, superseded_at=1),
         ImportLine(memory=memory("new", type="note", supersedes=first), id=second),
     ]
-    await import_lines(world.agent, lines, brings_back_erased=False)
+    await import_lines(world.agent, lines, can_restore_erased=False)
 
 
 async def nothing(world: World) -> None:
@@ -214,7 +214,7 @@ async def test_accesses_during_a_move_are_written_later() -> None:
     counts.note("bot", [memory_id])
 
     await counts.flush()
-    assert (counts.waiting, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (1, 0)
+    assert (counts.pending_count, collect_samples(counts.drops)["agentmemory_api_access_dropped_total"]) == (1, 0)
 
     world.agent = direct
     await counts.flush()

@@ -58,7 +58,7 @@ class ScriptedTarget:
             server=Server(Endpoint("http://q", None, 1), self.store, unused, unused),
             source=unused,
             desired=DESIRED,
-            record=RebuildRecord(source="agent_memory_mine__1", target=TARGET, digest="d", begun_ms=0, since_ms=0),
+            record=RebuildRecord(source="agent_memory_mine__1", target=TARGET, digest="d", started_ms=0, since_ms=0),
             clock=FakeClock(),
             embedder=None,
             check=self.check,

@@ -67,7 +67,7 @@ async def test_index_search_covers_all_candidates(eligible: int, limits: dict[st
         server=Server(Endpoint("http://q", None, 1), none, none, fake),
         source=live,
         desired=live.collection,
-        record=RebuildRecord(source="s", target="t", digest="d", begun_ms=0, since_ms=0),
+        record=RebuildRecord(source="s", target="t", digest="d", started_ms=0, since_ms=0),
         clock=FakeClock(),
         embedder=None,
         check=check,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.runtime.fair_queue import FairQueue, LinePlace
+from agentmemory_operator.runtime.fair_queue import FairQueue, TenantLane
 
 
 def line_of(*keys: str, share: int = 4, width: int = 8) -> FairQueue[str]:
@@ -18,8 +18,8 @@ def line_of(*keys: str, share: int = 4, width: int = 8) -> FairQueue[str]:
     return line
 
 
-def place_of(key: str) -> LinePlace:
-    return LinePlace(key[0], key[1])
+def place_of(key: str) -> TenantLane:
+    return TenantLane(key[0], key[1])
 
 
 def many(place: str, count: int) -> list[str]:

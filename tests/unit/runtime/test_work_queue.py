@@ -9,7 +9,7 @@ import pytest
 
 from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.runtime import work_queue as workqueue
-from agentmemory_operator.runtime.fair_queue import LinePlace
+from agentmemory_operator.runtime.fair_queue import TenantLane
 from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.runtime.work_queue import (
     FIRST_RETRY_S,
@@ -28,7 +28,7 @@ async def running_queue(
     handle: Callable[[str], Awaitable[float | None]], *, share: int = 2, width: int = 8
 ) -> AsyncIterator[WorkQueue[str]]:
     """Run a queue. The lane of a key is its first letter; capitals are tenants of their own, the rest share one."""
-    queue: WorkQueue[str] = WorkQueue(handle, share=share, place_of=place_of, width=width)
+    queue: WorkQueue[str] = WorkQueue(handle, share=share, tenant_lane_of=place_of, width=width)
     task = asyncio.create_task(queue.run())
     try:
         yield queue
@@ -38,8 +38,8 @@ async def running_queue(
         await asyncio.gather(task, return_exceptions=True)
 
 
-def place_of(key: str) -> LinePlace:
-    return LinePlace(key[0] if key[0].isupper() else "tenant", key[0])
+def place_of(key: str) -> TenantLane:
+    return TenantLane(key[0] if key[0].isupper() else "tenant", key[0])
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -441,7 +441,7 @@ async def test_blocked_tenant_does_not_block_gather() -> None:
         await all_asked.wait()
         return key.name
 
-    answers = await gather_by_key(table.keys(QDRANT_CONNECTION), ask, place_of=table.queue_place, share=2)
+    answers = await gather_by_key(table.keys(QDRANT_CONNECTION), ask, tenant_lane_of=table.tenant_lane_of, share=2)
 
     assert answers == {key: key.name for key in table.keys(QDRANT_CONNECTION)}
     assert sorted(key.namespace for key in asked[:3]) == [GREEDY, GREEDY, OTHER]
@@ -454,4 +454,4 @@ async def test_error_ends_gather() -> None:
     table = table_of_both()
 
     with pytest.raises(LeadershipLost):
-        await gather_by_key(table.keys(QDRANT_CONNECTION), ask, place_of=table.queue_place, share=2)
+        await gather_by_key(table.keys(QDRANT_CONNECTION), ask, tenant_lane_of=table.tenant_lane_of, share=2)

@@ -198,7 +198,7 @@ async def test_unknown_wrapping_key_is_reported() -> None:
     census = await bench.rewrap()
 
     assert (census.keys, census.unreadable, census.rewrapped) == (4, 3, 0)
-    assert lost.fingerprint in census.trouble
+    assert lost.fingerprint in census.error_message
     bench.wrapping.keys = WrappingKeys(bench.wrapping.keys.current, lost.current)
     assert (await bench.rewrap()).rewrapped == 3
 
@@ -217,7 +217,7 @@ async def test_corrupt_key_does_not_block_the_others() -> None:
     census = await bench.rewrap()
 
     assert (census.keys, census.rewrapped, census.unreadable) == (3, 2, 1)
-    assert broken in census.trouble
+    assert broken in census.error_message
 
 
 async def test_corrupt_shard_does_not_block_the_others() -> None:
@@ -229,7 +229,7 @@ async def test_corrupt_shard_does_not_block_the_others() -> None:
 
     census = await bench.rewrap()
 
-    assert (census.shards, census.damaged, census.trouble) == (len(names), 1, f"shard {names[1]} holds no keys")
+    assert (census.shards, census.damaged, census.error_message) == (len(names), 1, f"shard {names[1]} holds no keys")
     assert census.rewrapped == census.keys > 0
     assert bench.shards.texts[RING, names[1]] == "{}"
 

@@ -44,12 +44,12 @@ class FastEmbedReranker:
 
     Args:
         files: Location of the models.
-        longest_s: Time limit of one call in seconds.
+        timeout_s: Time limit of one call in seconds.
     """
 
-    def __init__(self, files: ModelFiles, *, longest_s: float = MAX_RERANK_S) -> None:
+    def __init__(self, files: ModelFiles, *, timeout_s: float = MAX_RERANK_S) -> None:
         self._files = files
-        self._longest_s = longest_s
+        self._longest_s = timeout_s
         self._models: dict[str, Any] = {}
         self._failures: dict[str, tuple[float, str]] = {}
         self._loading = threading.Lock()

@@ -202,7 +202,7 @@ class OpenAIEmbedder:
         if exc.is_transient:
             kind = EmbedderFailed if exc.is_failure else EmbedderUnavailable
             return kind(f"{service} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
-        if exc.known_status in INPUT_ERROR_STATUSES:
+        if exc.effective_status in INPUT_ERROR_STATUSES:
             details = f"{exc.status} {exc.code}".strip()
             return RequestInvalid(
                 [FieldError("text", f"the embedding service rejected the text ({details}): {_LIMITS}")]
@@ -253,7 +253,7 @@ _LIMITS = "it is probably longer than the model allows, or batchSize is larger t
 
 
 def _max_attempts(failure: EmbedderUnavailable, texts: Sequence[str]) -> int:
-    return MAX_BATCH_ATTEMPTS if failure.may_be_one_text and len(texts) > 1 else MAX_ATTEMPTS
+    return MAX_BATCH_ATTEMPTS if failure.may_depend_on_text and len(texts) > 1 else MAX_ATTEMPTS
 
 
 def _numbers(embedding: Any) -> Vector:

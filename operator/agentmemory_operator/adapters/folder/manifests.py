@@ -62,7 +62,7 @@ class UnreadableManifest(AgentMemoryError):
 
     def __init__(self, line: int, error: FieldError) -> None:
         super().__init__(f"line {line}: {error}")
-        self.misread = InvalidDocument(line, error)
+        self.document = InvalidDocument(line, error)
 
 
 @dataclass(slots=True)

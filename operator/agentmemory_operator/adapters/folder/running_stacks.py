@@ -49,11 +49,11 @@ class RunningStacks:
     """Development stacks of this user on this machine.
 
     Args:
-        place: The user's data folder. With None, `find` returns no stacks and `register` raises OSError.
+        folder: The user's data folder. With None, `find` returns no stacks and `register` raises OSError.
     """
 
-    def __init__(self, place: Path | None) -> None:
-        self._folder = place / FOLDER if place else None
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder / FOLDER if folder else None
 
     @contextlib.contextmanager
     def register(self, stack: RunningStack) -> Iterator[None]:

@@ -169,17 +169,17 @@ class ServedConnection(HttpToolsProtocol):
             self._sent.is_closed = True
         super().connection_lost(exc)
 
-    def find_close_reason(self, pace: MinimumRate, now_s: float) -> str | None:
+    def find_close_reason(self, min_rate: MinimumRate, now_s: float) -> str | None:
         """Return the reason to close the connection now, or None. Called periodically.
 
         Args:
-            pace: Minimum rate at which the client must read responses.
+            min_rate: Minimum rate at which the client must read responses.
             now_s: Monotonic time.
         """
         if self._sent is None:
             return None
         unsent, sent = self._sent.count_waiting_and_sent()
-        if self._stall_detector.is_too_slow(pace, waiting=unsent, sent_bytes=sent, now_s=now_s):
+        if self._stall_detector.is_too_slow(min_rate, unsent_bytes=unsent, sent_bytes=sent, now_s=now_s):
             return "client reads too slowly"
         took_s = now_s - self._since_s
         if self.is_busy or unsent:
@@ -201,11 +201,11 @@ def select_evictable(connections: Iterable[ServedConnection]) -> list[ServedConn
     return sorted(idle, key=lambda connection: (-peers[connection.peer], connection.since_s))[:MAX_EVICTED_CONNECTIONS]
 
 
-def close_slow_connections(connections: Iterable[Any], pace: MinimumRate) -> None:
+def close_slow_connections(connections: Iterable[Any], min_rate: MinimumRate) -> None:
     """Close the connections that are too slow or idle for too long."""
     now_s = time.monotonic()
     for connection in list(connections):
-        if isinstance(connection, ServedConnection) and (reason := connection.find_close_reason(pace, now_s)):
+        if isinstance(connection, ServedConnection) and (reason := connection.find_close_reason(min_rate, now_s)):
             log.info("closed connection from %s: %s", connection.peer, reason)
             connection.abort()
 
@@ -273,7 +273,7 @@ SWEEP_TICKS = 10
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = DEFAULT_RATE) -> AsyncIterator[str]:
+async def serving(app: Starlette, *, host: str, port: int, min_rate: MinimumRate = DEFAULT_RATE) -> AsyncIterator[str]:
     """Serve `app` while the context is open; yield its URL.
 
     The application starts before the port is open. It stops after the last request, which is aborted if it takes longer
@@ -282,7 +282,7 @@ async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = D
     Args:
         host: Address to listen on.
         port: Port; 0 chooses a free one.
-        pace: Minimum rate at which clients must read responses.
+        min_rate: Minimum rate at which clients must read responses.
 
     Raises:
         OSError: If the port is in use, or the address is not usable.
@@ -290,7 +290,7 @@ async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = D
     """
     async with app.router.lifespan_context(app):
         with _listening(host, port) as listener:
-            server = _Server(_configuration(app), pace)
+            server = _Server(_configuration(app), min_rate)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 while not server.started and not task.done():
@@ -306,9 +306,9 @@ async def serving(app: Starlette, *, host: str, port: int, pace: MinimumRate = D
 class _Server(uvicorn.Server):
     """Server without signal handlers, because several share the process. Closes slow connections once a second."""
 
-    def __init__(self, config: uvicorn.Config, pace: MinimumRate) -> None:
+    def __init__(self, config: uvicorn.Config, min_rate: MinimumRate) -> None:
         super().__init__(config)
-        self._pace = pace
+        self._pace = min_rate
 
     async def close_all(self) -> None:
         """Abort the connections that are still open after the grace period."""

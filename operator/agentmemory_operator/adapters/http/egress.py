@@ -326,14 +326,14 @@ def host_and_port(field: str, url: str) -> tuple[str, int]:
     return host, port
 
 
-def find_proxy(url: str, others: tuple[str, ...] = ()) -> URL | None:
+def find_proxy(url: str, fallbacks: tuple[str, ...] = ()) -> URL | None:
     """Return the HTTP proxy that the environment configures for a URL; None if there is none for this host.
 
     Args:
-        others: Kinds of proxy to use if there is none for the URL's own scheme, such as `all`.
+        fallbacks: Kinds of proxy to use if there is none for the URL's own scheme, such as `all`.
     """
     parts, proxies = urlsplit(url), getproxies()
-    configured = next((proxies[kind] for kind in (parts.scheme, *others) if proxies.get(kind)), None)
+    configured = next((proxies[kind] for kind in (parts.scheme, *fallbacks) if proxies.get(kind)), None)
     if configured is None or not parts.hostname or proxy_bypass(parts.hostname):
         return None
     proxy = URL(configured if "://" in configured else f"http://{configured}")

@@ -72,22 +72,22 @@ class ServiceError(Exception):
         return self.status in (500, OK)
 
     @property
-    def known_status(self) -> int:
+    def effective_status(self) -> int:
         """The status, but 401 for a 400 that reports a wrong API key."""
         return 401 if self.status == 400 and "api key" in self.error_text.lower() else self.status
 
 
-def build_service_session(egress: Egress, where: str, key: str | None, *, field: str) -> HostSession:
+def build_service_session(egress: Egress, url: str, key: str | None, *, field: str) -> HostSession:
     """Build the session for calls to a service.
 
     Args:
         egress: Policy for outgoing connections.
-        where: Base URL of the service.
+        url: Base URL of the service.
         key: API key; None for a service without authentication.
         field: Field with the URL, for error messages.
     """
     return HostSession(
-        *(egress, where),
+        *(egress, url),
         field=field,
         proxies=("all",),
         headers={
@@ -99,19 +99,19 @@ def build_service_session(egress: Egress, where: str, key: str | None, *, field:
         },
         limit=MAX_CONNECTIONS,
         keepalive_timeout=KEEP_ALIVE_S,
-        ssl=build_tls_context(where, None) or True,
+        ssl=build_tls_context(url, None) or True,
     )
 
 
-def openai_client(host: HostSession, where: str) -> openai.AsyncOpenAI:
-    """Build OpenAI's client for the service at the base URL `where`. Only the session needs to be closed."""
+def openai_client(host: HostSession, url: str) -> openai.AsyncOpenAI:
+    """Build OpenAI's client for the service at the base URL `url`. Only the session needs to be closed."""
     return openai.AsyncOpenAI(
         # Placeholders: the session has the real key and URL.
         api_key=NO_KEY,
         base_url=BASE_URL,
         max_retries=0,
         # The client accepts an httpx client too, but its type hints name only the class of httpx's successor.
-        http_client=cast(Any, build_httpx_client(host, where)),
+        http_client=cast(Any, build_httpx_client(host, url)),
     )
 
 
@@ -153,21 +153,21 @@ def raise_if_error(document: Any) -> None:
         raise ServiceError(OK, document, {})
 
 
-def permanent_error(refused: ServiceError, where: str, *, block: str, model: str) -> SpecInvalid:
+def permanent_error(refused: ServiceError, service: str, *, block: str, model: str) -> SpecInvalid:
     """Build the exception for a status that only a changed spec can fix, such as a wrong key or model.
 
     Args:
         refused: Error response of the service.
-        where: Description of the service, for the message.
+        service: Description of the service, for the message.
         block: Path in the object to URL, key and model.
         model: Name of the model.
     """
-    status = refused.known_status
+    status = refused.effective_status
     remedies = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}
     remedy = remedies.get(status, f"correct {block}.model ({model!r}) or baseURL")
     if status in _REDIRECTS:
         remedy = "it redirects, which is not followed: correct baseURL"
-    return SpecInvalid("InvalidSpec", f"{where} answered {status}: {remedy}")
+    return SpecInvalid("InvalidSpec", f"{service} answered {status}: {remedy}")
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:

@@ -33,15 +33,15 @@ class KubernetesAgentSecrets:
         secret = await self._transport.find(self._path(slug))
         return None if secret is None else _handed_from(secret)
 
-    async def write(self, handed: AgentSecret) -> None:
+    async def write(self, agent_secret: AgentSecret) -> None:
         """Create the Secret, or replace it by compare-and-set on its version."""
-        await self._transport.put(self._folder, self._body_of(handed))
+        await self._transport.put(self._folder, self._body_of(agent_secret))
 
-    async def delete(self, handed: AgentSecret) -> None:
+    async def delete(self, agent_secret: AgentSecret) -> None:
         """Delete the Secret if it still has the given version. One that is absent or has changed is no error."""
-        body = {"preconditions": {"resourceVersion": handed.version}}
+        body = {"preconditions": {"resourceVersion": agent_secret.version}}
         with suppress(NotFound, KubernetesConflict):
-            await self._transport.call("DELETE", self._path(handed.slug), body)
+            await self._transport.call("DELETE", self._path(agent_secret.slug), body)
 
     async def list_all(self) -> list[AgentSecret]:
         """Return the records of all agents."""

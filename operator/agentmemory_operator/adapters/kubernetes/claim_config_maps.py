@@ -76,17 +76,17 @@ class KubernetesClaims:
 
 
 async def follow_claims(
-    cluster: KubernetesCluster, namespace: str, heard: Callable[[], None]
+    cluster: KubernetesCluster, namespace: str, on_response: Callable[[], None]
 ) -> AsyncGenerator[ClaimSet, None]:
     """Yield the whole set of claims at the start, after each change, and after each gap in the watch, forever.
 
     Args:
         cluster: Client to watch with.
         namespace: Namespace of the Lease.
-        heard: Called at each sign of life of the API server, at least every 50 s while the watch works.
+        on_response: Called at each sign of life of the API server, at least every 50 s while the watch works.
     """
     documents: dict[str, Json] = {}
-    async for event, content in cluster.follow(CONFIG_MAP, heard, namespace=namespace, selector=LABEL):
+    async for event, content in cluster.follow(CONFIG_MAP, on_response, namespace=namespace, selector=LABEL):
         if isinstance(content, list):
             documents = {document["metadata"]["name"]: document for document in content}
         elif event == "DELETED":

@@ -80,11 +80,11 @@ class OwnConfiguration(Configuration):
 
     Args:
         program: OPERATOR, API or CLI.
-        given: Options of the client's `Configuration`.
+        options: Options of the client's `Configuration`.
     """
 
-    def __init__(self, program: str, **given: Any) -> None:
-        super().__init__(**given)
+    def __init__(self, program: str, **options: Any) -> None:
+        super().__init__(**options)
         self.program = program
 
 

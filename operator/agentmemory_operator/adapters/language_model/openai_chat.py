@@ -164,7 +164,7 @@ class OpenAIChat:
             return ModelUnavailable(f"{model} cannot be reached: {type(exc).__name__}")
         if exc.is_transient:
             return ModelUnavailable(f"{model} answered {exc.summary}", retry_after_s=max(exc.retry_after_s or 1.0, 1.0))
-        if exc.known_status in INPUT_ERROR_STATUSES:
+        if exc.effective_status in INPUT_ERROR_STATUSES:
             details = f"{exc.status} {exc.code}".strip()
             return ModelOutputInvalid(f"{model} rejected the input ({details}): it is probably too long for the model")
         return permanent_error(exc, model, block=BLOCK, model=self._options.model)
@@ -172,7 +172,7 @@ class OpenAIChat:
 
 def _may_lack_form(exc: Exception) -> bool:
     """Return whether to try another form: not all services report the unsupported parameter."""
-    return isinstance(exc, ServiceError) and exc.known_status in (400, 422)
+    return isinstance(exc, ServiceError) and exc.effective_status in (400, 422)
 
 
 def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, max_tokens: int) -> Completion:

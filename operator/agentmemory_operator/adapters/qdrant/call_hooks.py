@@ -36,9 +36,9 @@ async def do_nothing() -> None:
     """Do nothing: the default of `CallHooks.after_move`."""
 
 
-def raise_unexpected_state(doubt: str) -> NoReturn:
-    """Raise StoreUnavailable with the message `doubt`: the default of `CallHooks.report_unexpected_state`."""
-    raise StoreUnavailable(doubt)
+def raise_unexpected_state(message: str) -> NoReturn:
+    """Raise StoreUnavailable with the given message: the default of `CallHooks.report_unexpected_state`."""
+    raise StoreUnavailable(message)
 
 
 class CallResponse(NamedTuple):

@@ -102,23 +102,23 @@ class QdrantCollections:
         """Start to copy a replica, or drop one. Return False if the server lacks the API calls."""
         return await self._replicas.move(physical, move)
 
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
-        """Observe the collection behind an alias, or else the collection `likely`. None if neither exists.
+    async def observe(self, alias: str, likely_physical: str, *, is_linked: bool = False) -> Observation | None:
+        """Observe the collection behind an alias, or else the collection `likely_physical`. None if neither exists.
 
         Args:
             alias: Alias of the agent. A plain collection of that name is observed too.
-            likely: Name of the collection that the alias should point to.
-            is_linked: True if the caller has just pointed the alias to `likely`: the target of the alias is not read.
+            likely_physical: Name of the collection that the alias should point to.
+            is_linked: True if the caller has just pointed the alias to `likely_physical`: the target of the alias is not read.
         """
         if (info := await self._qdrant.describe(alias)) and not _is_placeholder(info):
-            physical = likely if is_linked else await self._behind(alias, likely)
+            physical = likely_physical if is_linked else await self._behind(alias, likely_physical)
             # Without an alias this is a plain collection, unless the alias was deleted between the two calls.
             if physical != alias or is_linked or await self._qdrant.describe(alias):
                 return await self._placed(_observed(info, physical=physical, is_aliased=physical != alias))
-        info = await self._qdrant.describe(likely) if likely != alias else None
+        info = await self._qdrant.describe(likely_physical) if likely_physical != alias else None
         if info is None or _is_placeholder(info):
             return None
-        return await self._placed(_observed(info, physical=likely, is_aliased=False))
+        return await self._placed(_observed(info, physical=likely_physical, is_aliased=False))
 
     async def target(self, name: str) -> str:
         """Return the collection that an alias points to. Any other name is returned unchanged."""
@@ -300,9 +300,9 @@ class QdrantCollections:
         filter_ = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
         return await facet_exactly(self._qdrant.read, _path(physical), "type", filter_, limit=MAX_LISTED_TYPES)
 
-    async def count_sealed_before(self, physical: str, made_ms: int) -> int:
+    async def count_sealed_before(self, physical: str, created_ms: int) -> int:
         """Return the exact number of memories that are encrypted with a data key created before a time, in Unix ms."""
-        filter_ = _ALIVE | {"must": [_LIVES, {"key": KEY_CREATED_KEY, "range": {"lt": made_ms}}]}
+        filter_ = _ALIVE | {"must": [_LIVES, {"key": KEY_CREATED_KEY, "range": {"lt": created_ms}}]}
         return await count_exactly(self._qdrant.read, _path(physical), filter_)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:

@@ -141,28 +141,28 @@ async def read_views(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Q
 
 
 async def wait_for_views(
-    nodes: Iterable[QdrantNode], physical: str, *, within_s: float = MAX_AGREEMENT_S
+    nodes: Iterable[QdrantNode], physical: str, *, timeout_s: float = MAX_AGREEMENT_S
 ) -> list[tuple[QdrantNode, NodeView]]:
     """Poll until all reachable nodes have a collection, or none has it; return their views.
 
     Args:
-        within_s: Seconds after which the last poll starts.
+        timeout_s: Seconds after which the last poll starts.
 
     Raises:
         NotFound: If no reachable node has the collection.
         StoreUnavailable: If the nodes do not agree in time, or none is reachable.
     """
     all_nodes = list(nodes)
-    async for _ in poll_times(within_s):
+    async for _ in poll_times(timeout_s):
         with suppress(StoreUnavailable):
             return await read_views(all_nodes, physical)
     return await read_views(all_nodes, physical)
 
 
-async def poll_times(within_s: float) -> AsyncIterator[None]:
+async def poll_times(timeout_s: float) -> AsyncIterator[None]:
     """Yield when the next poll is due, with growing pauses, until the time is over; at least once."""
     loop, pause_s = asyncio.get_running_loop(), FIRST_POLL_PAUSE_S
-    ends_s = loop.time() + within_s
+    ends_s = loop.time() + timeout_s
     yield
     while loop.time() < ends_s:
         await asyncio.sleep(pause_s)
@@ -190,21 +190,21 @@ async def read_majority_metadata(nodes: Iterable[QdrantNode], physical: str) -> 
 
 
 async def wait_for_metadata(
-    nodes: Iterable[QdrantNode], physical: str, wanted: Mapping[str, Any], *, within_s: float = MAX_AGREEMENT_S
+    nodes: Iterable[QdrantNode], physical: str, expected: Mapping[str, Any], *, timeout_s: float = MAX_AGREEMENT_S
 ) -> None:
     """Poll until every reachable node has the given metadata. After the time limit a majority of all nodes is enough.
 
     Args:
-        wanted: Expected value by key; None means that the key is absent.
-        within_s: Time limit in seconds.
+        expected: Expected value by key; None means that the key is absent.
+        timeout_s: Time limit in seconds.
 
     Raises:
         StoreUnavailable: If less than a majority has the metadata in time, or is reachable.
     """
     all_nodes, current_count = list(nodes), 0
-    async for _ in poll_times(within_s):
+    async for _ in poll_times(timeout_s):
         copies = await read_majority_metadata(all_nodes, physical)
-        current_count = sum(all((copy or {}).get(key) == value for key, value in wanted.items()) for copy in copies)
+        current_count = sum(all((copy or {}).get(key) == value for key, value in expected.items()) for copy in copies)
         if current_count == len(copies):
             return
     if is_majority(current_count, len(all_nodes)):

@@ -24,7 +24,7 @@ from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_
 from agentmemory_operator.adapters.qdrant.response_limits import (
     NO_SPACE,
     error_message,
-    is_without_collection,
+    is_missing_collection,
     max_response_bytes,
     parse_error_text,
     unreachable_error,
@@ -343,7 +343,7 @@ def _error_of(
 
     Qdrant's text about points may quote a memory, so it is kept out of the message.
     """
-    if is_without_collection(status, error_text):
+    if is_missing_collection(status, error_text):
         return _collection_gone(path)
     is_points_call = "/points" in path
     error = _refusal(status, "" if is_points_call else printable_start(error_text), headers, is_write=is_write)

@@ -76,7 +76,7 @@ def parse_error_text(raw: bytes, secret: str | None = None) -> str:
     return error_text.replace(secret, "...") if secret else error_text
 
 
-def is_without_collection(status: int, words: str) -> bool:
+def is_missing_collection(status: int, words: str) -> bool:
     """Return whether an error response is Qdrant's own "no such collection or alias", not a 404 of a proxy."""
     return status == 404 and words.startswith(_NO_COLLECTION)
 
@@ -101,7 +101,7 @@ def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemory
     error_text = parse_error_text(answer.body, secret)
     message = error_message(answer.status, error_text)
     if answer.status == 404:
-        return CollectionNotFound(message) if is_without_collection(404, error_text) else NotFound(message)
+        return CollectionNotFound(message) if is_missing_collection(404, error_text) else NotFound(message)
     if answer.status == NOT_IMPLEMENTED or (answer.status < 500 and answer.status not in TRANSIENT_STATUSES):
         return StoreRejected(answer.status, message)
     return StoreUnavailable(message, retry_after_s=retry_after_s(answer.headers), is_disk_full=NO_SPACE in error_text)

@@ -217,7 +217,7 @@ class QdrantShardSnapshots:
         if not await self._front.create_empty(physical, marks, shards=max(shards, default=1), replicas=replicas):
             marks = {METADATA_KEY: (await self.metadata(physical) or {}).get(METADATA_KEY)}
         # Until a node applies the creation, it reports the previous collection of this name, with active replicas.
-        await wait_for_metadata(self._nodes, physical, marks, within_s=self._deadline_s)
+        await wait_for_metadata(self._nodes, physical, marks, timeout_s=self._deadline_s)
         # No later `create` will remove incomplete sets of a deleted collection, so remove them here.
         await self._replicas.wait_until_active(physical)
         await self._remove_unfinished(physical)
@@ -351,7 +351,7 @@ class QdrantShardSnapshots:
         metadata = configuration.get("metadata", {}) | marker
         body = serialise_raw(configuration | {"metadata": metadata})
         await self._front.collections.create_collection(physical, create_collection=body)
-        await wait_for_metadata(self._nodes, physical, marker, within_s=self._deadline_s)
+        await wait_for_metadata(self._nodes, physical, marker, timeout_s=self._deadline_s)
         await self._replicas.wait_until_active(physical)
         for field, schema in indexes.items():
             index = serialise_raw({"field_name": field, "field_schema": schema})

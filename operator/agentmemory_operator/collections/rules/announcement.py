@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
-from agentmemory_operator.collections.rules.epochs import read_closed_until
+from agentmemory_operator.collections.rules.epochs import read_reopening_epoch
 
 Json = dict[str, Any]
 
@@ -32,17 +32,17 @@ class Phase(StrEnum):
 
 
 def build_announcement(
-    source: str, target: str, token: str, phase: Phase, *, carries: bool, embedding: Mapping[str, Any] | None
+    source: str, target: str, token: str, phase: Phase, *, copies_writes: bool, embedding: Mapping[str, Any] | None
 ) -> Json:
     """Build the change of the source's metadata that announces a move.
 
     Args:
         token: Unique id of the announcement.
-        carries: True if everything written to the source before the move is copied to the target.
+        copies_writes: True if everything written to the source before the move is copied to the target.
         embedding: Embedding after the move, as in a marker. None if it does not change.
     """
     moving: Json = {"from": source, "to": target, "phase": phase, "token": token}
-    moving |= {} if carries else {"carries": False}
+    moving |= {} if copies_writes else {"carries": False}
     return {MOVING_KEY: moving | ({"embedding": dict(embedding)} if embedding else {})}
 
 
@@ -63,7 +63,7 @@ def copies_writes(metadata: Mapping[str, Any] | None) -> bool:
 
 def must_clients_wait(metadata: Mapping[str, Any] | None) -> bool:
     """Return whether clients of a collection wait, or will soon: it is closed, or a move is announced or final."""
-    return phase_of(metadata) is not None or read_closed_until(metadata) is not None
+    return phase_of(metadata) is not None or read_reopening_epoch(metadata) is not None
 
 
 def phase_of(metadata: Mapping[str, Any] | None) -> Phase | None:

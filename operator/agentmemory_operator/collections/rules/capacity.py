@@ -169,19 +169,19 @@ def loads_of(process: Process, max_memory_maps: int | None = None) -> tuple[Load
 
 
 def find_shortage(
-    loads: Sequence[Load], need: MapDemand, others: Sequence[MapDemand] = (), *, share: float = MAX_SHARE_NEW_AGENTS
+    loads: Sequence[Load], need: MapDemand, queued: Sequence[MapDemand] = (), *, share: float = MAX_SHARE_NEW_AGENTS
 ) -> str | None:
     """Return why a collection does not fit, with a remedy, or None if it fits.
 
     The message does not contain the present usage, which changes all the time.
 
     Args:
-        others: Collections that are being created and are not yet part of the loads.
+        queued: Collections that are being created and are not yet part of the loads.
         share: Share of each limit that may be used.
     """
     for load in loads:
         pending = (
-            sum(demand.maps for demand in others) if load.resource == MEMORY_MAPS else load.per_collection * len(others)
+            sum(demand.maps for demand in queued) if load.resource == MEMORY_MAPS else load.per_collection * len(queued)
         )
         needed = need.maps if load.resource == MEMORY_MAPS else load.per_collection
         if load.used + pending + needed > share * load.limit:

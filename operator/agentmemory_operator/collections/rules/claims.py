@@ -86,7 +86,7 @@ class ClaimEvidence:
     is_live: bool
 
 
-def derive_claims(witnesses: Iterable[ClaimEvidence]) -> dict[str, SlugClaim]:
+def derive_claims(evidence: Iterable[ClaimEvidence]) -> dict[str, SlugClaim]:
     """Return the claims that collections prove, by slug.
 
     If collections name several namespaces, the order is: existing objects first, the oldest of them; then the
@@ -94,7 +94,7 @@ def derive_claims(witnesses: Iterable[ClaimEvidence]) -> dict[str, SlugClaim]:
     """
     by_slug: dict[str, list[ClaimEvidence]] = {}
     numbers: dict[str, int] = {}
-    for witness in witnesses:
+    for witness in evidence:
         namespace = witness.marker.namespace
         numbers[namespace] = numbers.get(namespace, 0) + (not witness.created)
         if witness.created or numbers[namespace] <= MAX_WITHOUT_OBJECT:

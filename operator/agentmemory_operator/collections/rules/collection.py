@@ -69,12 +69,12 @@ Owner = tuple[str, str, str]
 """Cluster, namespace and name of the object that owns a collection; "" for each that a marker leaves out."""
 
 
-def is_owner(named: Owner, ours: Owner) -> bool:
+def is_owner(owner: Owner, own: Owner) -> bool:
     """Return whether a marker names an object. API and operator use this rule for ownership.
 
     A marker that leaves out cluster, namespace or name matches no object, not even one that leaves out the same.
     """
-    return all(named) and named == ours
+    return all(owner) and owner == own
 
 
 def read_owner(metadata: Mapping[str, Any] | None) -> Owner:
@@ -208,16 +208,16 @@ def has_same_vectors(live: Collection, desired: Collection) -> bool:
     return live.marker.embedding.identity == desired.marker.embedding.identity
 
 
-def with_owner(found: Marker, ours: Marker) -> Marker:
-    """Return the marker `found` with the owner of `ours`. Its description of the vectors stays."""
+def with_owner(marker: Marker, own: Marker) -> Marker:
+    """Return `marker` with the owner of `own`. Its description of the vectors stays."""
     return replace(
-        found,
-        cluster_id=ours.cluster_id,
-        namespace=ours.namespace,
-        name=ours.name,
-        uid=ours.uid,
-        connection=ours.connection,
-        agent=ours.agent,
+        marker,
+        cluster_id=own.cluster_id,
+        namespace=own.namespace,
+        name=own.name,
+        uid=own.uid,
+        connection=own.connection,
+        agent=own.agent,
     )
 
 

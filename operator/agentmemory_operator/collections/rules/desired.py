@@ -59,7 +59,7 @@ class PassTerms:
         earlier_endings: For each older revision, a text about memories that the newest one removes earlier or rejects;
             "" if there are none.
         drift_policy: Handling of drift.
-        wants_alias: True if an adopted plain collection must be replaced by one behind the alias.
+        needs_alias: True if an adopted plain collection must be replaced by one behind the alias.
         rebuild: Settings of a Rebuild.
         batch_size: Maximum number of texts in one request to the embedding provider.
         cancelled: Digest of the cancelled Rebuild. None without one.
@@ -73,7 +73,7 @@ class PassTerms:
     older: Mapping[int, Collection] = field(default_factory=dict)
     earlier_endings: Mapping[int, str] = field(default_factory=dict)
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
-    wants_alias: bool = False
+    needs_alias: bool = False
     rebuild: RebuildSettings = field(default_factory=RebuildSettings)
     batch_size: int = EMBEDDING_BATCH_SIZE
     cancelled: str | None = None
@@ -143,7 +143,7 @@ def build_pass_terms(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
         older=older,
         earlier_endings=endings,
         drift_policy=DriftPolicy(memory.spec.drift_policy or DriftPolicy.CORRECT),
-        wants_alias=annotations.get(MOVE_TO_ALIAS) == "true",
+        needs_alias=annotations.get(MOVE_TO_ALIAS) == "true",
         rebuild=rebuild_settings(memory.spec),
         batch_size=effective_embedding(memory).batch_size,
         cancelled=annotations.get(CANCEL_REBUILD),

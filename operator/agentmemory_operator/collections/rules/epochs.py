@@ -69,7 +69,7 @@ def closed_to_json(restore: str, since: str | None, epoch: int) -> dict[str, Any
     return {CLOSED_KEY: {"restore": restore, "since": since, "epoch": epoch}}
 
 
-def read_closed_until(metadata: Mapping[str, Any] | None) -> int | None:
+def read_reopening_epoch(metadata: Mapping[str, Any] | None) -> int | None:
     """Return the number of the epoch with which a closed collection reopens, or None if it is open.
 
     The number is 0 if the metadata has no valid one.

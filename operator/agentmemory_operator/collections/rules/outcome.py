@@ -19,7 +19,7 @@ class PassOutcome:
         plan: Remaining changes, all withheld by `refusal`.
         refusal: Withheld changes with the reason. None if nothing is withheld.
         applied: Changes that the pass made.
-        taken_from: Owner from which this pass took the collection over.
+        previous_owner: Owner from which this pass took the collection over.
         corrected: Drift that the pass corrected.
         drift: Drift that remains, because the drift policy is Report or the correction is withheld. Empty if it is
             Ignore.
@@ -34,7 +34,7 @@ class PassOutcome:
     plan: Plan
     refusal: Refusal | None
     applied: Plan
-    taken_from: Marker | None = None
+    previous_owner: Marker | None = None
     corrected: tuple[Difference, ...] = ()
     drift: tuple[Difference, ...] = ()
     is_queued: bool = False

@@ -116,7 +116,7 @@ def drop_wake(plan: Plan) -> Plan:
 
 
 def plan_changes(
-    desired: Collection, observed: Observation | None, *, alias: str, physical: str, wants_alias: bool = False
+    desired: Collection, observed: Observation | None, *, alias: str, physical: str, needs_alias: bool = False
 ) -> Plan:
     """Plan the changes from the observed to the desired collection; empty if there are no differences.
 
@@ -125,7 +125,7 @@ def plan_changes(
         observed: None if there is no collection behind the alias.
         alias: Stable name.
         physical: Name of a new collection.
-        wants_alias: True if a collection with the alias's own name must be replaced by one behind the alias.
+        needs_alias: True if a collection with the alias's own name must be replaced by one behind the alias.
     """
     if observed is None:
         create = CreateCollection(physical, replace(desired, indexes=()))
@@ -133,7 +133,7 @@ def plan_changes(
     changes = list(_differences(desired, observed))
     if not observed.is_aliased and observed.physical != alias:
         changes.append(SetAlias(alias, observed.physical))
-    if wants_alias and observed.physical == alias and not any(isinstance(change, Rebuild) for change in changes):
+    if needs_alias and observed.physical == alias and not any(isinstance(change, Rebuild) for change in changes):
         changes.insert(0, BEHIND_ALIAS)
     return add_wake(Plan(observed.physical, tuple(changes)), observed)
 
@@ -155,7 +155,7 @@ def _differences(desired: Collection, observed: Observation) -> Iterator[Change]
         yield CreateIndexes(missing)
     if desired.has_keyword and not live.has_keyword:
         yield UpdateKeyword(has_keyword=True)
-    marker = _marker_to_write(desired, live, is_held=bool(rebuilds))
+    marker = _marker_to_write(desired, live, is_withheld=bool(rebuilds))
     if marker != live.marker and marker is not None:
         yield WriteMarker(marker)
     if live.has_keyword and not desired.has_keyword and marker is not None:
@@ -234,7 +234,7 @@ def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None)
         yield Rebuild("the keyword window", str(live.window), str(desired.window))
 
 
-def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) -> Marker | None:
+def _marker_to_write(desired: Collection, live: Collection, *, is_withheld: bool) -> Marker | None:
     """Return the marker that the collection should have, or None for no marker.
 
     A new generation is not written without another change: most generations change only the ranking. While a Rebuild is
@@ -244,8 +244,8 @@ def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) ->
         return None
     if live.marker is None:
         # The embedding of an adopted collection is known only if the collection needs no Rebuild.
-        return None if is_held else desired.marker
-    if is_held:
+        return None if is_withheld else desired.marker
+    if is_withheld:
         embedding, config_hash = live.marker.embedding, live.marker.config_hash
         keyword = desired.marker.keyword and (live.marker.keyword or desired.marker.keyword)
         written = replace(desired.marker, embedding=embedding, config_hash=config_hash, keyword=keyword)

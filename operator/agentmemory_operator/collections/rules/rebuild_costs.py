@@ -49,14 +49,14 @@ class ServerResources:
     max_rebuild_bytes: int | None = None
 
 
-def server_resources(server: ServerCapabilities, *, most_bytes: int | None = None) -> ServerResources:
+def server_resources(server: ServerCapabilities, *, max_bytes: int | None = None) -> ServerResources:
     """Return the resources that a server reports.
 
     Args:
-        most_bytes: Maximum disk for a Rebuild, set by the administrator. None without one.
+        max_bytes: Maximum disk for a Rebuild, set by the administrator. None without one.
     """
     return ServerResources(
-        nodes=server.peers or 1, disk_bytes=server.disk_bytes, ram_bytes=server.ram_bytes, max_rebuild_bytes=most_bytes
+        nodes=server.peers or 1, disk_bytes=server.disk_bytes, ram_bytes=server.ram_bytes, max_rebuild_bytes=max_bytes
     )
 
 
@@ -66,11 +66,11 @@ class CollectionSample:
 
     Attributes:
         lengths: Characters of the contents of sampled memories; 0 for one without content.
-        room: Resources of the server.
+        resources: Resources of the server.
     """
 
     lengths: tuple[int, ...]
-    room: ServerResources = ServerResources()
+    resources: ServerResources = ServerResources()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,7 @@ def estimate_costs(
         batch: Number of texts in one request to the embedding provider.
         survey: Facts about the collection. None estimates without lengths and limits.
     """
-    resources = survey.room if survey else ServerResources()
+    resources = survey.resources if survey else ServerResources()
     lengths = survey.lengths if survey else ()
     is_embedded = needs_embedding(plan)
     calls = math.ceil(observed.points / batch) if is_embedded else 0

@@ -105,7 +105,7 @@ class RebuildRecord:
     Attributes:
         source, target: Physical names.
         digest: Digest of the plan; for a rollback, that of the plan that is rolled back.
-        begun_ms: Start, Unix milliseconds.
+        started_ms: Start, Unix milliseconds.
         since_ms: Time up to which all changes of the source are in the target, Unix milliseconds.
         step: Step in progress.
         cursor: Offset of the scroll at which the copy continues. None is the beginning.
@@ -115,14 +115,14 @@ class RebuildRecord:
         recall: Recall of probe searches. None before they are made.
         way_back: Copy of a plain collection that is kept for the rollback. It becomes the source once the plain one is
             deleted.
-        gone_ms: Time right before a plain collection was deleted, Unix milliseconds.
+        deleted_ms: Time right before a plain collection was deleted, Unix milliseconds.
         pause_ms: Milliseconds in which neither the plain collection nor the alias existed.
     """
 
     source: str
     target: str
     digest: str
-    begun_ms: int
+    started_ms: int
     since_ms: int
     kind: RebuildKind = RebuildKind.REBUILD
     step: RebuildStep = RebuildStep.CREATE
@@ -133,7 +133,7 @@ class RebuildRecord:
     moved_ms: int | None = None
     recall: ProbeRecall | None = None
     way_back: str | None = None
-    gone_ms: int | None = None
+    deleted_ms: int | None = None
     pause_ms: int | None = None
 
     @property
@@ -150,8 +150,8 @@ def rollback_record(record: RebuildRecord, now_ms: int) -> RebuildRecord:
         target=record.source,
         digest=record.digest,
         step=RebuildStep.CATCH_UP,
-        begun_ms=now_ms,
-        since_ms=record.moved_ms or record.begun_ms,
+        started_ms=now_ms,
+        since_ms=record.moved_ms or record.started_ms,
     )
 
 
@@ -165,11 +165,11 @@ def resume_step(step: RebuildStep, *, is_moved: bool) -> RebuildStep:
 
 
 _NAMES = {
-    "begun_ms": "begunMs",
+    "started_ms": "begunMs",
     "since_ms": "sinceMs",
     "moved_ms": "movedMs",
     "way_back": "wayBack",
-    "gone_ms": "goneMs",
+    "deleted_ms": "goneMs",
     "pause_ms": "pauseMs",
 }
 

@@ -240,15 +240,15 @@ def lasting_digest(plan: Plan) -> str:
     return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 
-def refuse_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: str) -> Refusal:
+def refuse_queued(queued: tuple[Change, ...], refusal: Refusal | None, holder: str) -> Refusal:
     """Add changes that wait for the Reindex slot to a refusal.
 
     Args:
         queued: Changes that wait.
         refusal: Refusal of other changes. Its reason stays, because it may need a user's decision.
-        waits_for: Name of the object that has the slot.
+        holder: Name of the object that has the slot.
     """
-    message = f"the Reindex is queued: one collection per connection at a time, {waits_for} is first"
+    message = f"the Reindex is queued: one collection per connection at a time, {holder} is first"
     if refusal is None:
         return Refusal(Reason.REINDEX_QUEUED, message, queued)
     return replace(refusal, message=f"{refusal.message}. Also, {message}", withheld=(*refusal.withheld, *queued))
@@ -321,27 +321,29 @@ def check_ownership(
         "the collection",
         live,
         marker,
-        way_out="choose another spec.agent, or take it over if nothing else uses it,",
+        remedy_start="choose another spec.agent, or take it over if nothing else uses it,",
     )
 
 
-def build_not_owned(reason: Reason, what: str, live: Marker, ours: Marker, *, way_out: str) -> NotOwned:
+def build_not_owned(reason: Reason, resource: str, live: Marker, own: Marker, *, remedy_start: str) -> NotOwned:
     """Build the refusal of a collection or other resource that carries another object's marker.
 
     Args:
-        what: Name of the resource, for the message.
-        way_out: Start of the remedy; instructions for permitting a takeover are appended.
+        resource: Name of the resource, for the message.
+        remedy_start: Start of the remedy; instructions for permitting a takeover are appended.
     """
     owner = owner_to_json(live)
-    if is_same_tenant(live, ours):
-        owner_text = describe_owner(live, cluster_id=ours.cluster_id)
+    if is_same_tenant(live, own):
+        owner_text = describe_owner(live, cluster_id=own.cluster_id)
         remedy = f"with the annotation {TAKEOVER}={live.uid} on this object"
-        return NotOwned(reason, f"{what} belongs to {owner_text}: {way_out} {remedy}", owner=owner, is_same_tenant=True)
+        return NotOwned(
+            reason, f"{resource} belongs to {owner_text}: {remedy_start} {remedy}", owner=owner, is_same_tenant=True
+        )
     # The refused tenant must not learn the owner, nor the values that would permit a takeover.
     remedy = (
         f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{TAKEOVER_REQUESTS_FIELD}"
     )
-    return NotOwned(reason, f"{what} belongs to another namespace or cluster: {way_out} {remedy}", owner=owner)
+    return NotOwned(reason, f"{resource} belongs to another namespace or cluster: {remedy_start} {remedy}", owner=owner)
 
 
 def build_slug_taken(slug: str, claim: SlugClaim | None = None) -> NotOwned:

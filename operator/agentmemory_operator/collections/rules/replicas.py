@@ -135,7 +135,7 @@ class ReplicationGap:
 
     Attributes:
         started: Move that was just started.
-        is_under_way: True if the cluster will change on its own or in the next pass, so that it should be read again
+        is_in_progress: True if the cluster will change on its own or in the next pass, so that it should be read again
             soon.
         slot_holder: Name of the object that has the slot for copying shards. None if this collection need not wait.
     """
@@ -143,26 +143,26 @@ class ReplicationGap:
     reason: Reason
     message: str
     started: Move | None = None
-    is_under_way: bool = False
+    is_in_progress: bool = False
     slot_holder: str | None = None
 
 
-def find_gap(placement: Placement, factor: int | None, *, begun: Move | None = None) -> ReplicationGap | None:
+def find_gap(placement: Placement, factor: int | None, *, started_move: Move | None = None) -> ReplicationGap | None:
     """Return the difference between a collection's replicas and the configuration, or None without one.
 
     Args:
         factor: Configured number of replicas. None if the number is not configured or not changed now.
-        begun: Move that was started after `placement` was read.
+        started_move: Move that was started after `placement` was read.
     """
     remaining = len(plan_moves(placement, factor)) if factor else 0
-    if begun or placement.copying:
-        move = begun or placement.copying[0]
+    if started_move or placement.copying:
+        move = started_move or placement.copying[0]
         verb = "dropping" if isinstance(move, DropReplica) else "copying"
-        later_moves = remaining - (begun is not None)
+        later_moves = remaining - (started_move is not None)
         more = f"; {later_moves} more to go" if later_moves else ""
-        return ReplicationGap(Reason.REPLICATING, f"{verb} {move}{more}", begun, is_under_way=True)
+        return ReplicationGap(Reason.REPLICATING, f"{verb} {move}{more}", started_move, is_in_progress=True)
     if remaining:
-        return ReplicationGap(Reason.REPLICATING, f"{remaining} replicas left to move", is_under_way=True)
+        return ReplicationGap(Reason.REPLICATING, f"{remaining} replicas left to move", is_in_progress=True)
     if pending := describe_unsettled(placement):
         return ReplicationGap(Reason.REPLICAS_INACTIVE, f"{pending}: {_WAY_OUT}")
     if factor and factor > len(placement.peers):

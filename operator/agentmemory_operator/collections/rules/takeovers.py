@@ -58,13 +58,13 @@ def build_terms(
     )
 
 
-def is_same_tenant(live: Marker, ours: Marker) -> bool:
+def is_same_tenant(live: Marker, own: Marker) -> bool:
     """Return whether both markers name the same cluster and namespace. A marker that leaves out either does not."""
     tenant = live.cluster_id, live.namespace
-    return all(tenant) and tenant == (ours.cluster_id, ours.namespace)
+    return all(tenant) and tenant == (own.cluster_id, own.namespace)
 
 
-def may_take_over(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bool:
+def may_take_over(live: Marker, own: Marker, terms: TakeoverTerms | None) -> bool:
     """Return whether an object may take over a collection with another object's marker.
 
     The first matching row decides:
@@ -79,16 +79,16 @@ def may_take_over(live: Marker, ours: Marker, terms: TakeoverTerms | None) -> bo
 
     Args:
         live: Existing marker.
-        ours: Marker of the object.
+        own: Marker of the object.
         terms: Permissions of the object. None permits nothing.
     """
     if terms is None:
         return False
-    if is_same_tenant(live, ours):
+    if is_same_tenant(live, own):
         return bool(live.uid) and live.uid == terms.annotation
     if live.connection != terms.connection and (live.connection is not None or not terms.has_key):
         return False
-    return any(_grants(grant, live, ours, terms.agent) for grant in terms.granted)
+    return any(_grants(grant, live, own, terms.agent) for grant in terms.granted)
 
 
 def _grants(grant: Takeover, live: Marker, marker: Marker, agent: str) -> bool:

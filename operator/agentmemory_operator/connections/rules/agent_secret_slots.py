@@ -86,7 +86,9 @@ def slot_name(reference: Reference, to: Destination) -> str:
     reference_digest = _digest("/".join(reference))
     if isinstance(to, Exempt):
         return reference_digest
-    return f"{reference_digest}.{_digest(','.join(f'{host_port.host}:{host_port.port}' for host_port in to.places))}"
+    return (
+        f"{reference_digest}.{_digest(','.join(f'{host_port.host}:{host_port.port}' for host_port in to.host_ports))}"
+    )
 
 
 def is_bound(slot: str) -> bool:

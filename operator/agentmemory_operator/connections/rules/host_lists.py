@@ -53,7 +53,7 @@ class HostPort:
 class Destinations:
     """The destinations of a value, sorted; at least one."""
 
-    places: tuple[HostPort, ...]
+    host_ports: tuple[HostPort, ...]
 
 
 class Exempt(Enum):
@@ -110,15 +110,15 @@ def find_unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
         return ()
     items = [item.strip() for item in (hosts or "").split(",")]
     written = {item.lower() for item in items if item.isascii()}
-    return tuple(host_port for host_port in to.places if not _is_listed(host_port, written))
+    return tuple(host_port for host_port in to.host_ports if not _is_listed(host_port, written))
 
 
-def refusal_message(namespace: str, name: str, places: tuple[HostPort, ...], hosts: str | None) -> str:
+def refusal_message(namespace: str, name: str, host_ports: tuple[HostPort, ...], hosts: str | None) -> str:
     """Return the message for a Secret that may not be sent to hosts, with the command that permits it.
 
     Of the annotation, the message reveals only whether it lists other hosts: the command itself reads them.
     """
-    named, remaining = _named(places)
+    named, remaining = _named(host_ports)
     secret = f"kubectl -n {namespace}"
     jsonpath = r"jsonpath='{.metadata.annotations.agentmemory\.dev/hosts}'"
     listed = f"$({secret} get secret {name} -o {jsonpath})," if hosts and hosts.strip(" ,") else ""

@@ -139,9 +139,9 @@ def _is_named_by(named_location: Any, location: Mapping[str, Any]) -> bool:
     return all(location.get(field) == value for field, value in expected.items())
 
 
-def object_location(place: S3Object) -> Json:
+def object_location(s3_object: S3Object) -> Json:
     """Build the location of an object for a status."""
-    return _location(place, place.key)
+    return _location(s3_object, s3_object.key)
 
 
 def _location(bucket: S3Bucket, key: str) -> Json:

@@ -72,7 +72,7 @@ def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[st
             )
 
 
-def take_within(rows: Sequence[Row], max_chars: int = MAX_MATERIAL_CHARS) -> list[Row]:
+def limit_rows(rows: Sequence[Row], max_chars: int = MAX_MATERIAL_CHARS) -> list[Row]:
     """Return the first rows with contents of at most `max_chars` characters in total, but at least one row."""
     selected: list[Row] = []
     for row in rows:

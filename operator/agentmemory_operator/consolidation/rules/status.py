@@ -125,25 +125,25 @@ class Failure:
 
 
 def last_status(
-    errand: PendingAction, result: Mapping[str, Any], failure: Failure | None, *, begun_ms: int, took_ms: float
+    action: PendingAction, result: Mapping[str, Any], failure: Failure | None, *, started_ms: int, duration_ms: float
 ) -> Json:
     """Build `status.lastConsolidation` after an action.
 
     Args:
         result: Result of the action, as status fields.
         failure: None if the action succeeded.
-        begun_ms: Start, Unix milliseconds.
-        took_ms: Duration in milliseconds.
+        started_ms: Start, Unix milliseconds.
+        duration_ms: Duration in milliseconds.
     """
     status: Json = {
-        "time": render_second(begun_ms / 1000),
-        "durationSeconds": round(took_ms / 1000),
-        "action": str(errand.action),
-        "run": errand.run,
+        "time": render_second(started_ms / 1000),
+        "durationSeconds": round(duration_ms / 1000),
+        "action": str(action.action),
+        "run": action.run,
         **{name: value for name, value in result.items() if value not in (None, {})},
     }
-    if errand.request is not None:
-        status["requested"] = errand.request
+    if action.request is not None:
+        status["requested"] = action.request
     if failure:
         status |= {"reason": failure.reason, "message": failure.message[:1024]}
     return status

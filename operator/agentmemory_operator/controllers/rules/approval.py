@@ -104,7 +104,7 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
     return (ApprovalProgress.IN_PROGRESS if reason in _GOES_ON else ApprovalProgress.FAILED), message
 
 
-def describe_pending(waiting: PendingApproval) -> str:
+def describe_pending(pending: PendingApproval) -> str:
     """Return the approval value and the withheld changes of a plan as text; without changes, the reason for waiting."""
-    changes = ", ".join(str(change.get("change")) for change in waiting.changes if change.get("held"))
-    return f"{waiting.value}: {changes or waiting.message}"
+    changes = ", ".join(str(change.get("change")) for change in pending.changes if change.get("held"))
+    return f"{pending.value}: {changes or pending.message}"

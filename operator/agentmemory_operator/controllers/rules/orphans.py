@@ -62,14 +62,14 @@ class OwnershipClaims:
     slugs: Mapping[str, str]
     reported: frozenset[tuple[str, str]]
 
-    def has_claimed(self, holding: CollectionSummary) -> bool:
+    def has_claimed(self, collection: CollectionSummary) -> bool:
         """Return whether an object claims a collection: by its slug's alias, or by a status in its namespace."""
-        slugs = {name: find_slug(name) or "" for name in (holding.physical, *holding.aliases)}
+        slugs = {name: find_slug(name) or "" for name in (collection.physical, *collection.aliases)}
         if any(slug in self.slugs and alias_of(slug) == name for name, slug in slugs.items()):
             return True
-        marker = holding.marker
-        namespace = marker.namespace if marker else self.slugs.get(slugs[holding.physical])
-        return (namespace, holding.physical) in self.reported
+        marker = collection.marker
+        namespace = marker.namespace if marker else self.slugs.get(slugs[collection.physical])
+        return (namespace, collection.physical) in self.reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Orphan:
     """Collection without an owner, and the reason why it has none."""
 
     kind: OrphanKind
-    holding: CollectionSummary
+    collection: CollectionSummary
 
 
 def build_claims(
@@ -111,20 +111,20 @@ def _age(document: Mapping[str, Any]) -> tuple[str, str]:
     return metadata.get("creationTimestamp") or "", metadata.get("uid") or ""
 
 
-def find_orphans_in(holdings: Iterable[CollectionSummary], owners: OwnershipClaims) -> Iterator[Orphan]:
+def find_orphans_in(collections: Iterable[CollectionSummary], owners: OwnershipClaims) -> Iterator[Orphan]:
     """Yield the collections without an owner in this cluster, as `OrphanKind` defines.
 
     Collections marked by another cluster are skipped.
     """
-    for summary in holdings:
+    for summary in collections:
         kind = _kind_of(summary, owners)
         if kind is not None:
             yield Orphan(kind, summary)
 
 
-def count_foreign(holdings: Iterable[CollectionSummary], owners: OwnershipClaims) -> int:
+def count_foreign(collections: Iterable[CollectionSummary], owners: OwnershipClaims) -> int:
     """Return the number of collections marked by another cluster."""
-    return sum(1 for summary in holdings if summary.marker and summary.marker.cluster_id != owners.cluster_id)
+    return sum(1 for summary in collections if summary.marker and summary.marker.cluster_id != owners.cluster_id)
 
 
 def _kind_of(summary: CollectionSummary, owners: OwnershipClaims) -> OrphanKind | None:
@@ -140,7 +140,7 @@ def _kind_of(summary: CollectionSummary, owners: OwnershipClaims) -> OrphanKind 
     return None if is_claimed or summary.aliases or summary.is_kept else OrphanKind.UNREFERENCED
 
 
-def slug_of_collection(holding: CollectionSummary) -> str:
+def slug_of_collection(collection: CollectionSummary) -> str:
     """Return the slug that a collection was created for, from its alias or its name."""
-    name = next((alias for alias in holding.aliases if alias.startswith(ALIAS_PREFIX)), holding.physical)
+    name = next((alias for alias in collection.aliases if alias.startswith(ALIAS_PREFIX)), collection.physical)
     return name.removeprefix(ALIAS_PREFIX).partition("__")[0]

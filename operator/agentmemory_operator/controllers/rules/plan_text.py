@@ -154,7 +154,7 @@ def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
     costs = refusal.costs if refusal else None
     return PlanStatus(
         digest=(refusal and refusal.digest) or plan.digest,
-        changes=tuple(_planned(change, is_held=change in withheld, costs=costs) for change in plan.changes),
+        changes=tuple(_planned(change, is_withheld=change in withheld, costs=costs) for change in plan.changes),
         costs=costs_status(costs) if costs else None,
         preset_revision=refusal.revision if refusal else None,
         refusal=refusal.message if refusal else None,
@@ -187,10 +187,10 @@ def _cost_of(change: Change, costs: Costs | None) -> str:
     return f"{COSTS[class_]}; about {mib} MiB to copy for each of {len(change.copies)} replicas, one after another"
 
 
-def _planned(change: Change, *, is_held: bool, costs: Costs | None) -> PlannedChange:
+def _planned(change: Change, *, is_withheld: bool, costs: Costs | None) -> PlannedChange:
     class_, cost = class_of(change), _cost_of(change, costs)
     rebuild_fields = (
         {"field": change.field, "from": change.observed, "to": change.desired} if isinstance(change, Rebuild) else {}
     )
-    content = {"change": describe_change(change), "class": class_, "cost": cost, "held": is_held}
+    content = {"change": describe_change(change), "class": class_, "cost": cost, "held": is_withheld}
     return PlannedChange.model_validate(content | rebuild_fields)

@@ -104,11 +104,11 @@ def build_known_dictionary(lists: EntityLists) -> NameDictionary:
     return build_dictionary(found)
 
 
-def build_dictionary(found: Mapping[str, KnownName]) -> NameDictionary:
+def build_dictionary(names: Mapping[str, KnownName]) -> NameDictionary:
     """Build a dictionary of folded spellings. A spelling without a word is left out."""
     spellings: dict[str, KnownName] = {}
     lengths: dict[str, set[int]] = {}
-    for spelling, known_name in found.items():
+    for spelling, known_name in names.items():
         if words := word_spans(spelling):
             start, end = words[0]
             lengths.setdefault(spelling[start:end], set()).add(len(words))

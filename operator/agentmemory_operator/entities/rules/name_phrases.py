@@ -46,15 +46,15 @@ def is_quoted_name(text: str, lists: EntityLists) -> bool:
 
 
 def find_phrases(
-    text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists
+    text: str, words: Sequence[Span], found_spans: Sequence[Span], lists: EntityLists
 ) -> Iterator[tuple[Span, str]]:
     """Yield span and text of each name of two to six capitalised words.
 
     Args:
         words: Spans of the words of the text.
-        taken: Spans of names already found; no phrase overlaps them.
+        found_spans: Spans of names already found; no phrase overlaps them.
     """
-    for run in _runs(text, words, sorted(taken), lists):
+    for run in _runs(text, words, sorted(found_spans), lists):
         trimmed = _trimmed(text, run, lists)
         if 2 <= len(trimmed) <= MAX_PHRASE_WORDS and _is_name([text[start:end] for start, end in trimmed], lists):
             span = trimmed[0][0], trimmed[-1][1]

@@ -177,7 +177,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services = app.state.services
     background = {
         "writing access counts stopped": services.access_counts.run(),
-        "distilling conversations stopped": services.distilling.run(),
+        "distilling conversations stopped": services.distillation.run(),
     }
     tasks = [_start_task(task, failure_message) for failure_message, task in background.items()]
     try:

@@ -232,7 +232,7 @@ def validate_body(model: type[Model], document: ParsedBody) -> Model:
     try:
         return model.model_validate(document.value)
     except ValidationError as error:
-        raise request_invalid(error.errors(include_url=False), known=model.model_fields) from None
+        raise request_invalid(error.errors(include_url=False), field_names=model.model_fields) from None
 
 
 async def read_model(
@@ -276,19 +276,19 @@ def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[Field
     return [FieldError(field_name(location), message) for location, message in faults]
 
 
-def request_invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
+def request_invalid(errors: Sequence[Mapping[str, Any]], *, field_names: Iterable[str] = ()) -> RequestInvalid:
     """Convert the first 50 errors of pydantic to field errors with public names, and count the rest.
 
     An error of the whole body may name a field in its context.
 
     Args:
-        known: Fields of the model, to suggest one of them for an unknown field.
+        field_names: Fields of the model, to suggest one of them for an unknown field.
     """
     reported = [
-        FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, known))
+        FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, field_names))
         for error in errors[: RequestInvalid.MAX_ERRORS]
     ]
-    return RequestInvalid(reported, more=len(errors) - len(reported))
+    return RequestInvalid(reported, unlisted=len(errors) - len(reported))
 
 
 def field_name(location: Location) -> str:

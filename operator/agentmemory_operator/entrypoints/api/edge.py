@@ -164,7 +164,7 @@ class Edge:
             slot: RequestSlot = scope[REQUEST_SLOT]
             if scope["method"] in WITH_BODY and has_body(headers):
                 slot.start_receiving()
-                receive = BodyReceiver(receive, slot, self._pressure.limits.pace)
+                receive = BodyReceiver(receive, slot, self._pressure.limits.min_rate)
             else:
                 await slot.start()
             await run_timed(self._app(scope, receive, exchange), self._pressure.times, key)

@@ -68,7 +68,7 @@ def header_text(value: Any) -> Any:
     return value.encode("latin-1").decode() if isinstance(value, str) else value
 
 
-def read_whole(value: Any) -> Any:
+def parse_whole_number(value: Any) -> Any:
     """Convert a float without fraction to an integer, as in JSON Schema: 5.0 is 5. Return other values unchanged."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
@@ -186,7 +186,7 @@ Context = Annotated[
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
 # `memories/rules/criteria_json.py` parses them, and names an invalid condition by its path.
 Filters = dict[str, Any]
-Whole = Annotated[int, BeforeValidator(read_whole)]
+Whole = Annotated[int, BeforeValidator(parse_whole_number)]
 TopK = Annotated[Whole, Field(ge=1, le=MAX_TOP_K)]
 # Qdrant cannot compare a score beyond float32.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]

@@ -160,7 +160,7 @@ def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
         "threshold": answer.threshold if answer.threshold > NO_GATE else None,
         "min_similarity": min_similarity if (min_similarity := answer.ranking.min_similarity) > NO_GATE else None,
         "candidates": answer.candidates and _candidates(answer.candidates),
-        "took_ms": round(answer.took_ms, 3),
+        "took_ms": round(answer.duration_ms, 3),
         "warnings": answer.warnings,
     }
 
@@ -176,27 +176,27 @@ def render_stored(result: StoredMemory) -> Json:
     }
 
 
-def render_stored_item(put: StoredItem) -> Json:
+def render_stored_item(item: StoredItem) -> Json:
     """Render the JSON of `ItemStoredOut`."""
-    message = _PUT_MESSAGES[put.outcome]
-    stored = {"success": True, "memory_id": put.memory_id, "key": put.key, "message": message}
-    return stored | {"warnings": put.warnings}
+    message = _PUT_MESSAGES[item.outcome]
+    stored = {"success": True, "memory_id": item.memory_id, "key": item.key, "message": message}
+    return stored | {"warnings": item.warnings}
 
 
-def render_page(found: MemoryPage, agent: Agent, view: MemoryView = FULL_VIEW) -> Json:
+def render_page(page: MemoryPage, agent: Agent, view: MemoryView = FULL_VIEW) -> Json:
     """Render the JSON of `PageOut`."""
-    results = [view.apply_format(view.render(record, agent)) for record in found.records]
-    return {"results": results, "next_cursor": found.next_cursor}
+    results = [view.apply_format(view.render(record, agent)) for record in page.records]
+    return {"results": results, "next_cursor": page.next_cursor}
 
 
-def render_history(found: History, agent: Agent) -> Json:
+def render_history(history: History, agent: Agent) -> Json:
     """Render the JSON of `HistoryOut`."""
-    return {"results": [render_memory(record, agent) for record in found.records], "truncated": found.is_truncated}
+    return {"results": [render_memory(record, agent) for record in history.records], "truncated": history.is_truncated}
 
 
-def render_tree(found: MemoryTree, agent: Agent) -> Json:
+def render_tree(tree: MemoryTree, agent: Agent) -> Json:
     """Render the JSON of `TreeOut`."""
-    return {"root": _node(found.root, agent), "truncated": found.is_truncated}
+    return {"root": _node(tree.root, agent), "truncated": tree.is_truncated}
 
 
 def render_working_memories(records: Sequence[MemoryRecord], agent: Agent) -> Json:
@@ -205,7 +205,7 @@ def render_working_memories(records: Sequence[MemoryRecord], agent: Agent) -> Js
     return {"results": [render_memory(record, agent) for record in records], "slots": slots}
 
 
-def render_kept(result: StoredWorkingMemory, agent: Agent) -> Json:
+def render_working_memory(result: StoredWorkingMemory, agent: Agent) -> Json:
     """Render the JSON of `KeptOut`."""
     evicted = None if result.evicted is None else render_memory(result.evicted, agent)
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
@@ -213,21 +213,21 @@ def render_kept(result: StoredWorkingMemory, agent: Agent) -> Json:
 
 def render_session_end(result: SessionEnd) -> Json:
     """Render the JSON of `EndedOut`."""
-    counts = result.ended.counts
+    counts = result.dropped.counts
     return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
 
 
-def render_stats(found: Statistics, user_id: str | None) -> Json:
+def render_stats(statistics: Statistics, user_id: str | None) -> Json:
     """Render the JSON of `StatsOut`."""
-    states = {state: found.of_state(state) for state in STATES}
+    states = {state: statistics.of_state(state) for state in STATES}
     return {
         "user_id": user_id,
         "total": sum(states.values()),
         "states": states,
-        "types": {name: {state: counts.get(state, 0) for state in STATES} for name, counts in found.types.items()},
-        "decayed_below_50pct": found.decayed,
-        "oldest": _time(found.oldest),
-        "newest": _time(found.newest),
+        "types": {name: {state: counts.get(state, 0) for state in STATES} for name, counts in statistics.types.items()},
+        "decayed_below_50pct": statistics.decayed,
+        "oldest": _time(statistics.oldest),
+        "newest": _time(statistics.newest),
     }
 
 

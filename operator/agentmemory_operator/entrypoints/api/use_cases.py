@@ -32,11 +32,11 @@ class Services:
     remember: Remember
     items: Items
     working: WorkingMemory
-    forgetting: ForgetUseCase
+    forget: ForgetUseCase
     access_counts: AccessCounts
     graphs: EntityGraphs
     hooks: HookVerifier
-    distilling: DistillationQueue
+    distillation: DistillationQueue
     meter: ApiMeter = field(default_factory=ApiMeter)
 
 
@@ -67,10 +67,10 @@ def build_services(
         remember=remember,
         items=Items(clock),
         working=WorkingMemory(access_counts),
-        forgetting=ForgetUseCase(clock, Eraser(clock, access_counts.forget)),
+        forget=ForgetUseCase(clock, Eraser(clock, access_counts.forget)),
         access_counts=access_counts,
         hooks=hooks,
-        distilling=DistillationQueue(directory, open_model, remember, meter.models),
+        distillation=DistillationQueue(directory, open_model, remember, meter.models),
         meter=meter,
     )
 

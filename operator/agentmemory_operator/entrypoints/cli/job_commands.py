@@ -38,7 +38,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if 
 
 
 @dataclass(frozen=True, slots=True)
-class JobsPlace:
+class JobsLocation:
     """Where the objects are: in a cluster or in a folder.
 
     Attributes:
@@ -46,14 +46,14 @@ class JobsPlace:
         context: kubeconfig context; None is the current one.
         manifests: Folder that replaces a cluster.
         qdrant: URL of the server that the stack on that folder uses for all connections; None if no stack runs on it.
-        is_found: True if the folder is that of a running stack, and no option names it.
+        is_detected: True if the folder is that of a running stack, and no option names it.
     """
 
     namespace: str | None
     context: str | None
     manifests: Path | None
     qdrant: str | None = None
-    is_found: bool = False
+    is_detected: bool = False
 
     def __post_init__(self) -> None:
         if self.context and self.manifests:
@@ -62,12 +62,14 @@ class JobsPlace:
     @property
     def options(self) -> str:
         """Text to append to another command, so it refers to the same place: options, each after a space."""
-        folder = None if self.is_found else self.manifests
+        folder = None if self.is_detected else self.manifests
         pairs = (("-n", self.namespace), ("--context", self.context), ("--manifests", folder))
         return "".join(f" {option} {value}" for option, value in pairs if value)
 
 
-def find_place(stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None) -> JobsPlace:
+def find_jobs_location(
+    stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None
+) -> JobsLocation:
     """Determine where the objects are from the options and the running stacks (see `stacks`).
 
     Raises:
@@ -75,21 +77,21 @@ def find_place(stacks: Stacks, namespace: str | None, context: str | None, manif
         typer.Exit: If several stacks run and no option names one.
     """
     if manifests is not None:
-        location, stack = JobsPlace(namespace, context, manifests), stacks.find_on(manifests)
+        location, stack = JobsLocation(namespace, context, manifests), stacks.find_on(manifests)
         return replace(location, qdrant=stack.qdrant) if stack else location
     with exit_on_error():
         stack = None if context else stacks.find_default("name one's folder with --manifests")
     if stack is None:
-        return JobsPlace(namespace, context, None)
-    return JobsPlace(namespace, None, stack.manifests, stack.qdrant, is_found=True)
+        return JobsLocation(namespace, context, None)
+    return JobsLocation(namespace, None, stack.manifests, stack.qdrant, is_detected=True)
 
 
-def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, JobsPlace], None]) -> None:
+def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, JobsLocation], None]) -> None:
     """Add a command that works on objects.
 
     Args:
         options: Dataclass with the options of the command as fields, and its help as docstring.
-        run: Receives the options and the place. The options for the place are added to every such command.
+        run: Receives the options and the location. The options for the location are added to every such command.
     """
 
     def command(
@@ -104,7 +106,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         for option in ctx.command.params:
             if ctx.params.get(option.name or "") == "" != option.default:
                 raise typer.BadParameter(f"{option.opts[-1]} is empty: give a value, or leave it out")
-        location = find_place(read_stacks(ctx), namespace, context, manifests)
+        location = find_jobs_location(read_stacks(ctx), namespace, context, manifests)
         # A command with an option --qdrant uses the URL of the running stack unless the option is given.
         found = {"qdrant": location.qdrant} if location.qdrant and arguments.get("qdrant", "") is None else {}
         run(options(**arguments | found), location)
@@ -113,14 +115,14 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
     cli.command(name, help=options.__doc__)(command)
 
 
-def run_in_place(
+def run_on_jobs(
     open_jobs: OpenJobs,
-    place: JobsPlace,
+    location: JobsLocation,
     operation: Callable[[JobObjects, str], Coroutine[Any, Any, T]],
     *,
     interrupt_message: str = "",
 ) -> T:
-    """Run an operation on the objects of a place and a namespace; return its result.
+    """Run an operation on the objects of a location and a namespace; return its result.
 
     Args:
         interrupt_message: Message for Ctrl-C if only the wait ends, and the job continues.
@@ -130,8 +132,8 @@ def run_in_place(
     """
 
     async def opened() -> T:
-        async with open_jobs(place.context, place.manifests) as (objects, default):
-            return await operation(objects, place.namespace or default)
+        async with open_jobs(location.context, location.manifests) as (objects, default):
+            return await operation(objects, location.namespace or default)
 
     try:
         return run_command(opened())
@@ -161,11 +163,11 @@ def print_object(document: Json, output: TableJsonOrYaml) -> None:
         print_document(status_document(document) | {"spec": document["spec"]}, output)
 
 
-async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *, waits: bool) -> Json:
+async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *, should_wait: bool) -> Json:
     """Create an object; return it as stored.
 
     Args:
-        waits: True to wait for its end, as `follow` does.
+        should_wait: True to wait for its end, as `follow` does.
 
     Raises:
         AgentMemoryError: If it cannot be created, an object of that name exists, or the new one fails or is deleted.
@@ -174,23 +176,27 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
         raise AgentMemoryError(f"{title_of(document)} exists already: choose another --name")
     print_message(f"created {title_of(document)}", output)
     document = await reread(objects, document)
-    return await follow(objects, document, output) if waits else document
+    return await follow(objects, document, output) if should_wait else document
 
 
 async def follow(
-    objects: JobObjects, document: Json, output: TableJsonOrYaml, *, until: Callable[[Json], bool] = lambda _: True
+    objects: JobObjects,
+    document: Json,
+    output: TableJsonOrYaml,
+    *,
+    is_complete: Callable[[Json], bool] = lambda _: True,
 ) -> Json:
     """Poll a job until it ends, showing its progress; return the final object.
 
     Args:
-        until: Additional condition for the end.
+        is_complete: Additional condition for the end.
 
     Raises:
         AgentMemoryError: If it failed, its verification failed, or it was deleted before it ended.
     """
     kind, metadata = document["kind"], document["metadata"]
     with JobProgress(title_of(document)) as progress:
-        while (outcome := read_outcome(document)) is None or not until(document):
+        while (outcome := read_outcome(document)) is None or not is_complete(document):
             progress.show(document)
             await asyncio.sleep(POLL_S)
             document = await reread(objects, document)

@@ -39,20 +39,20 @@ class Stacks:
     has_cluster: bool = False
     means_cluster: bool = False
 
-    def find_default(self, way_out: str) -> "RunningStack | None":
+    def find_default(self, remedy: str) -> "RunningStack | None":
         """Return the stack to use if no option names one; None if none runs or the command means a cluster.
 
         If there is also a cluster, a note on standard error names the stack.
 
         Args:
-            way_out: Remedy for the error message.
+            remedy: Remedy for the error message.
 
         Raises:
             AgentMemoryError: If several run. The message has their names and the remedy.
         """
         running = () if self.means_cluster else self.find()
         if len(running) > 1:
-            raise AgentMemoryError(f"several development stacks run, {way_out}: {'; '.join(map(str, running))}")
+            raise AgentMemoryError(f"several development stacks run, {remedy}: {'; '.join(map(str, running))}")
         if not running:
             return None
         if self.has_cluster:

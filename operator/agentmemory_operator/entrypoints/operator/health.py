@@ -21,12 +21,12 @@ class Probes:
 
     Attributes:
         stuck_s: Returns the seconds for which passes have been queued or running while none started or ended.
-        why_not_ready: Returns the reason why the objects are not all listed and watched, or None. A standby is ready.
+        find_obstacle: Returns the reason why the objects are not all listed and watched, or None. A standby is ready.
         render_metrics: Returns the metrics in the Prometheus text format.
     """
 
     stuck_s: Callable[[], float]
-    why_not_ready: Callable[[], str | None]
+    find_obstacle: Callable[[], str | None]
     render_metrics: Callable[[], bytes]
 
 
@@ -41,7 +41,7 @@ def create_health_app(probes: Probes) -> Starlette:
         )
 
     async def readyz(_: Request) -> Response:
-        reason = probes.why_not_ready()
+        reason = probes.find_obstacle()
         return _probe_response(reason is None, "ok", printable_lines(reason or ""))
 
     async def metrics(_: Request) -> Response:

@@ -50,13 +50,13 @@ class Startup:
         self._began_s = now_s()
         self._trouble = ""
 
-    def why_not_ready(self) -> str | None:
+    def find_obstacle(self) -> str | None:
         """Return the reason why the operator is not ready, or None."""
         if self.ready.is_set():
             return None
         return f"objects are not listed yet{': ' if self._trouble else ''}{self._trouble}"
 
-    def wait_for(self, trouble: str) -> None:
+    def record_missing(self, problem: str) -> None:
         """Record a missing prerequisite, and log it if it differs from the last one.
 
         Raises:
@@ -64,10 +64,10 @@ class Startup:
         """
         waited_s = self._now_s() - self._began_s
         if waited_s >= self._patience_s:
-            raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {trouble}")
-        if trouble != self._trouble:
-            log.warning("%s; waiting for up to %.0f s", trouble, self._patience_s - waited_s)
-        self._trouble = trouble
+            raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {problem}")
+        if problem != self._trouble:
+            log.warning("%s; waiting for up to %.0f s", problem, self._patience_s - waited_s)
+        self._trouble = problem
 
 
 class ReconcilingOperator(Protocol):
@@ -142,7 +142,7 @@ def start_background(
 
 
 async def wait_for_first_end(
-    tasks: Sequence[asyncio.Task[None]], watching: asyncio.Task[None], stop: Callable[[], Awaitable[None]]
+    tasks: Sequence[asyncio.Task[None]], watch_task: asyncio.Task[None], stop: Callable[[], Awaitable[None]]
 ) -> None:
     """Wait until the watches or a task end. Then call `stop`, stop the watches, and raise the error of any of them.
 
@@ -150,13 +150,13 @@ async def wait_for_first_end(
         stop: Stops `tasks`, then releases the lease.
     """
     for task in tasks:
-        task.add_done_callback(lambda ended: None if ended.cancelled() else watching.cancel())
+        task.add_done_callback(lambda ended: None if ended.cancelled() else watch_task.cancel())
     try:
-        await asyncio.wait([watching])
+        await asyncio.wait([watch_task])
     finally:
         await stop()
-        await cancel(watching)
-    for task in (*tasks, watching):
+        await cancel(watch_task)
+    for task in (*tasks, watch_task):
         if not task.cancelled():
             task.result()
 
@@ -233,15 +233,15 @@ async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, start
                 await cluster.check_served()
                 documents = await cluster.list_all(kind)
             except TransientError as exc:
-                startup.wait_for(f"cannot list {kind}: {exc}")
+                startup.record_missing(f"cannot list {kind}: {exc}")
                 await asyncio.sleep(LIST_RETRY_S)
             else:
                 break
-        for document in sorted(documents, key=is_under_way, reverse=True):
+        for document in sorted(documents, key=is_in_progress, reverse=True):
             feed.take("ADDED", document)
 
 
-def is_under_way(document: Json) -> bool:
+def is_in_progress(document: Json) -> bool:
     """Return whether a one-off operation was started and has not ended. It continues before new ones start."""
     status = document.get("status") or {}
     return bool(status.get("startTime")) and not status.get("endTime")

@@ -44,29 +44,31 @@ def find_approved_run(memory: AgentMemory, last: Mapping[str, Any]) -> Mapping[s
 
 
 def run_status(
-    counts: Mapping[RemovalReason, int], *, time_ms: int, took_ms: float, memory: AgentMemory, held: Json | None
+    counts: Mapping[RemovalReason, int], *, time_ms: int, duration_ms: float, memory: AgentMemory, withheld: Json | None
 ) -> Json:
     """Build `status.lastCleanup` after a run.
 
     Args:
         counts: Removals by reason; empty if the run is withheld.
         time_ms: Start of the run, Unix milliseconds.
-        took_ms: Duration in milliseconds.
+        duration_ms: Duration in milliseconds.
         memory: Object whose annotation requested the run, if it has one.
-        held: `held_status` of a withheld run, else None.
+        withheld: `withheld_status` of a withheld run, else None.
     """
     status: Json = {
         "time": render_second(time_ms / 1000),
-        "durationSeconds": round(took_ms / 1000),
+        "durationSeconds": round(duration_ms / 1000),
         "removed": sum(counts.values()),
         "reasons": {str(reason): counts[reason] for reason in RemovalReason if counts.get(reason)},
     }
     if requested_at := memory.metadata.annotations.get(CLEANUP_REQUESTED_AT):
         status["requestedAt"] = requested_at
-    return status | ({"held": held} if held else {})
+    return status | ({"held": withheld} if withheld else {})
 
 
-def held_status(counts: Mapping[RemovalReason, int], *, total: int, digest: str, as_of_ms: int, percent: int) -> Json:
+def withheld_status(
+    counts: Mapping[RemovalReason, int], *, total: int, digest: str, as_of_ms: int, percent: int
+) -> Json:
     """Build the status of a withheld run: its planned removals, and a message that explains how to approve it.
 
     Args:

@@ -40,13 +40,13 @@ class Divergence:
 
     Attributes:
         alike: Points of the same version in both.
-        behind: Live points that the copy lacks or has with a lower revision.
+        stale: Live points that the copy lacks or has with a lower revision.
         strayed: Points whose versions differ otherwise, with their revision in the copy.
         extra: Points that only the copy has.
     """
 
     alike: frozenset[PointId]
-    behind: tuple[PointId, ...]
+    stale: tuple[PointId, ...]
     strayed: Mapping[PointId, int | None]
     extra: tuple[PointId, ...]
 
@@ -67,7 +67,7 @@ def find_divergence(live: Rows, copy: Rows) -> Divergence:
         else:
             strayed[id_] = copied_row.get("rev")
     extra = tuple(id_ for id_ in copy if id_ not in live)
-    return Divergence(alike=frozenset(alike), behind=tuple(behind), strayed=strayed, extra=extra)
+    return Divergence(alike=frozenset(alike), stale=tuple(behind), strayed=strayed, extra=extra)
 
 
 def rev_of(row: Mapping[str, Any]) -> int:
@@ -76,13 +76,13 @@ def rev_of(row: Mapping[str, Any]) -> int:
     return rev
 
 
-def is_alike(one: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
+def is_alike(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> bool:
     """Return whether two points have the same revision and time; also if neither has any.
 
     Args:
-        other: None if the point does not exist.
+        second: None if the point does not exist.
     """
-    return other is not None and all(one.get(key) == other.get(key) for key in VERSION_KEYS)
+    return second is not None and all(first.get(key) == second.get(key) for key in VERSION_KEYS)
 
 
 def is_unchanged(copy: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
@@ -136,19 +136,19 @@ class SampleResult:
     changed: int
     differing: tuple[tuple[PointId, tuple[str, ...]], ...]
 
-    def with_second_read(self, again: "SampleResult") -> "SampleResult":
-        """Return the result after a second comparison, `again`, of the points that differed."""
+    def with_second_read(self, repeated: "SampleResult") -> "SampleResult":
+        """Return the result after a second comparison, `repeated`, of the points that differed."""
         return SampleResult(
-            equal=self.equal + again.equal,
+            equal=self.equal + repeated.equal,
             # Points that the second read did not find were removed.
-            changed=self.changed + len(self.differing) - len(again.equal) - len(again.differing),
-            differing=again.differing,
+            changed=self.changed + len(self.differing) - len(repeated.equal) - len(repeated.differing),
+            differing=repeated.differing,
         )
 
 
-def is_bit_for_bit(name: str, one: Any, other: Any) -> bool:
+def is_bit_for_bit(name: str, first: Any, second: Any) -> bool:
     """Return whether two vectors are equal in every bit of their float32 values."""
-    return _bits(one) == _bits(other)
+    return _bits(first) == _bits(second)
 
 
 SameVector = Callable[[str, Any, Any], bool]
@@ -173,14 +173,14 @@ class Equality:
     description: str = "bit for bit"
 
 
-def compare_points(copies: Iterable[Json], lives: Iterable[Json], equality: Equality) -> SampleResult:
+def compare_points(copies: Iterable[Json], live_points: Iterable[Json], equality: Equality) -> SampleResult:
     """Compare points with payload and vectors.
 
     Args:
         copies: Sampled points of the copy.
-        lives: Those of them that the live collection still has.
+        live_points: Those of them that the live collection still has.
     """
-    live_by_id = {point["id"]: point for point in lives}
+    live_by_id = {point["id"]: point for point in live_points}
     equal: list[PointId] = []
     differing: list[tuple[PointId, tuple[str, ...]]] = []
     changed = 0
@@ -203,9 +203,9 @@ def find_score_differences(copy: Iterable[Json], live: Iterable[Json]) -> set[Po
     return differing | (copied.keys() ^ found.keys())
 
 
-def is_same_score(one: float, other: float) -> bool:
+def is_same_score(first: float, second: float) -> bool:
     """Return whether two scores are equal within rounding errors of a sum."""
-    return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return math.isclose(first, second, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
 
 
 def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:

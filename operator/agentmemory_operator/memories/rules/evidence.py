@@ -49,7 +49,7 @@ _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)
 
 
 def compute_evidence(
-    row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], language: str, held: Sequence[str] = ()
+    row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], language: str, keyword_ids: Sequence[str] = ()
 ) -> Payload:
     """Return the evidence of a stored memory; empty for an encrypted one, because evidence is stored in plain text.
 
@@ -57,7 +57,7 @@ def compute_evidence(
 
     Args:
         before: The preceding memories of its session, the nearest last.
-        held: Ids of the memories with words in its keyword text.
+        keyword_ids: Ids of the memories with words in its keyword text.
     """
     if row.get(ZONE_KEY):
         return {}
@@ -67,7 +67,7 @@ def compute_evidence(
         *([ANSWERS_QUESTION] if before and _answers(row, before[-1]) else []),
         *([BY_USER] if row.get("role") == "user" else []),
         *(speaker_mark(name) for name in names_of(row.get("speaker") or "")),
-        *map(neighbour_mark, held),
+        *map(neighbour_mark, keyword_ids),
     ]
     return {TERSE_KEY: -terse if row.get("role") == ASSISTANT else terse} | ({MARKS_KEY: marks} if marks else {})
 

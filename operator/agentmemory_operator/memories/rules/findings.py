@@ -108,11 +108,11 @@ def points_differ_finding(check: Check, ids: Iterable[PointId], message: str, *,
     return CheckFinding(check, False, message, compared=compared, differing=len(names), ids=tuple(names[:MAX_EXAMPLES]))
 
 
-def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:
+def judge_missing(common: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:
     """Return the finding of check Missing: that no points are faulty, or which are missing, outdated or surplus.
 
     Args:
-        both: Number of points that are in both collections, without faulty ones.
+        common: Number of points that are in both collections, without faulty ones.
         faults: Ids of faulty points by their fault. The fault completes the message "N points ...", for example "are
             only in the new collection".
         removed: Number of points that were deleted from the live collection after the copy was created.
@@ -120,28 +120,28 @@ def judge_missing(both: int, faults: Mapping[str, Sequence[PointId]], *, removed
     missing = [id_ for ids in faults.values() for id_ in ids]
     if not missing:
         since = f", {removed} removed since" if removed else ""
-        message = f"{both} points are in both{since}"
-        return CheckFinding(Check.MISSING, True, message, compared=both + removed)
+        message = f"{common} points are in both{since}"
+        return CheckFinding(Check.MISSING, True, message, compared=common + removed)
     parts = [f"{len(ids)} points {fault}: {list_examples(map(str, ids))}" for fault, ids in faults.items() if ids]
-    return points_differ_finding(Check.MISSING, missing, "; ".join(parts), compared=both + len(missing))
+    return points_differ_finding(Check.MISSING, missing, "; ".join(parts), compared=common + len(missing))
 
 
-def distance_outside(found: int, before: int, after: int, *, changed: int) -> int:
+def distance_from_range(count: int, before: int, after: int, *, changed: int) -> int:
     """Return the distance of a count from the range of possible counts at its time; 0 if it is inside.
 
     Args:
-        before, after: Counts before and after `found`.
+        before, after: Counts before and after `count`.
         changed: Number of points added or removed between the two counts. It widens the range on both sides.
     """
     lowest, highest = min(before, after) - changed, max(before, after) + changed
-    return max(lowest - found, found - highest, 0)
+    return max(lowest - count, count - highest, 0)
 
 
-def judge_sample(compared: SampleResult, *, how: str = "bit for bit") -> CheckFinding:
+def judge_sample(compared: SampleResult, *, equality: str = "bit for bit") -> CheckFinding:
     """Return the finding about a sample of points.
 
     Args:
-        how: Description of the equality, for the message.
+        equality: Description of the equality, for the message.
     """
     total = len(compared.equal) + len(compared.differing)
     since = f", {compared.changed} written since" if compared.changed else ""
@@ -151,7 +151,7 @@ def judge_sample(compared: SampleResult, *, how: str = "bit for bit") -> CheckFi
         return points_differ_finding(Check.SAMPLE, (id_ for id_, _ in compared.differing), message, compared=total)
     if not total:
         return CheckFinding(Check.SAMPLE, None, f"no points to compare{since}")
-    return CheckFinding(Check.SAMPLE, True, f"{total} points equal {how}{since}", compared=total)
+    return CheckFinding(Check.SAMPLE, True, f"{total} points equal {equality}{since}", compared=total)
 
 
 def list_examples(names: Iterable[str]) -> str:

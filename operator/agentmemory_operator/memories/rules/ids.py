@@ -61,9 +61,9 @@ def identity_id(agent_id: str, user_id: str, type_name: str, *, field: str, valu
     return str(uuid.uuid5(NAMESPACE, "\x00".join(("identity", agent_id, user_id, type_name, field, value))))
 
 
-def content_id(agent_id: str, user_id: str, type_name: str, content_hash: str, *, place: int = 0) -> str:
-    """Return the UUIDv5 of a memory with this content. `place` numbers the ids of one content: see `duplicates.py`."""
-    return str(uuid.uuid5(NAMESPACE, "\x00".join(("content", agent_id, user_id, type_name, content_hash, str(place)))))
+def content_id(agent_id: str, user_id: str, type_name: str, content_hash: str, *, index: int = 0) -> str:
+    """Return the UUIDv5 of a memory with this content. `index` numbers the ids of one content: see `duplicates.py`."""
+    return str(uuid.uuid5(NAMESPACE, "\x00".join(("content", agent_id, user_id, type_name, content_hash, str(index)))))
 
 
 def trace_id(memory_id: str, erasure_id: str) -> str:
@@ -84,9 +84,9 @@ def chunks_of(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def encode_cursor(*place: str | int | None) -> str:
+def encode_cursor(*position: str | int | None) -> str:
     """Encode the position after the last entry of a page as a cursor."""
-    return base64.urlsafe_b64encode(json.dumps(place).encode()).decode()
+    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode()
 
 
 def decode_cursor(cursor: str) -> list[Any] | None:

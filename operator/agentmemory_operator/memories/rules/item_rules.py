@@ -127,7 +127,7 @@ def item_type(ranking: Ranking) -> str:
     return next((name for name in PREFERRED_TYPES if name in names or not names), ranking.default_type)
 
 
-def namespace_word(namespace: tuple[str, ...]) -> str:
+def namespace_key(namespace: tuple[str, ...]) -> str:
     """Return a namespace as one unique string."""
     return namespace_paths(namespace)[-1]
 
@@ -145,7 +145,7 @@ def prefix_filter(user_id: str, prefix: tuple[str, ...], now_ms: int, types: Ite
 def namespace_filter(user_id: str, namespace: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
     """Return the filter for a user's items in exactly this namespace."""
     prefix = prefix_filter(user_id, namespace, now_ms, types)
-    return narrow(prefix, equals(ITEM_NAMESPACE_KEY, namespace_word(namespace)))
+    return narrow(prefix, equals(ITEM_NAMESPACE_KEY, namespace_key(namespace)))
 
 
 def append_mark(row: Mapping[str, Any] | None, mark: str) -> list[str]:

@@ -123,9 +123,9 @@ def date_text(created_at: int, language: str) -> str:
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}" if language == DEFAULT_LANGUAGE else f"{day:%Y-%m-%d}"
 
 
-def order_of(created_at: int, place: int) -> int:
+def order_of(created_at: int, position: int) -> int:
     """Return the sort position in the session. It is below 2**53 until 2255, so every engine compares it exactly."""
-    return created_at * ORDER_STEP + place
+    return created_at * ORDER_STEP + position
 
 
 def session_sort_key(row: Mapping[str, Any]) -> tuple[int, str]:
@@ -150,15 +150,15 @@ def session_members_filter(user_id: str, session_id: str, *conditions: Condition
     return {"must": [*session, NOT_DELETED, NOT_PENDING, NOT_SUPERSEDED, *conditions]}
 
 
-def find_stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: int) -> set[str]:
+def find_stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, neighbours: int) -> set[str]:
     """Return the ids of members whose stored window differs from the members before them.
 
     Args:
         members: Consecutive memories of one session, in order.
-        known: Number of members at the start that serve as neighbours only.
+        neighbours: Number of members at the start that serve as neighbours only.
     """
     stale = set()
-    for index, row in enumerate(members[known:], known):
+    for index, row in enumerate(members[neighbours:], neighbours):
         expected = [neighbour["id"] for neighbour in members[max(0, index - window) : index]]
         if list(row.get(WINDOW_KEY, ())) != expected:
             stale.add(row["id"])

@@ -62,14 +62,14 @@ def build_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
     return [_remember(types), _search(types), _upsert()]
 
 
-def with_api_bounds(tool: Tool, taken: Mapping[str, Json]) -> Tool:
+def with_api_bounds(tool: Tool, api_schemas: Mapping[str, Json]) -> Tool:
     """Return a tool with the API's bounds on each parameter. Bounds that the tool already has take precedence.
 
     Args:
-        taken: JSON Schema of each field in the API.
+        api_schemas: JSON Schema of each field in the API.
     """
     schemas = tool.parameters["properties"]
-    properties = {name: _bounded(schema, taken.get(name, {})) for name, schema in schemas.items()}
+    properties = {name: _bounded(schema, api_schemas.get(name, {})) for name, schema in schemas.items()}
     return replace(tool, parameters=tool.parameters | {"properties": properties})
 
 

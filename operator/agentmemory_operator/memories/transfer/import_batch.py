@@ -69,11 +69,11 @@ Outcome = Literal["imported", "present"] | AgentMemoryError
 
 @dataclass(slots=True)
 class ImportBatch:
-    """Lines in progress. The *place* of a line is its index in `lines`.
+    """Lines in progress. The *index* of a line is its position in `lines`.
 
     Attributes:
-        outcomes: Outcome of each line that has one, by place.
-        drafts: Drafts that may still be written, by place.
+        outcomes: Outcome of each line that has one, by index.
+        drafts: Drafts that may still be written, by index.
         stored_rows: Stored payloads by id: of the drafts, and of the memories that the lines link to.
         immutable_ids: Ids of stored immutable memories, except imported versions that still wait for their successor.
         immutable_types: Immutable types of the agent.
@@ -91,8 +91,8 @@ class ImportBatch:
     predecessor_ids: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
-    def places(self) -> dict[str, int]:
-        """Place of each draft by id."""
+    def indexes(self) -> dict[str, int]:
+        """Index of each draft by id."""
         return {draft.record.id: index for index, draft in self.drafts.items()}
 
     def decrypt_lines(self, opened: Sequence[ImportLine | AgentMemoryError]) -> None:
@@ -100,33 +100,33 @@ class ImportBatch:
         self.outcomes |= {index: line for index, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
         self.lines = [line if isinstance(line, ImportLine) else self.lines[index] for index, line in enumerate(opened)]
 
-    def refuse(self, place: int, outcome: Outcome) -> None:
+    def refuse(self, index: int, outcome: Outcome) -> None:
         """Set the outcome of a line, which is then not written."""
-        self.outcomes[place] = outcome
-        self.drafts.pop(place, None)
+        self.outcomes[index] = outcome
+        self.drafts.pop(index, None)
 
 
-def find_refusal(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> Outcome | None:
+def find_refusal(batch: ImportBatch, index: int, *, can_restore_erased: bool) -> Outcome | None:
     """Return the outcome of a draft that must not be written: "present" or an error.
 
     None if it may be written; its predecessors and its identity are then recorded in the batch.
     """
-    draft, line = batch.drafts[place], batch.lines[place]
+    draft, line = batch.drafts[index], batch.lines[index]
     row, user_id = batch.stored_rows.get(draft.record.id), draft.record.user_id
     if row is not None:
         if TOMBSTONE_KEY not in row and row.get("userId") == user_id:
             return "present"
-        if refusal := _taken_id(row, user_id, brings_back_erased=brings_back_erased):
+        if refusal := _taken_id(row, user_id, can_restore_erased=can_restore_erased):
             return refusal
-    duplicate = next((n for n, other in batch.drafts.items() if n < place and other.record.id == draft.record.id), None)
-    return "present" if duplicate is not None else _chain_refusal(batch, place, line)
+    duplicate = next((n for n, other in batch.drafts.items() if n < index and other.record.id == draft.record.id), None)
+    return "present" if duplicate is not None else _chain_refusal(batch, index, line)
 
 
-def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemoryError | None:
+def _taken_id(row: _Row, user_id: str, *, can_restore_erased: bool) -> AgentMemoryError | None:
     memory_id = row["id"]
     if ERASURE_KEY in row:
         remedy = "remove it, or import with include_erased=true"
-        return None if brings_back_erased else Conflict(f"id: {memory_id} was erased by forget: {remedy}")
+        return None if can_restore_erased else Conflict(f"id: {memory_id} was erased by forget: {remedy}")
     if row.get("userId") != user_id:
         return Conflict(f"id: {memory_id} is already used: omit id to store it under a new one")
     if row.get("supersededById"):
@@ -151,8 +151,8 @@ def _refusal_to_follow(batch: ImportBatch, index: int, predecessor_id: str) -> A
     record = batch.drafts[index].record
     follows = batch.predecessor_ids.get(record.id, ())
     immutable = Conflict(f"supersedes: {predecessor_id} is immutable in this agent (types[].immutable)")
-    if (draft := batch.drafts.get(batch.places.get(predecessor_id, -1))) and draft.place < index:
-        is_stated = batch.lines[draft.place].superseded_by == record.id
+    if (draft := batch.drafts.get(batch.indexes.get(predecessor_id, -1))) and draft.position < index:
+        is_stated = batch.lines[draft.position].superseded_by == record.id
         if draft.record.type in batch.immutable_types and not is_stated:
             return immutable
         batch.predecessor_ids[record.id] = (*follows, predecessor_id)
@@ -181,7 +181,7 @@ def has_successor(batch: ImportBatch, line: ImportLine, memory_id: str) -> bool:
     successor_id = line.superseded_by
     if successor_id is None:
         return False
-    index = batch.places.get(successor_id)
+    index = batch.indexes.get(successor_id)
     if index is not None and memory_id in batch.lines[index].predecessors:
         return True
     row = batch.stored_rows.get(successor_id)

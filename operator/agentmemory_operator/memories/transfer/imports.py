@@ -16,12 +16,12 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, DecryptionFailed
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
-from agentmemory_operator.memories.draft import MemoryDraft, add_words, build_drafts_without_words
+from agentmemory_operator.memories.draft import MemoryDraft, add_words, build_drafts_without_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
 from agentmemory_operator.memories.point_pages import read_pages, replacement_operations
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, point_filter
 from agentmemory_operator.memories.rules.ids import item_id, keyed_id
-from agentmemory_operator.memories.rules.item_rules import namespace_word
+from agentmemory_operator.memories.rules.item_rules import namespace_key
 from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, ItemVersion, bounded_versions
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import (
@@ -70,12 +70,12 @@ def embedding_name(source: EmbeddingSource) -> str:
     return "/".join(str(part) for part in (*parts, prefixes and prefixes.name) if part is not None)
 
 
-async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back_erased: bool) -> list[Outcome]:
+async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, can_restore_erased: bool) -> list[Outcome]:
     """Import lines of one user; return one outcome per line, in order.
 
     Args:
         lines: At most 100, versions of one memory oldest first.
-        brings_back_erased: True to write memories that `forget` erased.
+        can_restore_erased: True to write memories that `forget` erased.
 
     Raises:
         EmbedderUnavailable, StoreUnavailable: If no line was written. Retry.
@@ -87,7 +87,7 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, brings_back
     await _draft(agent, batch)
     await _read_known(agent, batch)
     for index in sorted(batch.drafts):
-        if refusal := find_refusal(batch, index, brings_back_erased=brings_back_erased):
+        if refusal := find_refusal(batch, index, can_restore_erased=can_restore_erased):
             batch.refuse(index, refusal)
     with outcome_unknown_on_failure():
         await _write(agent, batch)
@@ -116,10 +116,12 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
     vector_agent = replace(agent, source=replace(agent.source, provider="none"))
     without_vector = [index for index in range(len(cleaned)) if index not in {*with_vector, *batch.outcomes}]
     for target, places in ((vector_agent, with_vector), (agent, without_vector)):
-        drafts = await build_drafts_without_words(target, [cleaned[n] for n in places], is_new=False) if places else []
+        drafts = (
+            await build_drafts_without_keywords(target, [cleaned[n] for n in places], is_new=False) if places else []
+        )
         for index, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
-                batch.drafts[index] = replace(_with_line(draft, batch.lines[index], agent), place=index)
+                batch.drafts[index] = replace(_with_line(draft, batch.lines[index], agent), position=index)
             else:
                 batch.outcomes[index] = draft
 
@@ -127,7 +129,7 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
 async def _read_known(agent: Agent, batch: ImportBatch) -> None:
     """Read the stored memories that the lines refer to, after completing their pending changes."""
     linked = [link for line in batch.lines for link in (*line.predecessors, line.superseded_by) if link]
-    ids = sorted({*batch.places, *linked})
+    ids = sorted({*batch.indexes, *linked})
     batch.stored_rows = await _rows(agent, ids)
     unfinished = [row for row in batch.stored_rows.values() if row.get("pending")]
     for row in unfinished:
@@ -150,10 +152,10 @@ async def _write(agent: Agent, batch: ImportBatch) -> None:
         return
     drafts = [_linked(draft, batch) for _, draft in sorted(batch.drafts.items())]
     ready = [draft for draft in await add_words(agent, drafts) if isinstance(draft, MemoryDraft)]
-    versions = await _clean_versions(agent, {draft.place: batch.lines[draft.place].versions for draft in ready})
-    points = [_point(draft, batch.lines[draft.place], agent) for draft in ready]
+    versions = await _clean_versions(agent, {draft.position: batch.lines[draft.position].versions for draft in ready})
+    points = [_point(draft, batch.lines[draft.position], agent) for draft in ready]
     for draft, point in zip(ready, points, strict=True):
-        point["payload"] |= {key: value for key, value in versions[draft.place].items() if value is not None}
+        point["payload"] |= {key: value for key, value in versions[draft.position].items() if value is not None}
     if new := [point for point in points if point["id"] not in batch.stored_rows]:
         await agent.store.upsert(agent.alias, new, insert_only=True, strong=True)
     existing = [point for point in points if point["id"] in batch.stored_rows]
@@ -163,15 +165,15 @@ async def _write(agent: Agent, batch: ImportBatch) -> None:
     await _join(agent, batch)
     await note_stored(agent, [draft.record for draft in ready], now_ms=agent.clock.now_ms())
     predecessor_ids = [id_ for draft in ready for id_ in batch.predecessor_ids.get(draft.record.id, ())]
-    await session_keywords.update_stale_texts(agent, [*batch.places, *predecessor_ids])
+    await session_keywords.update_stale_texts(agent, [*batch.indexes, *predecessor_ids])
 
 
 async def _join(agent: Agent, batch: ImportBatch) -> None:
     """Join each version to its predecessor. Versions whose links are complete only need `pending` cleared."""
     followed = {id_ for ids in batch.predecessor_ids.values() for id_ in ids}
-    rows = await _rows(agent, sorted({*batch.places, *followed}))
+    rows = await _rows(agent, sorted({*batch.indexes, *followed}))
     completed: list[Json] = []
-    for memory_id, index in batch.places.items():
+    for memory_id, index in batch.indexes.items():
         row = rows.get(memory_id)
         batch.outcomes[index] = "imported"
         if row is None or TOMBSTONE_KEY in row:
@@ -230,7 +232,7 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
 
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     """Return a draft with its links to stored versions and to versions in the batch."""
-    line, record = batch.lines[draft.place], draft.record
+    line, record = batch.lines[draft.position], draft.record
     ids = batch.predecessor_ids.get(record.id, ())
     merged_ids = ids if len(ids) > 1 else ()
     record = replace(record, supersedes_id=ids[0] if ids else None, supersedes_ids=merged_ids, pending=bool(ids))
@@ -247,7 +249,7 @@ def _point(draft: MemoryDraft, line: ImportLine, agent: Agent) -> Json:
     point = draft.point(agent)
     payload: Payload = point["payload"]
     if line.is_item:
-        payload[ITEM_NAMESPACE_KEY] = namespace_word(draft.record.namespace)
+        payload[ITEM_NAMESPACE_KEY] = namespace_key(draft.record.namespace)
     is_followed = bool(draft.record.superseded_by_id)
     if is_followed and line.stated_end is not None:
         payload[STATED_END_KEY] = line.stated_end

@@ -40,13 +40,13 @@ class RebuildDecision:
     Attributes:
         current: Rebuild in progress to continue; None if there is none.
         new_kind: Kind of the rebuild to start; None to start none.
-        unwanted: Rebuilds in progress to cancel.
+        obsolete: Rebuilds in progress to cancel.
         is_urgent: True if `current` has deleted the plain collection, or is about to: clients wait for its alias.
     """
 
     current: RebuildRecord | None = None
     new_kind: RebuildKind | None = None
-    unwanted: tuple[RebuildRecord, ...] = ()
+    obsolete: tuple[RebuildRecord, ...] = ()
     is_urgent: bool = False
 
     @property
@@ -54,11 +54,11 @@ class RebuildDecision:
         """True if there is something to do, and a restore may go first: `current` is not urgent and not moved."""
         current = self.current
         if current is None:
-            return self.new_kind is not None or bool(self.unwanted)
+            return self.new_kind is not None or bool(self.obsolete)
         return not (current.is_moved or self.is_urgent)
 
 
-def decide(live: Observation | None, records: Sequence[RebuildRecord], wish: RebuildRequest) -> RebuildDecision:
+def decide(live: Observation | None, records: Sequence[RebuildRecord], request: RebuildRequest) -> RebuildDecision:
     """Apply the module's table.
 
     Args:
@@ -70,16 +70,16 @@ def decide(live: Observation | None, records: Sequence[RebuildRecord], wish: Reb
     open_ = [record for record in records if record.step is not RebuildStep.DONE and record.target != live.physical]
     recorded = live.record
     if recorded is not None and recorded.target == live.physical and recorded.step is not RebuildStep.DONE:
-        return RebuildDecision(current=recorded, unwanted=tuple(open_))
+        return RebuildDecision(current=recorded, obsolete=tuple(open_))
     urgent = next((record for record in open_ if not live.is_aliased and is_plain_deleted(record, live.physical)), None)
     if urgent is not None:
         return RebuildDecision(current=urgent, is_urgent=True)
-    kind = _requested_kind(live, wish)
-    continued = next((record for record in open_ if _matches_request(record, live, kind, wish)), None)
+    kind = _requested_kind(live, request)
+    continued = next((record for record in open_ if _matches_request(record, live, kind, request)), None)
     unwanted = tuple(record for record in open_ if record is not continued)
     if continued is not None:
-        return RebuildDecision(current=continued, unwanted=unwanted)
-    return RebuildDecision(new_kind=kind, unwanted=unwanted)
+        return RebuildDecision(current=continued, obsolete=unwanted)
+    return RebuildDecision(new_kind=kind, obsolete=unwanted)
 
 
 def _requested_kind(live: Observation, goal: RebuildRequest) -> RebuildKind | None:

@@ -13,7 +13,7 @@ copy of the collection, the *way back*.
 | deleted | target | any | any | Done |
 | deleted | another collection | any | any | Taken: another client created the alias |
 
-The record contains `gone_ms` from right before the deletion on. From then on the target is the only collection that can
+The record contains `deleted_ms` from right before the deletion on. From then on the target is the only collection that can
 serve clients, so it is never removed.
 """
 
@@ -34,7 +34,7 @@ def awaits_alias(record: RebuildRecord | None, alias: str) -> bool:
 
 def is_plain_deleted(record: RebuildRecord, alias: str) -> bool:
     """Return whether a move in progress has deleted the plain collection, or was about to; its target is then kept."""
-    return awaits_alias(record, alias) and record.gone_ms is not None
+    return awaits_alias(record, alias) and record.deleted_ms is not None
 
 
 def with_way_back_as_source(record: RebuildRecord, alias: str, now_ms: int) -> RebuildRecord:
@@ -47,6 +47,6 @@ def with_way_back_as_source(record: RebuildRecord, alias: str, now_ms: int) -> R
     """
     if not replaces_plain_collection(record, alias):
         return record
-    since_ms = record.gone_ms if record.gone_ms is not None else now_ms
+    since_ms = record.deleted_ms if record.deleted_ms is not None else now_ms
     pause_ms = record.pause_ms if record.pause_ms is not None else now_ms - since_ms
     return replace(record, source=record.way_back or record.source, pause_ms=pause_ms)

@@ -185,7 +185,7 @@ def find_blocking_drop(recall: ProbeRecall, *, max_percent: float) -> RecallDrop
     return next((drop for drop in find_drops(recall) if drop.percent > max_percent + 0.01), None)
 
 
-def held_message(drop: RecallDrop, recall: ProbeRecall, *, max_percent: float, approval: str) -> str:
+def withheld_message(drop: RecallDrop, recall: ProbeRecall, *, max_percent: float, approval: str) -> str:
     """Return the message of a held move: the figure before and after, and the remedies."""
     return (
         f"{recall.probes} probe searches found {_percent(drop.before)} {drop.figure} before and {_percent(drop.after)}"

@@ -32,7 +32,7 @@ from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.findings import (
     Check,
     CheckFinding,
-    distance_outside,
+    distance_from_range,
     list_examples,
     points_differ_finding,
 )
@@ -51,20 +51,20 @@ class CopyGaps:
     """Differences that a walk over both collections has found.
 
     Attributes:
-        both: Number of points in both, without those that the target has with an earlier revision.
+        common: Number of points in both, without those that the target has with an earlier revision.
         revisions: Revisions of the source's points that the target lacks or has with an earlier revision.
         extra: Points that only the target has.
     """
 
-    both: int = 0
+    common: int = 0
     revisions: dict[PointId, int] = field(default_factory=dict)
     extra: list[PointId] = field(default_factory=list)
 
     def record(self, source: Rows, target: Rows) -> frozenset[PointId]:
         """Record one range of ids of both collections; return the ids of points that are alike."""
         difference = find_divergence(source, target)
-        self.both += len(source) - len(difference.behind)
-        new_ids = difference.behind[: MAX_RECORDED_POINTS - len(self.revisions)]
+        self.common += len(source) - len(difference.stale)
+        new_ids = difference.stale[: MAX_RECORDED_POINTS - len(self.revisions)]
         self.revisions |= {id_: rev_of(source[id_]) for id_ in new_ids}
         self.extra += difference.extra[: MAX_RECORDED_POINTS - len(self.extra)]
         return difference.alike
@@ -115,7 +115,7 @@ def judge_counts(counts: Iterable[PointCounts], *, changed: int) -> CheckFinding
     """
     mismatches, parts = 0, []
     for count in counts:
-        is_off = distance_outside(count.found, count.before, count.after, changed=changed) > 0
+        is_off = distance_from_range(count.found, count.before, count.after, changed=changed) > 0
         mismatches += is_off
         parts.append(f"{count.found} {count.kind}{f' instead of {count.before}' if is_off else ''}")
     meanwhile = f", {changed} written in the meantime" if changed else ""

@@ -44,32 +44,32 @@ class VectorTolerance:
     target: Collection
     is_embedded: bool
 
-    def is_same(self, name: str, found: Any, before: Any) -> bool:
+    def is_same(self, name: str, target: Any, source: Any) -> bool:
         """Return whether a target's vector is a valid copy of the source's, or a possible new embedding.
 
         Args:
             name: Name of the vector; "" for the embedding.
-            found: Vector in the target.
-            before: Vector in the source.
+            target: Vector in the target.
+            source: Vector in the source.
         """
-        if name or not found or not before:
-            return is_bit_for_bit(name, found, before)
-        return self.is_valid(found) if self.is_embedded else self._is_near(found, before)
+        if name or not target or not source:
+            return is_bit_for_bit(name, target, source)
+        return self.is_valid(target) if self.is_embedded else self._is_near(target, source)
 
     def is_valid(self, vector: Sequence[float]) -> bool:
         """Return whether a vector has the target's size and a positive, finite length."""
         return len(vector) == self.target.size and 0 < math.hypot(*vector) < math.inf
 
-    def is_embedding_of(self, found: Sequence[float], embedded: Sequence[float]) -> bool:
+    def is_embedding_of(self, vector: Sequence[float], embedded: Sequence[float]) -> bool:
         """Return whether a target's vector is the model's embedding of its text.
 
         Args:
-            found: Vector of the target.
+            vector: Vector of the target.
             embedded: New embedding of the text.
         """
         expected = _as_bytes(embedded) if self.target.datatype == UINT8 else embedded
-        lengths = math.hypot(*found) * math.hypot(*expected)
-        return lengths > 0 and sum(map(mul, found, expected)) / lengths >= MIN_COSINE
+        lengths = math.hypot(*vector) * math.hypot(*expected)
+        return lengths > 0 and sum(map(mul, vector, expected)) / lengths >= MIN_COSINE
 
     @property
     def description(self) -> str:

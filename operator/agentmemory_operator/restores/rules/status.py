@@ -115,16 +115,16 @@ def rolling_back_status(old: Mapping[str, Any], at: StatusStamp) -> Json:
 
 
 def rolled_back_status(
-    old: Mapping[str, Any], message: str, at: StatusStamp, *, kept: str, until: str, writes_since: int
+    old: Mapping[str, Any], message: str, at: StatusStamp, *, restored: str, removal_time: str, writes_since: int
 ) -> Json:
     """Return the status of a restore that was rolled back.
 
     Args:
-        kept: Restored collection, which is now the previous one.
-        until: Time after which it is removed, RFC 3339.
+        restored: Restored collection, which is now the previous one.
+        removal_time: Time after which it is removed, RFC 3339.
         writes_since: Number of memories that changed in it since the restore.
     """
-    previous = {"physical": kept, "until": until, "writesSince": writes_since}
+    previous = {"physical": restored, "until": removal_time, "writesSince": writes_since}
     steps = [{**step, "endTime": at.now} if step["name"] == ROLL_BACK else step for step in _steps(old)]
     status = {**old, "steps": steps, "previousCollection": previous, "rolledBackTime": at.now}
     return _merge(status, [*_results(old), ConditionState(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)

@@ -190,7 +190,7 @@ def check_origin(
     if is_same_tenant(marker, own_marker) and is_from_snapshot_object:
         return
     remedy = "choose another source, or allow it"
-    raise build_not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, own_marker, way_out=remedy)
+    raise build_not_owned(Reason.SNAPSHOT_NOT_OWNED, "the snapshot", marker, own_marker, remedy_start=remedy)
 
 
 def check_fit(desired: Collection, recovered: Observation, live: Observation | None) -> None:
@@ -325,10 +325,10 @@ class PendingRestore:
     is_started: bool
 
 
-def find_preceding(own: PendingRestore, others: Iterable[PendingRestore]) -> PendingRestore | None:
+def find_preceding(own: PendingRestore, pending: Iterable[PendingRestore]) -> PendingRestore | None:
     """Return the restore that must run before `own`, or None.
 
     Started restores come first, then those with older objects.
     """
-    first = min((own, *others), key=lambda contender: (not contender.is_started, contender.created, contender.uid))
+    first = min((own, *pending), key=lambda contender: (not contender.is_started, contender.created, contender.uid))
     return None if first == own else first

@@ -84,25 +84,25 @@ class StallDetector:
     """
 
     since_s: float | None = None
-    waiting_bytes: int = 0
+    unsent_bytes: int = 0
     sent_bytes: int = 0
 
-    def is_too_slow(self, pace: MinimumRate, *, waiting: int, sent_bytes: int, now_s: float) -> bool:
+    def is_too_slow(self, min_rate: MinimumRate, *, unsent_bytes: int, sent_bytes: int, now_s: float) -> bool:
         """Check the connection; return True if it sent too little during a complete window.
 
-        Too little is less than the bytes that waited at the start of the window, and less than `pace.min_bytes`.
+        Too little is less than the bytes that waited at the start of the window, and less than `min_rate.min_bytes`.
 
         Args:
-            waiting: Bytes that wait to be sent.
+            unsent_bytes: Bytes that wait to be sent.
             sent_bytes: Bytes sent since the connection was opened.
         """
-        if not waiting:
+        if not unsent_bytes:
             self.since_s = None
             return False
-        if self.since_s is not None and now_s - self.since_s < pace.window_s:
+        if self.since_s is not None and now_s - self.since_s < min_rate.window_s:
             return False
-        is_slow = self.since_s is not None and sent_bytes - self.sent_bytes < min(self.waiting_bytes, pace.min_bytes)
-        self.since_s, self.waiting_bytes, self.sent_bytes = now_s, waiting, sent_bytes
+        is_slow = self.since_s is not None and sent_bytes - self.sent_bytes < min(self.unsent_bytes, min_rate.min_bytes)
+        self.since_s, self.unsent_bytes, self.sent_bytes = now_s, unsent_bytes, sent_bytes
         return is_slow
 
 
@@ -122,12 +122,12 @@ class LoopTimeShares:
     _before: dict[Hashable, float] = field(default_factory=dict)
     _sum_before: float = 0.0
 
-    def add(self, key: Hashable, took_s: float, now_s: float) -> None:
-        """Add `took_s` seconds of event loop time to the use of a caller in the current window."""
+    def add(self, key: Hashable, used_s: float, now_s: float) -> None:
+        """Add `used_s` seconds of event loop time to the use of a caller in the current window."""
         self._rotate(now_s)
-        self._now[key] = self._now.get(key, 0.0) + took_s
+        self._now[key] = self._now.get(key, 0.0) + used_s
 
-    def takes_too_much(self, key: Hashable, now_s: float) -> bool:
+    def has_exceeded_share(self, key: Hashable, now_s: float) -> bool:
         """Return whether the previous window was busy and the caller used more of it than the average caller."""
         self._rotate(now_s)
         is_busy = self._sum_before >= self.busy_share * self.window_s

@@ -132,30 +132,34 @@ def build_end_queries(
     return queries
 
 
-def read_ends(plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], *, distance: str) -> list[ListEnd]:
+def read_ends(plan: CandidatePlan, hits: Sequence[Sequence[Mapping[str, float]]], *, distance: str) -> list[ListEnd]:
     """Return the ends of the similarity lists, from the engine's response to `build_end_queries`."""
     return [
         ListEnd(class_, similarity_of(distance, points[0]["score"]) if points else None)
-        for class_, points in zip(plan.classes, found, strict=False)
+        for class_, points in zip(plan.classes, hits, strict=False)
     ]
 
 
-def read_words_end(
-    plan: CandidatePlan, found: Sequence[Sequence[Mapping[str, float]]], clues: QueryFeatures | None
+def read_keyword_end(
+    plan: CandidatePlan, hits: Sequence[Sequence[Mapping[str, float]]], features: QueryFeatures | None
 ) -> float | None:
     """Return the keyword score, 0..1, of the first memory beyond the keyword list; None if there is no such memory."""
-    keyword_lists = found[len(plan.filters) :]
-    return keyword_term(keyword_lists[0][0]["score"], clues) if clues and keyword_lists and keyword_lists[0] else None
+    keyword_lists = hits[len(plan.filters) :]
+    return (
+        keyword_term(keyword_lists[0][0]["score"], features)
+        if features and keyword_lists and keyword_lists[0]
+        else None
+    )
 
 
-def is_proven_complete(unseen: UnlistedMemories, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:
+def is_proven_complete(unlisted: UnlistedMemories, scores: Sequence[float], *, top_k: int, threshold: float) -> bool:
     """Return whether it is proven that no unlisted memory belongs in the results.
 
     Args:
         scores: Scores of the best `top_k` candidates, best first; fewer if there are no more.
     """
     floor = max(threshold, scores[-1]) if 0 < top_k <= len(scores) else threshold
-    return not unseen.may_reach(floor - MARGIN * max(1.0, abs(floor)))
+    return not unlisted.may_reach(floor - MARGIN * max(1.0, abs(floor)))
 
 
 def _cells(boxes: Sequence[Box]) -> Iterator[dict[str, Interval]]:

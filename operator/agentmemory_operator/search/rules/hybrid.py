@@ -94,16 +94,16 @@ class CandidateQueries:
     fusion: Fusion | None = None
     activations: Mapping[str, float] = field(default_factory=dict)
 
-    def matches(self, found: Sequence[Sequence[Mapping[str, Any]]], clues: QueryFeatures | None) -> dict[str, Match]:
+    def matches(self, hits: Sequence[Sequence[Mapping[str, Any]]], features: QueryFeatures | None) -> dict[str, Match]:
         """Return the match of each candidate, by id, nearest first.
 
         Args:
-            found: Responses of the engine to the lists.
-            clues: Features of the query; None if only the similarity is known.
+            hits: Responses of the engine to the lists.
+            features: Features of the query; None if only the similarity is known.
         """
-        scores = [{point["id"]: float(point["score"]) for point in points} for points in found]
+        scores = [{point["id"]: float(point["score"]) for point in points} for points in hits]
         return {
-            id_: self._match([values.get(id_, 0.0) for values in scores], self.activations.get(id_, 0.0), clues)
+            id_: self._match([values.get(id_, 0.0) for values in scores], self.activations.get(id_, 0.0), features)
             for id_ in scores[0]
         }
 
@@ -134,14 +134,14 @@ def ranks_evidence(fusion: Fusion | None) -> bool:
     return fusion is not None and fusion.method != "None"
 
 
-def build_keyword_query(document: Query, among: Selection | None) -> Query:
+def build_keyword_query(document: Query, selection: Selection | None) -> Query:
     """Return the engine's query by keywords, without a filter and a limit.
 
     Args:
         document: Text of the query, in the form that the engine computes its keyword vector from.
-        among: Selection of users and scopes that determine the rarity of a word; None for the whole collection.
+        selection: Selection of users and scopes that determine the rarity of a word; None for the whole collection.
     """
-    params = {} if among is None else {"params": {"idf": {"corpus": owners_filter(among)}}}
+    params = {} if selection is None else {"params": {"idf": {"corpus": owners_filter(selection)}}}
     return {"query": document, "using": KEYWORD_VECTOR, **params}
 
 
@@ -224,9 +224,9 @@ def build_scoring_template(
     )
 
 
-def keyword_term(score: float, clues: QueryFeatures) -> float:
+def keyword_term(score: float, features: QueryFeatures) -> float:
     """Return the keyword term of a BM25 score: 0 without a common word, approaching 1 for many rare ones."""
-    return 1.0 - math.pow(0.5, score / clues.half_score)
+    return 1.0 - math.pow(0.5, score / features.half_score)
 
 
 def _saturating(variable: str, half: Formula, maximum: float = 1.0) -> Formula:

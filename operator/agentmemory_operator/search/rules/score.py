@@ -110,8 +110,8 @@ def determines_similarity(ranking: Ranking) -> bool:
     return is_plain and ranking.weights.similarity >= MIN_SIMILARITY_WEIGHT
 
 
-def solve_similarity(found: float, memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> float:
-    """Compute the similarity of a memory from its score `found`; only for a ranking with `determines_similarity`.
+def solve_similarity(score: float, memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> float:
+    """Compute the similarity of a memory from its `score`; only for a ranking with `determines_similarity`.
 
     The similarity in `memory` is ignored. The weighted score is linear in the similarity, so two of its points
     determine it.
@@ -120,7 +120,7 @@ def solve_similarity(found: float, memory: ScoreInput, ranking: Ranking, *, now_
     low, high = (
         tree.evaluate(replace(values, numbers={**values.numbers, SIMILARITY: similarity})) for similarity in (0.0, 1.0)
     )
-    return (found - low) / (high - low)
+    return (score - low) / (high - low)
 
 
 def score_inputs(

@@ -31,7 +31,7 @@ from agentmemory_operator.memories.rules.findings import (
     VERIFIED_CONDITION,
     Check,
     CheckFinding,
-    distance_outside,
+    distance_from_range,
     list_examples,
     points_differ_finding,
 )
@@ -182,19 +182,19 @@ def compare_count(copied: int, recorded: SnapshotRecord, deleted_since: int | No
     period = "since" if recorded.deleted is None else "meanwhile"
     note = f", {deletions_count} deleted {period}" if deletions_count else ""
     message = f"{copied} memories, {before} before and {after} after it was made{note}"
-    excess = distance_outside(copied, before, after, changed=deletions_count)
+    excess = distance_from_range(copied, before, after, changed=deletions_count)
     return CheckFinding(Check.COUNT, not excess, message, compared=copied, differing=excess)
 
 
-def must_contain(updated_at: object, begun_ms: int | None) -> bool:
+def must_contain(updated_at: object, started_ms: int | None) -> bool:
     """Return whether a snapshot must contain a live point, because its last write was well before the start.
 
     Args:
         updated_at: Time of the last write from the payload; False is returned if it is no number.
-        begun_ms: Start of the snapshot, Unix milliseconds. None returns False.
+        started_ms: Start of the snapshot, Unix milliseconds. None returns False.
     """
     is_number = isinstance(updated_at, int) and not isinstance(updated_at, bool)
-    return begun_ms is not None and is_number and updated_at < begun_ms - CLOCK_MARGIN_MS  # type: ignore[operator]
+    return started_ms is not None and is_number and updated_at < started_ms - CLOCK_MARGIN_MS  # type: ignore[operator]
 
 
 def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes: int = MAX_PROBES) -> list[Json]:

@@ -181,10 +181,10 @@ class SnapshotOverview:
         rebuilt_time = (self.memory.status.get("collection") or {}).get("rebuiltTime")
         return parse_time(rebuilt_time) if rebuilt_time else 0
 
-    def fits(self, one: SnapshotFacts) -> bool:
+    def fits(self, snapshot: SnapshotFacts) -> bool:
         """Return whether a snapshot was created from the live collection, or started after the last rebuild."""
         live = self.memory.reported_physical
-        return one.begun_ms >= self.rebuilt_ms or one.physical == live
+        return snapshot.started_ms >= self.rebuilt_ms or snapshot.physical == live
 
     @property
     def is_running(self) -> bool:
@@ -193,28 +193,28 @@ class SnapshotOverview:
 
 
 def _start_order(snapshot: SnapshotFacts) -> tuple[int, str]:
-    return snapshot.begun_ms, snapshot.name
+    return snapshot.started_ms, snapshot.name
 
 
-def next_scheduled(outlook: SnapshotOverview) -> DueSnapshot | None:
+def next_scheduled(overview: SnapshotOverview) -> DueSnapshot | None:
     """Return the next scheduled snapshot, or None if the schedule has no further time.
 
     If times of the schedule have passed since the last claimed one, the newest of them counts.
     """
-    figures, metadata = outlook.figures, outlook.memory.metadata
+    figures, metadata = overview.figures, overview.memory.metadata
     created_ms = int(datetime.fromisoformat(metadata.creation_timestamp).timestamp() * 1000)
-    since_ms = max(created_ms, outlook.slot_ms)
-    slot_ms = last_time_ms(figures.schedule, figures.time_zone, until_ms=outlook.now_ms)
+    since_ms = max(created_ms, overview.slot_ms)
+    slot_ms = last_time_ms(figures.schedule, figures.time_zone, until_ms=overview.now_ms)
     if slot_ms is None or slot_ms <= since_ms:
-        after_ms = max(since_ms, outlook.now_ms)
+        after_ms = max(since_ms, overview.now_ms)
         slot_ms = next_time_ms(figures.schedule, figures.time_zone, after_ms=after_ms)
     if slot_ms is None:
         return None
-    offset_ms = spread_ms(outlook.memory.slug, figures.schedule, figures.time_zone, at_ms=slot_ms)
+    offset_ms = spread_ms(overview.memory.slug, figures.schedule, figures.time_zone, at_ms=slot_ms)
     return DueSnapshot(name=slot_name(metadata.name, slot_ms), slot_ms=slot_ms, due_ms=slot_ms + offset_ms)
 
 
-def due_after_upgrade(outlook: SnapshotOverview, *, since_ms: int) -> DueSnapshot | None:
+def due_after_upgrade(overview: SnapshotOverview, *, since_ms: int) -> DueSnapshot | None:
     """Return the snapshot that a new Qdrant version requires, or None.
 
     It is required if there is a schedule and there are verified snapshots, but the running version can restore none of
@@ -223,34 +223,39 @@ def due_after_upgrade(outlook: SnapshotOverview, *, since_ms: int) -> DueSnapsho
     Args:
         since_ms: Time at which the version was first observed.
     """
-    if outlook.server_version is None or not outlook.figures.has_schedule or not outlook.verified or outlook.readable:
+    if (
+        overview.server_version is None
+        or not overview.figures.has_schedule
+        or not overview.verified
+        or overview.readable
+    ):
         return None
-    name = append_suffix(outlook.memory.metadata.name, f"-qdrant-{_name_part(outlook.server_version)}")
-    if any(snapshot.name == name for snapshot in outlook.snapshots):
+    name = append_suffix(overview.memory.metadata.name, f"-qdrant-{_name_part(overview.server_version)}")
+    if any(snapshot.name == name for snapshot in overview.snapshots):
         return None
-    offset_ms = zlib.crc32(outlook.memory.slug.encode()) % (MAX_SPREAD_MS + 1)
-    cause = f"Qdrant now runs {outlook.server_version}, which cannot restore the existing snapshots"
+    offset_ms = zlib.crc32(overview.memory.slug.encode()) % (MAX_SPREAD_MS + 1)
+    cause = f"Qdrant now runs {overview.server_version}, which cannot restore the existing snapshots"
     return DueSnapshot(name=name, slot_ms=None, due_ms=since_ms + offset_ms, cause=cause)
 
 
-def due_after_rebuild(outlook: SnapshotOverview) -> DueSnapshot | None:
+def due_after_rebuild(overview: SnapshotOverview) -> DueSnapshot | None:
     """Return the snapshot that a completed rebuild requires, or None.
 
     It is required if there is a schedule and there are verified snapshots, but none of the present collection that the
     server can restore. None too if one is in progress, or the object requested for this rebuild exists.
     """
-    memory = outlook.memory
+    memory = overview.memory
     is_ended = not is_active(memory.status.get("rebuild") or {})
-    if not (outlook.rebuilt_ms and is_ended and outlook.figures.has_schedule and outlook.verified):
+    if not (overview.rebuilt_ms and is_ended and overview.figures.has_schedule and overview.verified):
         return None
-    rebuilt_time = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
+    rebuilt_time = datetime.fromtimestamp(overview.rebuilt_ms / 1000, UTC)
     name = append_suffix(memory.metadata.name, f"-rebuilt-{rebuilt_time:%Y%m%dt%H%M%Sz}")
-    if outlook.usable or any(
-        item.name == name or (not item.is_ended and outlook.fits(item)) for item in outlook.snapshots
+    if overview.usable or any(
+        item.name == name or (not item.is_ended and overview.fits(item)) for item in overview.snapshots
     ):
         return None
     cause = "the collection was rebuilt, and existing snapshots do not match it"
-    return DueSnapshot(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, cause=cause)
+    return DueSnapshot(name=name, slot_ms=None, due_ms=overview.rebuilt_ms, cause=cause)
 
 
 def slot_name(memory_name: str, slot_ms: int) -> str:
@@ -264,12 +269,12 @@ def _name_part(version: str) -> str:
     return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in version.lower()).strip("-")
 
 
-def build_manifest(claim: DueSnapshot, outlook: SnapshotOverview) -> Json:
+def build_manifest(claim: DueSnapshot, overview: SnapshotOverview) -> Json:
     """Build the MemorySnapshot that claims a due snapshot.
 
     It has no owner reference: a backup must survive the deletion of the agent and a prune of its manifests.
     """
-    metadata = outlook.memory.metadata
+    metadata = overview.memory.metadata
     annotations = {SLOT: render_second(claim.slot_ms / 1000)} if claim.slot_ms is not None else {}
     spec: Json = {"agentMemoryRef": {"name": metadata.name}}
     return {
@@ -281,42 +286,42 @@ def build_manifest(claim: DueSnapshot, outlook: SnapshotOverview) -> Json:
             "labels": {AGENT_MEMORY_LABEL: label_of(metadata.name), RETENTION_LABEL: UNDER_RETENTION},
             "annotations": annotations,
         },
-        "spec": spec | ({"verify": outlook.figures.verify} if outlook.figures.verify else {}),
+        "spec": spec | ({"verify": overview.figures.verify} if overview.figures.verify else {}),
     }
 
 
-def last_snapshot_status(outlook: SnapshotOverview) -> Json:
+def last_snapshot_status(overview: SnapshotOverview) -> Json:
     """Return `status.lastSnapshot`: the newest snapshot that succeeded, or an empty dict before the first."""
-    for snapshot in outlook.completed:
+    for snapshot in overview.completed:
         if snapshot.has_succeeded:
             fields: Json = {
                 "name": snapshot.name,
-                "time": render_second(snapshot.begun_ms / 1000),
+                "time": render_second(snapshot.started_ms / 1000),
                 "verified": bool(snapshot.is_verified),
             }
             return fields | ({"qdrantVersion": snapshot.version} if snapshot.version else {})
     return {}
 
 
-def stale_at_ms(outlook: SnapshotOverview) -> int | None:
+def stale_at_ms(overview: SnapshotOverview) -> int | None:
     """Return the time at which the last usable snapshot becomes too old.
 
     None without a schedule or a usable snapshot.
     """
-    stale_ms, usable = outlook.figures.stale_ms, outlook.usable
-    return usable[0].begun_ms + stale_ms if stale_ms is not None and usable else None
+    stale_ms, usable = overview.figures.stale_ms, overview.usable
+    return usable[0].started_ms + stale_ms if stale_ms is not None and usable else None
 
 
-def states_of(outlook: SnapshotOverview) -> list[ConditionState]:
+def states_of(overview: SnapshotOverview) -> list[ConditionState]:
     """Return the condition SnapshotFresh if there is a schedule, and SnapshotVerified if a snapshot has completed."""
-    freshness = [_fresh(outlook)] if outlook.figures.stale_ms is not None else []
-    return freshness + [_verified(snapshot) for snapshot in outlook.completed[:1]]
+    freshness = [_fresh(overview)] if overview.figures.stale_ms is not None else []
+    return freshness + [_verified(snapshot) for snapshot in overview.completed[:1]]
 
 
 def _fresh(outlook: SnapshotOverview) -> ConditionState:
     verified, usable, stale_ms = outlook.verified, outlook.usable, outlook.figures.stale_ms or 0
     hours = f"{stale_ms / HOUR_MS:g} h"
-    if usable and usable[0].begun_ms + stale_ms > outlook.now_ms:
+    if usable and usable[0].started_ms + stale_ms > outlook.now_ms:
         message = f"{_dated(usable[0])} is verified; it is overdue after {hours}"
         return ConditionState("SnapshotFresh", True, Reason.SNAPSHOT_RECENT, message)
     if outlook.readable and not usable:
@@ -370,4 +375,4 @@ def _verified(last: SnapshotFacts) -> ConditionState:
 
 
 def _dated(snapshot: SnapshotFacts) -> str:
-    return f"{snapshot.name} of {render_second(snapshot.begun_ms / 1000)}"
+    return f"{snapshot.name} of {render_second(snapshot.started_ms / 1000)}"

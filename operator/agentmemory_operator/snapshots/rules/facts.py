@@ -28,7 +28,7 @@ class SnapshotFacts:
 
     Attributes:
         slot_ms: Time of the schedule that it was created for, Unix milliseconds; None without a schedule.
-        begun_ms: Start time, else creation time of the object; Unix milliseconds.
+        started_ms: Start time, else creation time of the object; Unix milliseconds.
         is_ended: True if it has succeeded or permanently failed.
         is_verified: None if verification gave no result.
         version: Qdrant version of the server that created it.
@@ -40,7 +40,7 @@ class SnapshotFacts:
 
     metadata: Metadata
     slot_ms: int | None
-    begun_ms: int
+    started_ms: int
     is_ended: bool
     has_succeeded: bool
     is_verified: bool | None
@@ -57,8 +57,8 @@ class SnapshotFacts:
 
     @property
     def time_ms(self) -> int:
-        """Time by which the retention rules sort: `slot_ms`, else `begun_ms`."""
-        return self.begun_ms if self.slot_ms is None else self.slot_ms
+        """Time by which the retention rules sort: `slot_ms`, else `started_ms`."""
+        return self.started_ms if self.slot_ms is None else self.slot_ms
 
     @property
     def is_removing(self) -> bool:
@@ -85,7 +85,7 @@ def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
     return SnapshotFacts(
         metadata=metadata,
         slot_ms=_ms(metadata.annotations.get(SLOT)),
-        begun_ms=_ms(start_time) or NEVER_MS,
+        started_ms=_ms(start_time) or NEVER_MS,
         is_ended=succeeded.get("status") in ("True", "False"),
         has_succeeded=succeeded.get("status") == "True",
         is_verified={"True": True, "False": False}.get(verified.get("status", "")),
@@ -97,27 +97,27 @@ def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
     )
 
 
-def removal_status(status: Mapping[str, Any], why: str, *, generation: int, now: str) -> Json:
+def removal_status(status: Mapping[str, Any], cause: str, *, generation: int, now: str) -> Json:
     """Return the status of a snapshot before its bytes are removed. Restores reject it from then on."""
-    message = f"retention removes it: {why}"
+    message = f"retention removes it: {cause}"
     other_conditions = [item for item in status.get("conditions") or [] if item["type"] != "Succeeded"]
     states = [ConditionState("Succeeded", False, Reason.BEING_REMOVED, message)]
     changed = merge_conditions(status.get("conditions") or [], states, generation=generation, now=now)
     return {**status, "conditions": [*changed, *other_conditions]}
 
 
-def is_restorable(taken: SnapshotFacts, running: str | None) -> bool | None:
+def is_restorable(snapshot: SnapshotFacts, running: str | None) -> bool | None:
     """Return whether the running server can restore a snapshot; None if a version is unknown."""
-    if running is None or taken.version is None:
+    if running is None or snapshot.version is None:
         return None
     try:
-        check_version(taken.version, running)
+        check_version(snapshot.version, running)
     except SpecInvalid:
         return False
     return True
 
 
-def candidate_of(taken: SnapshotFacts, running: str | None, users: Sequence[str]) -> Candidate:
+def candidate_of(snapshot: SnapshotFacts, running: str | None, users: Sequence[str]) -> Candidate:
     """Return the facts that retention decides by.
 
     Args:
@@ -125,15 +125,15 @@ def candidate_of(taken: SnapshotFacts, running: str | None, users: Sequence[str]
         users: Objects that need it, each as kind and name.
     """
     return Candidate(
-        name=taken.name,
-        time_ms=taken.time_ms,
-        is_scheduled=taken.is_under_retention,
-        is_finished=taken.is_ended,
-        has_succeeded=taken.has_succeeded,
-        is_verified=taken.is_verified,
-        is_restorable=is_restorable(taken, running),
-        is_pinned=taken.is_pinned,
-        is_removing=taken.is_removing,
+        name=snapshot.name,
+        time_ms=snapshot.time_ms,
+        is_scheduled=snapshot.is_under_retention,
+        is_finished=snapshot.is_ended,
+        has_succeeded=snapshot.has_succeeded,
+        is_verified=snapshot.is_verified,
+        is_restorable=is_restorable(snapshot, running),
+        is_pinned=snapshot.is_pinned,
+        is_removing=snapshot.is_removing,
         users=tuple(users),
     )
 

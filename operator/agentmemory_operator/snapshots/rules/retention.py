@@ -48,11 +48,11 @@ class KeepReason:
         detail: Details, such as the day of a daily snapshot; empty if there are none.
     """
 
-    why: RetentionReason
+    reason: RetentionReason
     detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.why} {self.detail}".rstrip()
+        return f"{self.reason} {self.detail}".rstrip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,8 +136,8 @@ class _Case:
     now_ms: int
     keeps: dict[str, list[KeepReason]] = field(default_factory=dict)
 
-    def keep(self, candidate: Candidate, why: RetentionReason, detail: str = "") -> None:
-        self.keeps.setdefault(candidate.name, []).append(KeepReason(why, detail))
+    def keep(self, candidate: Candidate, reason: RetentionReason, detail: str = "") -> None:
+        self.keeps.setdefault(candidate.name, []).append(KeepReason(reason, detail))
 
     @property
     def subjects(self) -> list[Candidate]:

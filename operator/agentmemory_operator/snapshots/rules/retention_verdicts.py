@@ -13,19 +13,19 @@ Documents = Sequence[Mapping[str, Any]]
 
 
 def judge_overview(
-    outlook: SnapshotOverview, users: Mapping[str, Sequence[str]] | None = None
+    overview: SnapshotOverview, users: Mapping[str, Sequence[str]] | None = None
 ) -> tuple[RetentionVerdict, ...]:
     """Return the verdict on each snapshot of an agent, newest first; empty without a valid `snapshots` block.
 
     Args:
         users: Objects that need a snapshot, as in `find_users`, by the snapshot's name. None means that there are none.
     """
-    if outlook.figures.rules is None:
+    if overview.figures.rules is None:
         return ()
     candidates = [
-        candidate_of(item, outlook.server_version, (users or {}).get(item.name, ())) for item in outlook.snapshots
+        candidate_of(item, overview.server_version, (users or {}).get(item.name, ())) for item in overview.snapshots
     ]
-    return judge(candidates, outlook.figures.rules, now_ms=outlook.now_ms)
+    return judge(candidates, overview.figures.rules, now_ms=overview.now_ms)
 
 
 def judge_documents(

@@ -207,12 +207,12 @@ def decay_rate_of(types: Sequence[MemoryType], rate: Expression) -> Expression:
     return VarOrDefault(DECAY_RATE, by_fading(types, Const(0.0), rate))
 
 
-def by_fading(types: Sequence[MemoryType], kept: Expression, fading: Expression) -> Expression:
-    """Return `kept` for the types that do not fade and `fading` for others. Without listed types it is `kept`."""
+def by_fading(types: Sequence[MemoryType], steady: Expression, fading: Expression) -> Expression:
+    """Return `steady` for the types that do not fade and `fading` for others. Without listed types it is `steady`."""
     if not types:
-        return kept
+        return steady
     names = tuple(type_.name for type_ in types if type_.half_life_days is None)
-    return ByType((Case(names, kept),), fading) if names else fading
+    return ByType((Case(names, steady),), fading) if names else fading
 
 
 def _by_half_life(

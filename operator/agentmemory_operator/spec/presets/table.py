@@ -79,9 +79,9 @@ class Optimizers:
 FiguresT = TypeVar("FiguresT", bound=Hnsw | Optimizers)
 
 
-def with_overrides(base: FiguresT, given: object) -> FiguresT:
-    """Return `base` with the figures that `given` has under the same names and that are not None."""
-    overrides = {figure.name: getattr(given, figure.name, None) for figure in fields(base)}
+def with_overrides(base: FiguresT, source: object) -> FiguresT:
+    """Return `base` with the figures that `source` has under the same names and that are not None."""
+    overrides = {figure.name: getattr(source, figure.name, None) for figure in fields(base)}
     return replace(base, **{name: value for name, value in overrides.items() if value is not None})
 
 

@@ -16,7 +16,7 @@ from agentmemory_operator.collections.rules.announcement import (
 
 @pytest.mark.parametrize("phase", Phase)
 def test_announcement_round_trips(phase: Phase) -> None:
-    metadata = build_announcement("a__1", "a__2", "t", phase, carries=True, embedding={"provider": "none"})
+    metadata = build_announcement("a__1", "a__2", "t", phase, copies_writes=True, embedding={"provider": "none"})
 
     assert (phase_of(metadata), copies_writes(metadata), must_clients_wait(metadata)) == (phase, True, True)
     assert embedding_after(metadata) == {"provider": "none"}
@@ -24,7 +24,7 @@ def test_announcement_round_trips(phase: Phase) -> None:
 
 
 def test_restore_copies_no_writes() -> None:
-    metadata = build_announcement("a__1", "a__2", "t", Phase.FINAL, carries=False, embedding=None)
+    metadata = build_announcement("a__1", "a__2", "t", Phase.FINAL, copies_writes=False, embedding=None)
 
     assert not copies_writes(metadata)
     assert embedding_after(metadata) is None

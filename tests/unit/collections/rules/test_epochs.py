@@ -9,8 +9,8 @@ from agentmemory_operator.collections.rules.epochs import (
     closed_to_json,
     epoch_to_json,
     next_epoch,
-    read_closed_until,
     read_epoch,
+    read_reopening_epoch,
 )
 
 
@@ -37,7 +37,7 @@ def test_invalid_epoch_is_first(value: object) -> None:
 
 def test_closed_until_is_read() -> None:
     """Older versions wrote no epoch."""
-    assert read_closed_until(closed_to_json("agents/undo", None, 7)) == 7
-    assert read_closed_until({CLOSED_KEY: {"restore": "agents/undo"}}) == 0
-    assert read_closed_until({CLOSED_KEY: "yes"}) == 0
-    assert read_closed_until({}) is None is read_closed_until(None)
+    assert read_reopening_epoch(closed_to_json("agents/undo", None, 7)) == 7
+    assert read_reopening_epoch({CLOSED_KEY: {"restore": "agents/undo"}}) == 0
+    assert read_reopening_epoch({CLOSED_KEY: "yes"}) == 0
+    assert read_reopening_epoch({}) is None is read_reopening_epoch(None)

@@ -153,14 +153,14 @@ def test_plain_collection_moves_only_on_request() -> None:
     plain = observed_of(desired_of(), physical=ALIAS, is_aliased=False)
 
     by_default = plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
-    on_request = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+    on_request = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", needs_alias=True)
 
     assert (by_default.changes, on_request.changes) == ((), (BEHIND_ALIAS,))
 
 
 def test_aliased_collection_needs_no_move() -> None:
     assert (
-        plan_changes(desired_of(), observed_of(desired_of()), alias=ALIAS, physical="x", wants_alias=True).changes == ()
+        plan_changes(desired_of(), observed_of(desired_of()), alias=ALIAS, physical="x", needs_alias=True).changes == ()
     )
 
 
@@ -168,7 +168,7 @@ def test_rebuild_of_plain_collection_includes_alias() -> None:
     live = desired_of({"embedding": {"provider": "none", "dimensions": 4}})
     plain = observed_of(live, physical=ALIAS, is_aliased=False)
 
-    on_request = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+    on_request = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", needs_alias=True)
 
     assert on_request == plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
 
@@ -177,6 +177,6 @@ def test_adopted_collection_gets_marker_before_move() -> None:
     """Only a Rebuild that changes the meaning of the vectors delays the marker."""
     plain = observed_of(replace(desired_of(), marker=None), physical=ALIAS, is_aliased=False)
 
-    changes = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True).changes
+    changes = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", needs_alias=True).changes
 
     assert [type(change) for change in changes] == [Rebuild, WriteMarker]

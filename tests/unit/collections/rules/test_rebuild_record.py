@@ -13,13 +13,13 @@ from agentmemory_operator.collections.rules.rebuild_record import (
 )
 
 RECORD = RebuildRecord(
-    source="agent_memory_a__1", target="agent_memory_a__2", digest="0123456789ab", begun_ms=5, since_ms=4, total=9
+    source="agent_memory_a__1", target="agent_memory_a__2", digest="0123456789ab", started_ms=5, since_ms=4, total=9
 )
 
 
 def test_record_round_trips() -> None:
     record = RebuildRecord(
-        **{name: getattr(RECORD, name) for name in ("source", "target", "digest", "begun_ms", "since_ms")},
+        **{name: getattr(RECORD, name) for name in ("source", "target", "digest", "started_ms", "since_ms")},
         kind=RebuildKind.ROLLBACK,
         step=RebuildStep.DRAIN,
         cursor="0190c2a4-0000-7000-8000-000000000000",

@@ -97,11 +97,11 @@ def test_running_copy_blocks_next_move() -> None:
 def test_gap_has_reason_and_message(
     placement: Placement, factor: int | None, begun: Move | None, reason: Reason | None, words: str
 ) -> None:
-    gap = find_gap(placement, factor, begun=begun)
+    gap = find_gap(placement, factor, started_move=begun)
 
     assert (gap.reason if gap else None) == reason
     assert words in (gap.message if gap else "")
-    assert gap is None or gap.is_under_way == (reason is Reason.REPLICATING)
+    assert gap is None or gap.is_in_progress == (reason is Reason.REPLICATING)
 
 
 def planned(placement: Placement, factor: int, *, points: int) -> tuple[PlanStatus, Plan]:

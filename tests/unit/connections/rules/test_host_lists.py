@@ -97,7 +97,7 @@ def test_listed_host_is_allowed(annotation: str, url: str) -> None:
 
 @pytest.mark.parametrize(("annotation", "url"), NOT_LISTED)
 def test_other_hosts_are_refused(annotation: str | None, url: str) -> None:
-    assert find_unlisted(destinations_of(url), annotation) == destinations_of(url).places
+    assert find_unlisted(destinations_of(url), annotation) == destinations_of(url).host_ports
 
 
 @pytest.mark.parametrize(
@@ -184,20 +184,20 @@ def test_reference_with_a_path_is_invalid(name: str, key: str, is_valid: bool) -
 
 class TestCommand:
     def test_is_one_line_and_lists_the_host(self) -> None:
-        message = refusal_message("agents", "openai", destinations_of("https://api.openai.com/v1").places, None)
+        message = refusal_message("agents", "openai", destinations_of("https://api.openai.com/v1").host_ports, None)
 
         assert message.endswith(
             "kubectl -n agents annotate secret openai agentmemory.dev/hosts=api.openai.com --overwrite"
         )
 
     def test_lists_a_nondefault_port(self) -> None:
-        message = refusal_message("infra", "qdrant", destinations_of("http://qdrant.infra.svc:6333").places, "")
+        message = refusal_message("infra", "qdrant", destinations_of("http://qdrant.infra.svc:6333").host_ports, "")
 
         assert "agentmemory.dev/hosts=qdrant.infra.svc:6333 --overwrite" in message
 
     def test_keeps_listed_hosts_without_showing_them(self, tmp_path: pathlib.Path) -> None:
         message = refusal_message(
-            "infra", "qdrant", destinations_of("http://[::1]:6333").places, "secret.corp.example, b"
+            "infra", "qdrant", destinations_of("http://[::1]:6333").host_ports, "secret.corp.example, b"
         )
 
         assert "corp" not in message
@@ -209,14 +209,14 @@ class TestCommand:
 
     def test_quotes_an_address_in_brackets(self, tmp_path: pathlib.Path) -> None:
         (tmp_path / "agentmemory.dev").mkdir()
-        message = refusal_message("infra", "qdrant", destinations_of("http://[::1]").places, None)
+        message = refusal_message("infra", "qdrant", destinations_of("http://[::1]").host_ports, None)
 
         assert "agentmemory.dev/hosts=[::1]" in _run(message.partition("to be sent there: ")[2], tmp_path)
 
     def test_stays_short_for_a_cluster_of_64_nodes(self) -> None:
         urls = [f"http://qdrant-{number}.{'x' * 60}.infra.svc:6333" for number in range(64)]
 
-        message = refusal_message("i" * 63, "q" * 60, destinations_of(*urls).places, "a")
+        message = refusal_message("i" * 63, "q" * 60, destinations_of(*urls).host_ports, "a")
 
         assert len(message) <= 1024
         assert "and 63 more hosts" in message

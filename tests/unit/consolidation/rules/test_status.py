@@ -153,7 +153,7 @@ DONE = PendingAction(Action.RUN, RUN, 0)
 def test_condition_shows_the_result_of_the_last_run(
     counts: dict[str, Any], failure: Failure | None, expected: tuple[str, str]
 ) -> None:
-    last = last_status(DONE, counts, failure, begun_ms=0, took_ms=1_500)
+    last = last_status(DONE, counts, failure, started_ms=0, duration_ms=1_500)
 
     status = status_after(last)
 
@@ -164,8 +164,8 @@ def test_condition_shows_the_result_of_the_last_run(
 
 
 def test_undo_keeps_the_condition() -> None:
-    before = status_after(last_status(DONE, {}, None, begun_ms=0, took_ms=0))
-    undone = last_status(PendingAction(Action.UNDO, RUN, 0, "now"), {}, None, begun_ms=0, took_ms=0)
+    before = status_after(last_status(DONE, {}, None, started_ms=0, duration_ms=0))
+    undone = last_status(PendingAction(Action.UNDO, RUN, 0, "now"), {}, None, started_ms=0, duration_ms=0)
 
     after = status_after(undone, before)
 

@@ -239,7 +239,7 @@ def test_collection_shows_observed_state() -> None:
 )
 def test_rebuild_time_is_shown_on_target_only(number: int, moved_ms: int | None, rebuilt_at: str | None) -> None:
     target = f"{ALIAS}__{number}"
-    record = RebuildRecord(source="x", target=target, digest="d", begun_ms=1, since_ms=1, moved_ms=moved_ms)
+    record = RebuildRecord(source="x", target=target, digest="d", started_ms=1, since_ms=1, moved_ms=moved_ms)
 
     assert status_of(record=record)["collection"].get("rebuiltTime") == rebuilt_at
 

@@ -146,11 +146,11 @@ def test_divergence(
 ) -> None:
     found = find_divergence(live, copy)
 
-    assert (found.behind, dict(found.strayed), found.extra) == (behind, strayed, extra)
+    assert (found.stale, dict(found.strayed), found.extra) == (behind, strayed, extra)
     assert found.alike == live.keys() - {*behind, *strayed}
 
 
 def test_points_without_versions_count_as_alike() -> None:
     found = find_divergence({1: {}, 2: {}}, {2: {}, 3: {}})
 
-    assert (found.alike, found.behind, found.extra) == ({2}, (1,), (3,))
+    assert (found.alike, found.stale, found.extra) == ({2}, (1,), (3,))

@@ -10,7 +10,7 @@ from agentmemory_operator.memories.rules.findings import (
     Check,
     CheckFinding,
     VerificationVerdict,
-    distance_outside,
+    distance_from_range,
     judge_missing,
     judge_sample,
 )
@@ -69,7 +69,7 @@ def test_each_fault_is_in_the_message() -> None:
     ],
 )
 def test_distance_outside_range_allows_changes(found, before, after, changed, off) -> None:
-    assert distance_outside(found, before, after, changed=changed) == off
+    assert distance_from_range(found, before, after, changed=changed) == off
 
 
 def test_removed_points_are_no_fault() -> None:

@@ -10,14 +10,14 @@ from agentmemory_operator.rebuilds.rules.decision import RebuildDecision, Rebuil
 from tests.support.spec.plans import observed_of
 
 ONE, TWO, THREE = (f"agent_memory_a__{number}" for number in (1, 2, 3))
-BEGUN = RebuildRecord(source=ONE, target=TWO, digest="d1", begun_ms=1, since_ms=1, step=RebuildStep.COPY)
+BEGUN = RebuildRecord(source=ONE, target=TWO, digest="d1", started_ms=1, since_ms=1, step=RebuildStep.COPY)
 OTHER = replace(BEGUN, target=THREE, digest="d0")
 MOVED = replace(BEGUN, step=RebuildStep.DRAIN)
 DONE = replace(BEGUN, step=RebuildStep.DONE)
 REPLACING = replace(BEGUN, source="agent_memory_a", step=RebuildStep.MOVE)
-DELETING = replace(REPLACING, gone_ms=2)
+DELETING = replace(REPLACING, deleted_ms=2)
 BACK = RebuildRecord(
-    kind=RebuildKind.ROLLBACK, source=TWO, target=ONE, digest="d1", begun_ms=1, since_ms=1, step=RebuildStep.CATCH_UP
+    kind=RebuildKind.ROLLBACK, source=TWO, target=ONE, digest="d1", started_ms=1, since_ms=1, step=RebuildStep.CATCH_UP
 )
 
 
@@ -39,13 +39,13 @@ def plain() -> Observation:
         ),
         pytest.param(live(ONE), [BEGUN], RebuildRequest(digest="d1"), RebuildDecision(current=BEGUN), id="continued"),
         pytest.param(
-            live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(unwanted=(BEGUN,)), id="no longer requested"
+            live(ONE), [BEGUN], RebuildRequest(), RebuildDecision(obsolete=(BEGUN,)), id="no longer requested"
         ),
         pytest.param(
             plain(),
             [REPLACING],
             RebuildRequest(),
-            RebuildDecision(unwanted=(REPLACING,)),
+            RebuildDecision(obsolete=(REPLACING,)),
             id="plain collection not yet deleted",
         ),
         pytest.param(
@@ -59,14 +59,14 @@ def plain() -> Observation:
             live(ONE),
             [OTHER, BEGUN],
             RebuildRequest(digest="d1"),
-            RebuildDecision(current=BEGUN, unwanted=(OTHER,)),
+            RebuildDecision(current=BEGUN, obsolete=(OTHER,)),
             id="older plan is dropped",
         ),
         pytest.param(
             live(ONE),
             [OTHER],
             RebuildRequest(digest="d1"),
-            RebuildDecision(new_kind=RebuildKind.REBUILD, unwanted=(OTHER,)),
+            RebuildDecision(new_kind=RebuildKind.REBUILD, obsolete=(OTHER,)),
             id="restarted",
         ),
         pytest.param(live(TWO, MOVED), [MOVED], RebuildRequest(), RebuildDecision(current=MOVED), id="alias moved"),
@@ -96,7 +96,7 @@ def plain() -> Observation:
             live(TWO, DONE),
             [DONE, BACK],
             RebuildRequest(),
-            RebuildDecision(unwanted=(BACK,)),
+            RebuildDecision(obsolete=(BACK,)),
             id="rollback no longer requested",
         ),
         pytest.param(
@@ -111,7 +111,7 @@ def plain() -> Observation:
             live(THREE),
             [BEGUN],
             RebuildRequest(digest="d1"),
-            RebuildDecision(new_kind=RebuildKind.REBUILD, unwanted=(BEGUN,)),
+            RebuildDecision(new_kind=RebuildKind.REBUILD, obsolete=(BEGUN,)),
             id="source moved",
         ),
     ],

@@ -21,7 +21,9 @@ TARGET, WAY_BACK = f"{ALIAS}__1", f"{ALIAS}__2"
 
 
 def record_of(step: RebuildStep, source: str = ALIAS) -> RebuildRecord:
-    return RebuildRecord(source=source, target=TARGET, digest="0", begun_ms=1, since_ms=1, step=step, way_back=WAY_BACK)
+    return RebuildRecord(
+        source=source, target=TARGET, digest="0", started_ms=1, since_ms=1, step=step, way_back=WAY_BACK
+    )
 
 
 @pytest.mark.parametrize("step", list(RebuildStep))
@@ -37,18 +39,18 @@ def test_other_collection_awaits_no_alias(record: RebuildRecord | None) -> None:
 def test_target_is_kept_once_plain_is_deleted() -> None:
     before = record_of(RebuildStep.MOVE)
 
-    assert (is_plain_deleted(before, ALIAS), is_plain_deleted(replace(before, gone_ms=2), ALIAS)) == (False, True)
+    assert (is_plain_deleted(before, ALIAS), is_plain_deleted(replace(before, deleted_ms=2), ALIAS)) == (False, True)
 
 
 def test_source_becomes_the_way_back() -> None:
-    moved = with_way_back_as_source(replace(record_of(RebuildStep.MOVE), gone_ms=100), ALIAS, 350)
+    moved = with_way_back_as_source(replace(record_of(RebuildStep.MOVE), deleted_ms=100), ALIAS, 350)
 
     assert (moved.source, moved.pause_ms) == (WAY_BACK, 250)
     assert with_way_back_as_source(moved, ALIAS, 900) == moved
 
 
 def test_measured_pause_is_kept() -> None:
-    measured = replace(record_of(RebuildStep.MOVE), gone_ms=100, pause_ms=7)
+    measured = replace(record_of(RebuildStep.MOVE), deleted_ms=100, pause_ms=7)
 
     assert with_way_back_as_source(measured, ALIAS, 350).pause_ms == 7
 

@@ -13,7 +13,7 @@ from agentmemory_operator.rebuilds.rules.recall_probes import (
     compute_recall,
     describe_recall,
     find_blocking_drop,
-    held_message,
+    withheld_message,
 )
 
 IDS = [f"m{number}" for number in range(30)]
@@ -137,7 +137,7 @@ def test_withheld_message_has_figures_and_remedy() -> None:
     drop = find_blocking_drop(found, max_percent=5)
     assert drop
 
-    message = held_message(drop, found, max_percent=5, approval=approval_value("0123456789ab"))
+    message = withheld_message(drop, found, max_percent=5, approval=approval_value("0123456789ab"))
 
     expected = ("98.0 %", "90.0 %", "8.0 percentage points", "agentmemory.dev/approve-plan=0123456789ab-recall")
     assert [part for part in expected if part not in message] == []

@@ -71,7 +71,7 @@ def test_gaps_list_missing_older_and_extra_points() -> None:
 
     assert alike == {"same", 7}
     assert gaps.revisions == {"newer": 2, "missing": 3}
-    assert (gaps.both, gaps.extra) == (3, ["extra"])
+    assert (gaps.common, gaps.extra) == (3, ["extra"])
 
 
 def test_copied_points_leave_the_gaps() -> None:

@@ -117,7 +117,7 @@ UNFIT = {
     "embedding.model": other_model(DESIRED),
 }
 
-REBUILT = RebuildRecord(source=f"{ALIAS}__1", target=f"{ALIAS}__2", digest="d", begun_ms=1, since_ms=1)
+REBUILT = RebuildRecord(source=f"{ALIAS}__1", target=f"{ALIAS}__2", digest="d", started_ms=1, since_ms=1)
 
 
 class TestFit:

@@ -69,7 +69,8 @@ def test_throughput_decays_with_time() -> None:
 def too_slow_checks(*observed: tuple[float, int, int]) -> list[bool]:
     detector = StallDetector()
     return [
-        detector.is_too_slow(PACE, now_s=now_s, waiting=waiting, sent_bytes=left) for now_s, waiting, left in observed
+        detector.is_too_slow(PACE, now_s=now_s, unsent_bytes=waiting, sent_bytes=left)
+        for now_s, waiting, left in observed
     ]
 
 
@@ -105,9 +106,9 @@ def test_more_than_equal_loop_time_is_too_much() -> None:
         times.add("greedy", 0.1, 100.1)
     times.add("modest", 0.1, 100.2)
 
-    assert not times.takes_too_much("greedy", 100.9)
-    assert [times.takes_too_much(key, 101.0) for key in ("greedy", "modest", "idle", "new")] == [True] + [False] * 3
-    assert not times.takes_too_much("greedy", 102.0)
+    assert not times.has_exceeded_share("greedy", 100.9)
+    assert [times.has_exceeded_share(key, 101.0) for key in ("greedy", "modest", "idle", "new")] == [True] + [False] * 3
+    assert not times.has_exceeded_share("greedy", 102.0)
 
 
 def test_single_caller_never_takes_too_much() -> None:
@@ -115,9 +116,9 @@ def test_single_caller_never_takes_too_much() -> None:
     times.add("alone", 0.9, 100.0)
     times.add("alone", 0.4, 101.0)
 
-    assert not times.takes_too_much("alone", 101.5)
+    assert not times.has_exceeded_share("alone", 101.5)
     times.add("other", 0.05, 101.6)
-    assert not times.takes_too_much("alone", 102.1)
+    assert not times.has_exceeded_share("alone", 102.1)
 
 
 def test_bucket_grants_burst_then_refills() -> None:

@@ -81,19 +81,19 @@ class UsersOut(Answer):
     truncated: bool = Field(description="There are more users than listed; those with the fewest memories are omitted.")
 
 
-def render_token(minted: MintedToken) -> Json:
+def render_token(token: MintedToken) -> Json:
     """Render the JSON of `TokenOut`."""
-    return {"token": minted.token, "expires_at": render_time(minted.expires_at_ms)}
+    return {"token": token.token, "expires_at": render_time(token.expires_at_ms)}
 
 
-def render_user(found: UserDetails) -> Json:
+def render_user(details: UserDetails) -> Json:
     """Render the JSON of `UserDetailsOut`."""
-    profile = found.profile
-    times = {"created_at": profile.created_at if profile else None, "oldest": found.oldest, "newest": found.newest}
+    profile = details.profile
+    times = {"created_at": profile.created_at if profile else None, "oldest": details.oldest, "newest": details.newest}
     return {
-        "user_id": found.user_id,
+        "user_id": details.user_id,
         "name": profile.name if profile else None,
-        "memories": found.memories,
+        "memories": details.memories,
         **{name: None if time is None else render_time(time) for name, time in times.items()},
     }
 

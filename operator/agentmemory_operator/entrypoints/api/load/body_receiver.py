@@ -33,12 +33,12 @@ class BodyReceiver:
 
     Attributes:
         hold: Resources of the request; must have called `start_receiving`.
-        pace: Minimum rate of the body.
+        min_rate: Minimum rate of the body.
     """
 
     receive: Receive
     hold: RequestSlot
-    pace: MinimumRate
+    min_rate: MinimumRate
     _is_complete: bool = False
     # State of the window over which the rate is measured.
     _began_waited_s: float = 0.0
@@ -53,7 +53,7 @@ class BodyReceiver:
         """
         if self._is_complete:
             return await self.receive()
-        slot, pace = self.hold, self.pace
+        slot, pace = self.hold, self.min_rate
         message: Message | None = None
         while message is None:
             remaining_s = pace.window_s - (slot.receive_wait_s - self._began_waited_s)
@@ -82,10 +82,10 @@ class BodyReceiver:
         Raises:
             ProblemRaised: If too few bytes arrived.
         """
-        if self._received_bytes < self.pace.min_bytes:
+        if self._received_bytes < self.min_rate.min_bytes:
             detail = (
-                f"{self._received_bytes} bytes of the body arrived in {self.pace.window_s:.0f} s: send at least"
-                f" {self.pace.min_bytes / KIB:.0f} KiB, or all of it"
+                f"{self._received_bytes} bytes of the body arrived in {self.min_rate.window_s:.0f} s: send at least"
+                f" {self.min_rate.min_bytes / KIB:.0f} KiB, or all of it"
             )
             # Close the connection, so the rest of the body need not be read.
             raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))

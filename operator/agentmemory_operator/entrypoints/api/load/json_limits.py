@@ -72,12 +72,12 @@ class SplitDocument:
     """A document whose list has been split off.
 
     Attributes:
-        rest: The document with the list emptied.
+        remainder: The document with the list emptied.
         items: Items of the list; None if the document has no such list.
         parts: Number of strings (including keys), lists and objects in everything that will be parsed.
     """
 
-    rest: bytes = b""
+    remainder: bytes = b""
     items: list[ItemSpan] | None = None
     parts: int = 0
 

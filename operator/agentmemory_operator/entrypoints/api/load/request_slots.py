@@ -40,7 +40,7 @@ class Limits:
         unauthenticated: Maximum number of unauthenticated requests: before a remote authentication, or to public paths
             other than probes.
         caller_rate: Requests per second and caller, which is also the burst; 0 is unlimited.
-        pace: Minimum rate at which bodies must arrive.
+        min_rate: Minimum rate at which bodies must arrive.
     """
 
     requests: int = 512
@@ -49,7 +49,7 @@ class Limits:
     exports: int = 32
     unauthenticated: int = 64
     caller_rate: int = 0
-    pace: MinimumRate = field(default_factory=MinimumRate)
+    min_rate: MinimumRate = field(default_factory=MinimumRate)
 
 
 def overload_problem(reason: str) -> ProblemRaised:
@@ -217,7 +217,7 @@ class RequestSlot:
     def _must_wait(self) -> bool:
         """Return whether other requests of the caller must end first."""
         share, pressure = self._share, self._pressure
-        if share.running >= MAX_RUNNING and pressure.times.takes_too_much(share.key, time.perf_counter()):
+        if share.running >= MAX_RUNNING and pressure.times.has_exceeded_share(share.key, time.perf_counter()):
             return True
         large_bytes = share.running_large_bytes
         return bool(self._large and large_bytes) and large_bytes + self._large > pressure.limits.body_bytes // 2

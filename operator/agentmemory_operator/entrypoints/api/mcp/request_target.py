@@ -34,7 +34,7 @@ class RequestTarget:
     agent: str | None
     user_id: str | None
 
-    def lets_model_name_user(self, rights: AgentRights) -> bool:
+    def can_model_name_user(self, rights: AgentRights) -> bool:
         """Return whether tools get an argument `user_id`: no user is named, and the caller has the verb impersonate."""
         return self.user_id is None and rights.has_verb(Verb.IMPERSONATE)
 

@@ -122,7 +122,7 @@ async def _run_tool(request: Request, name: str, arguments: Mapping[str, Any]) -
         raise agent_missing()
     rights = _rights(request, addressee.agent)
     tool = _tool(name, list_tools(rights, addressee))
-    if addressee.user_id is None and not addressee.lets_model_name_user(rights):
+    if addressee.user_id is None and not addressee.can_model_name_user(rights):
         raise user_missing()
     _check_arguments(tool, arguments)
     status, document = await _send_request(request, build_request(tool, arguments, addressee, addressee.agent))

@@ -56,12 +56,12 @@ class ApiRequest:
     query: str = ""
 
 
-def list_tools(rights: AgentRights | None, addressee: RequestTarget) -> list[Tool]:
+def list_tools(rights: AgentRights | None, target: RequestTarget) -> list[Tool]:
     """Return the tools that the caller may use.
 
     Args:
         rights: Rights to the agent. None if no agent is named: the result then has all tools.
-        addressee: Agent and user that URL, headers and token of the request name.
+        target: Agent and user that URL, headers and token of the request name.
     """
     if rights is None:
         return build_offered_tools(None)
@@ -69,7 +69,7 @@ def list_tools(rights: AgentRights | None, addressee: RequestTarget) -> list[Too
     tools = [
         tool for tool in build_offered_tools(rights.settings.ranking.endings) if rights.has_verb(verbs[tool.reads_only])
     ]
-    return [_with_user(tool) for tool in tools] if addressee.lets_model_name_user(rights) else tools
+    return [_with_user(tool) for tool in tools] if target.can_model_name_user(rights) else tools
 
 
 def build_offered_tools(types: Sequence[MemoryType] | None) -> list[Tool]:
@@ -93,14 +93,14 @@ def _accepted_fields(tool: str) -> dict[str, Json]:
     return fields
 
 
-def build_request(tool: Tool, arguments: Mapping[str, Any], addressee: RequestTarget, slug: str) -> ApiRequest:
+def build_request(tool: Tool, arguments: Mapping[str, Any], target: RequestTarget, slug: str) -> ApiRequest:
     """Convert a tool call to an API request.
 
     Args:
         arguments: Validated by the tool's schema, which requires `user_id` if the addressee has no user.
     """
     fields = dict(arguments)
-    user_id = addressee.user_id or fields.pop("user_id")
+    user_id = target.user_id or fields.pop("user_id")
     path = f"/v1/agents/{quote(slug, safe='')}"
     if tool.name == "search":
         return ApiRequest("POST", f"{path}/search", {"user_id": user_id, "top_k": TOP_K} | fields)

@@ -38,13 +38,13 @@ class BatchReader(Generic[T]):
         envelope: Model of the batch with unvalidated items. Its only field is the list.
         read_item: Converts a parsed item and its idempotency key to the value to store. An AgentMemoryError rejects the
             item.
-        take_room: Reserves memory for a number of parts; raises ProblemRaised if there is no capacity.
+        reserve_memory: Reserves memory for a number of parts; raises ProblemRaised if there is no capacity.
         idempotency_key: Key of the batch. The key of an item is derived from it and the position of the item.
     """
 
     envelope: type[BaseModel]
     read_item: Callable[[ParsedBody, str | None], T]
-    take_room: Callable[[int], None]
+    reserve_memory: Callable[[int], None]
     idempotency_key: str | None = None
 
     def read(self, body: bytes) -> Generator[None, None, list[T | AgentMemoryError]]:
@@ -60,7 +60,7 @@ class BatchReader(Generic[T]):
                 cut = yield from split_list(body, self._list, max_items=MAX_BATCH_ITEMS)
             except (LimitExceeded, MalformedJson) as error:
                 raise limit_problem(error) from None
-            self.take_room(cut.parts)
+            self.reserve_memory(cut.parts)
             items = self._items_of(cut)
         read: list[T | AgentMemoryError] = []
         for number, item in enumerate(items):
@@ -75,7 +75,7 @@ class BatchReader(Generic[T]):
         parts = parts_if_small(body)
         if parts is None or may_exceed_int64(body):
             return None
-        self.take_room(parts)
+        self.reserve_memory(parts)
         try:
             value = orjson.loads(body)
             check_keys(body, value)
@@ -84,7 +84,7 @@ class BatchReader(Generic[T]):
             return None
 
     def _items_of(self, cut: SplitDocument) -> list[Any]:
-        document, name = parse_json(cut.rest), self._list
+        document, name = parse_json(cut.remainder), self._list
         if cut.items is not None and isinstance(document.value, dict) and document.value.get(name) == []:
             document.value[name] = cut.items
         return self._checked(document)

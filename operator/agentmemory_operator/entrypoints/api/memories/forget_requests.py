@@ -155,9 +155,9 @@ def render_receipt(issued: ErasureReceipt) -> Json:
     }
 
 
-def render_preview(found: ErasurePreview) -> Json:
+def render_preview(preview: ErasurePreview) -> Json:
     """Render the JSON of `WouldForgetOut`."""
-    return {"dry_run": True, "counts": _counts(found.counts), "ids": found.ids, "more": found.unlisted_count}
+    return {"dry_run": True, "counts": _counts(preview.counts), "ids": preview.ids, "more": preview.unlisted_count}
 
 
 def render_receipts(page: ReceiptPage) -> Json:

@@ -292,10 +292,10 @@ async def forget_memories(
     forget_request = body.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
     if body.dry_run:
-        preview = await services.forgetting.preview(opened, forget_request)
+        preview = await services.forget.preview(opened, forget_request)
         record_result(request, 0)
         return json_response(forget_requests.render_preview(preview))
-    receipt = await services.forgetting.forget(opened, forget_request)
+    receipt = await services.forget.forget(opened, forget_request)
     record_result(request, receipt.counts.total)
     return json_response(forget_requests.render_receipt(receipt))
 
@@ -305,7 +305,7 @@ async def list_receipts(agent: str, request: Request, parameters: Annotated[Rece
     """List what was erased and when, newest first. Receipts contain no erased content."""
     services = services_of(request)
     opened = await services.directory.open(agent)
-    page = await services.forgetting.list_receipts(
+    page = await services.forget.list_receipts(
         opened, limit=parameters.limit, before=parameters.before, user_id=parameters.user_id
     )
     return json_response(forget_requests.render_receipts(page))

@@ -58,7 +58,7 @@ async def put_working_memory(agent: str, session_id: SessionId, request: Request
     memory = body.new_memory(user_id=parameters.user_id, session_id=session_id, stored_by=author)
     stored = await services.working.store(opened, memory)
     record_result(request, 1, id=stored.record.id)
-    return response_views.json_response(response_views.render_kept(stored, opened))
+    return response_views.json_response(response_views.render_working_memory(stored, opened))
 
 
 @router.post(
@@ -75,7 +75,7 @@ async def end_session(agent: str, session_id: SessionId, request: Request, param
     opened = await services.directory.open(agent)
     ended = await end_and_distil(opened, services.working, Session(parameters.user_id, session_id))
     if ended.run is not None:
-        services.distilling.enqueue(agent, ended.request_row_id)
+        services.distillation.enqueue(agent, ended.request_row_id)
     return response_views.json_response(response_views.render_session_end(ended))
 
 
@@ -102,5 +102,5 @@ async def store_and_queue(request: Request, agent: str, sent: Conversation, stat
     stored = await store_conversation(await services.directory.open(agent), services.remember, sent)
     record_result(request, sum(turn is not None for turn in stored.turns))
     if stored.run is not None:
-        services.distilling.enqueue(agent, stored.last_turn_id)
+        services.distillation.enqueue(agent, stored.last_turn_id)
     return response_views.json_response(render_conversation(stored), status)

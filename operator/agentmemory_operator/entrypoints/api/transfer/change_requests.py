@@ -57,14 +57,14 @@ class ChangesOut(Answer):
     next_cursor: str = Field(description="Cursor to continue from; set even if there are no results.")
 
 
-def render_change(found: Change, slug: str) -> Json:
+def render_change(change: Change, slug: str) -> Json:
     """Render the JSON of `ChangeOut`."""
     return {
-        "cursor": found.position.encode(slug),
-        "at": render_time(found.at),
-        "kind": found.kind,
-        "id": found.id,
-        "user_id": found.user_id,
+        "cursor": change.position.encode(slug),
+        "at": render_time(change.at),
+        "kind": change.kind,
+        "id": change.id,
+        "user_id": change.user_id,
     }
 
 

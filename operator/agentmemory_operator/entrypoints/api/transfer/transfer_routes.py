@@ -193,7 +193,7 @@ class _Import:
 
     async def _store(self, lines: Sequence[ImportLine]) -> list[Outcome]:
         erased = self.parameters.include_erased
-        return await import_lines(await self.open_agent(), lines, brings_back_erased=erased)
+        return await import_lines(await self.open_agent(), lines, can_restore_erased=erased)
 
     async def _join(self, facts: Sequence[tuple[int, EntitySheet | UserProfile]]) -> None:
         """Import facts that do not exist yet. An agent without entities ignores relations and aliases."""

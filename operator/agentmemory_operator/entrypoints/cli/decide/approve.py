@@ -19,10 +19,10 @@ from agentmemory_operator.controllers.rules.approval import (
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
-    JobsPlace,
+    JobsLocation,
     Output,
     add_verb,
-    run_in_place,
+    run_on_jobs,
     title_of,
 )
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
@@ -77,17 +77,17 @@ def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "approve", Approve, partial(_run, open_jobs))
 
 
-def _run(jobs: OpenJobs, options: Approve, scope: JobsPlace) -> None:
+def _run(jobs: OpenJobs, options: Approve, scope: JobsLocation) -> None:
     if options.all:
         if options.name or options.digest or options.preset not in PRESETS:
             presets = ", ".join(PRESETS)
             raise typer.BadParameter(f"--all takes --preset ({presets}), and no AgentMemory or --digest")
         hint = "approved plans continue; run the command again to wait for them and approve the rest"
-        run_in_place(jobs, scope, partial(_approve_all, options, scope.namespace or EVERYWHERE), interrupt_message=hint)
+        run_on_jobs(jobs, scope, partial(_approve_all, options, scope.namespace or EVERYWHERE), interrupt_message=hint)
         return
     if not options.name or options.preset or options.keep_going or options.at_once is not None:
         raise typer.BadParameter("give an AgentMemory, or --all --preset NAME [--at-once N] [--keep-going]")
-    document, pending = run_in_place(jobs, scope, partial(_approve, options))
+    document, pending = run_on_jobs(jobs, scope, partial(_approve, options))
     if options.output is TableJsonOrYaml.TABLE:
         show([_section(document, pending, scope)], Console())
     else:
@@ -125,7 +125,7 @@ def _find_pending(document: Json, digest: str | None) -> PendingApproval:
     return pending
 
 
-def _section(document: Json, pending: PendingApproval, location: JobsPlace) -> Section:
+def _section(document: Json, pending: PendingApproval, location: JobsLocation) -> Section:
     rows = change_rows(pending.changes)
     templates = COSTS | (COSTS_OF_NODES if pending.costs.get("nodes", 1) > 1 else {})
     costs = ", ".join(text.format(pending.costs[name]) for name, text in templates.items() if name in pending.costs)

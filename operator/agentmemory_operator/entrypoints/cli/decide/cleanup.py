@@ -14,7 +14,7 @@ from agentmemory_operator.adapters.embedding.embedder_factory import CallerVecto
 from agentmemory_operator.agents.directory import open_collection
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.entrypoints.cli.endpoints import memory_endpoint, read_memory
-from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, add_verb, run_on_jobs
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
@@ -60,7 +60,7 @@ class CleanupDraft:
         return Counter(reason for _, reason in self.removals)
 
     @property
-    def is_held(self) -> bool:
+    def is_withheld(self) -> bool:
         """True if the removals that count towards the limit of one run exceed it. Then the run waits for approval."""
         return count_limited(self.counts) > self.allowed
 
@@ -83,16 +83,16 @@ def add_cleanup(cli: typer.Typer, inspection: QdrantAccess) -> None:
     add_verb(cli, "cleanup", CleanupOptions, partial(_run, inspection))
 
 
-def _run(inspection: QdrantAccess, options: CleanupOptions, location: JobsPlace) -> None:
+def _run(inspection: QdrantAccess, options: CleanupOptions, location: JobsLocation) -> None:
     if not options.dry_run:
         question = f"Run a cleanup of {options.name} now? Removed memories cannot be recovered; --dry-run lists them."
         confirm(question, yes=options.yes)
-        run_in_place(inspection.open_objects, location, partial(_ask, options.name))
+        run_on_jobs(inspection.open_objects, location, partial(_ask, options.name))
         status_command = f"`{called_as()} status {options.name}{location.options}`"
         typer.echo(f"cleanup requested; see {status_command} for the result")
         return
     is_folder = location.manifests is not None
-    draft = run_in_place(inspection.open_objects, location, partial(_draft, inspection, options, is_folder))
+    draft = run_on_jobs(inspection.open_objects, location, partial(_draft, inspection, options, is_folder))
     if options.output is TableOrJson.JSON:
         print_json(draft_document(draft))
     else:
@@ -142,7 +142,7 @@ def draft_document(draft: CleanupDraft) -> dict[str, Any]:
         "memories": draft.memories,
         "would_remove": len(draft.removals),
         "reasons": {str(reason): number for reason, number in sorted(draft.counts.items())},
-        "held": draft.is_held,
+        "held": draft.is_withheld,
         "removals": [
             dict(zip(("id", "user_id", "type", "created_at", "reason"), row, strict=True)) for row in _rows(draft)
         ],
@@ -158,11 +158,11 @@ def draft_sections(draft: CleanupDraft) -> Sequence[Section]:
     notes = (
         [f"and {len(rows) - MAX_LISTED_REMOVALS} more; -o json lists all"] if len(rows) > MAX_LISTED_REMOVALS else []
     )
-    if draft.is_held:
+    if draft.is_withheld:
         notes.append(f"More than the limit of {draft.allowed} per run: it would wait for approval.")
     notes.append("Nothing was changed.")
     columns = COLUMNS if rows else ()
-    mood = "busy" if draft.is_held else ""
+    mood = "busy" if draft.is_withheld else ""
     return [Section(heading, mood, columns=columns, rows=rows[:MAX_LISTED_REMOVALS], notes=tuple(notes))]
 
 

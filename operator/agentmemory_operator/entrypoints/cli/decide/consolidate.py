@@ -23,7 +23,7 @@ from agentmemory_operator.consolidation.rules.status import (
 from agentmemory_operator.consolidation.undo import read_proposals
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.entrypoints.cli.endpoints import memory_endpoint, read_memory
-from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, add_verb, run_on_jobs
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
@@ -94,18 +94,18 @@ def add_consolidate(cli: typer.Typer, inspection: QdrantAccess) -> None:
     add_verb(cli, "consolidate", ConsolidationOptions, partial(_run, inspection))
 
 
-def _run(inspection: QdrantAccess, options: ConsolidationOptions, location: JobsPlace) -> None:
+def _run(inspection: QdrantAccess, options: ConsolidationOptions, location: JobsLocation) -> None:
     action, run = options.requested_action
     if options.proposals:
         is_folder = location.manifests is not None
         _show(
-            run_in_place(inspection.open_objects, location, partial(_proposals, inspection, options, is_folder)),
+            run_on_jobs(inspection.open_objects, location, partial(_proposals, inspection, options, is_folder)),
             options.output,
         )
         return
     if action is Action.UNDO:
         confirm(f"Undo run {run} of {options.name}? The memories that it merged become active again.", yes=options.yes)
-    last = run_in_place(inspection.open_objects, location, partial(_ask, options, action, run))
+    last = run_on_jobs(inspection.open_objects, location, partial(_ask, options, action, run))
     if last is None:
         status_command = f"`{called_as()} status {options.name}{location.options}`"
         typer.echo(f"requested; see {status_command} for the result")

@@ -22,12 +22,12 @@ from agentmemory_operator.entrypoints.cli.decide.rebuild_view import (
 )
 from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
-    JobsPlace,
+    JobsLocation,
     Output,
     add_verb,
     print_message,
     reread,
-    run_in_place,
+    run_on_jobs,
     title_of,
 )
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
@@ -83,17 +83,17 @@ def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "rebuild", RebuildOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: RebuildOptions, location: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: RebuildOptions, location: JobsLocation) -> None:
     if len(options.actions) > 1:
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in options.actions)}")
     notice = f"the rebuild continues; `{called_as()} rebuild {options.name}{location.options}` shows it"
     if options.rollback:
-        _confirm(run_in_place(open_jobs, location, partial(_describe_rollback, options)), options)
-    document = run_in_place(open_jobs, location, partial(_act, options), interrupt_message=notice)
+        _confirm(run_on_jobs(open_jobs, location, partial(_describe_rollback, options)), options)
+    document = run_on_jobs(open_jobs, location, partial(_act, options), interrupt_message=notice)
     _print(document, options, location)
 
 
-def _print(document: Json, options: RebuildOptions, location: JobsPlace) -> None:
+def _print(document: Json, options: RebuildOptions, location: JobsLocation) -> None:
     now_ms = SystemClock().now_ms()
     if options.output is not TableJsonOrYaml.TABLE:
         print_document(rebuild_document(document, now_ms=now_ms), options.output)
@@ -128,8 +128,8 @@ async def _describe_rollback(options: RebuildOptions, objects: JobObjects, names
 
 
 def _check_rollback(document: Json, rebuild: ReportedRebuild) -> None:
-    name, end_ms = title_of(document), rebuild.kept_until_ms
-    if rebuild.is_under_way:
+    name, end_ms = title_of(document), rebuild.retention_end_ms
+    if rebuild.is_in_progress:
         raise AgentMemoryError(
             f"{name}: a {rebuild.status.get('kind', 'rebuild')} is in progress: --cancel stops it before the switch"
         )
@@ -161,7 +161,7 @@ async def _act(options: RebuildOptions, objects: JobObjects, namespace: str) -> 
 def _is_watched(options: RebuildOptions, document: Json) -> bool:
     """Return whether there is a rebuild to watch, in progress or planned."""
     rebuild = read_rebuild(document)
-    return options.watch and (rebuild.is_under_way or rebuild.planned_digest is not None)
+    return options.watch and (rebuild.is_in_progress or rebuild.planned_digest is not None)
 
 
 Action = Callable[[Json, ReportedRebuild], tuple[Mapping[str, str | None], str]]
@@ -200,7 +200,7 @@ _ACTIONS: Mapping[str, Action] = {"pause": _pause, "resume": _resume, "cancel": 
 
 def _check_before_move(document: Json, rebuild: ReportedRebuild, done: str) -> None:
     name = title_of(document)
-    if not rebuild.is_under_way:
+    if not rebuild.is_in_progress:
         raise AgentMemoryError(f"{name}: no rebuild in progress that can be {done}")
     if not rebuild.status.keys() >= {"digest", "source", "target"}:
         raise AgentMemoryError(
@@ -224,7 +224,7 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
     with JobProgress(title_of(before)) as progress:
         while not _has_ended(now := read_rebuild(document), initial):
             is_overdue = time.monotonic() - started_s > START_TIMEOUT_S
-            if not now.is_under_way and (is_overdue if options.actions else now.planned_digest is None):
+            if not now.is_in_progress and (is_overdue if options.actions else now.planned_digest is None):
                 raise AgentMemoryError(f"{title_of(document)}: no rebuild has started: is an operator running?")
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
@@ -239,16 +239,16 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
 def _has_ended(now: ReportedRebuild, initial: ReportedRebuild) -> bool:
     """Return whether the followed rebuild has ended. A rebuild that had already ended in `initial` does not count."""
     is_new = now.status.get("startTime") != initial.status.get("startTime")
-    return bool(now.status) and not now.is_under_way and (is_new or initial.is_under_way)
+    return bool(now.status) and not now.is_in_progress and (is_new or initial.is_in_progress)
 
 
 def _line(document: Json) -> str:
     """Describe the progress in one line."""
     rebuild, status = read_rebuild(document), read_rebuild(document).status
-    if not rebuild.is_under_way:
+    if not rebuild.is_in_progress:
         return (
             f"plan {rebuild.planned_digest} is waiting for approval: {_pending_reason(document)}"
-            if rebuild.is_held
+            if rebuild.is_withheld
             else "waits for the operator"
         )
     text = headline(status)

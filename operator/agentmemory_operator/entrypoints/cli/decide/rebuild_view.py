@@ -36,7 +36,7 @@ class ReportedRebuild:
         keep_hours: Hours for which the previous collection is kept.
         calls_per_hour: Maximum embedding calls per hour; None is unlimited.
         planned_digest: Digest of the plan in the status, which may be in progress; None if it needs no rebuild.
-        is_held: True if a change of that plan that needs a rebuild is withheld.
+        is_withheld: True if a change of that plan that needs a rebuild is withheld.
     """
 
     status: Json
@@ -44,10 +44,10 @@ class ReportedRebuild:
     keep_hours: int
     calls_per_hour: int | None
     planned_digest: str | None
-    is_held: bool
+    is_withheld: bool
 
     @property
-    def is_under_way(self) -> bool:
+    def is_in_progress(self) -> bool:
         """True if the rebuild has not ended: it runs, waits, is paused or is withheld."""
         return is_active(self.status)
 
@@ -63,12 +63,12 @@ class ReportedRebuild:
 
     @property
     def previous(self) -> str | None:
-        """Collection to which a rollback would return until `kept_until_ms`; None if there is none."""
+        """Collection to which a rollback would return until `retention_end_ms`; None if there is none."""
         is_rebuild = self.status.get("kind") == RebuildKind.REBUILD
         return self.status.get("source") if is_rebuild and self.live and self.keep_hours else None
 
     @property
-    def kept_until_ms(self) -> int | None:
+    def retention_end_ms(self) -> int | None:
         """End of the time for which `previous` is kept, in Unix milliseconds; None if there is none, or no end time."""
         ended_ms = time_or_none(self.status.get("endTime"))
         return ended_ms + self.keep_hours * HOUR_MS if self.previous and ended_ms is not None else None
@@ -97,7 +97,7 @@ def read_rebuild(document: Json) -> ReportedRebuild:
         keep_hours=24 if keep_hours is None else keep_hours,
         calls_per_hour=(spec.get("rebuild") or {}).get("maxEmbeddingCallsPerHour"),
         planned_digest=plan.get("digest") if rebuild_changes else None,
-        is_held=any(change.get("held") for change in rebuild_changes),
+        is_withheld=any(change.get("held") for change in rebuild_changes),
     )
 
 
@@ -106,15 +106,15 @@ def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
     rebuild, metadata = read_rebuild(document), document["metadata"]
     previous = None
     if rebuild.previous:
-        end_ms = rebuild.kept_until_ms
+        end_ms = rebuild.retention_end_ms
         previous = {"physical": rebuild.previous, "until": render_time(end_ms) if end_ms is not None else None}
     return {
         "agent": {"namespace": metadata["namespace"], "name": metadata["name"]},
         "rebuild": dict(rebuild.status),
-        "underWay": rebuild.is_under_way,
-        "pointsPerSecond": round(rebuild.rate(now_ms), 1) if rebuild.is_under_way else None,
+        "underWay": rebuild.is_in_progress,
+        "pointsPerSecond": round(rebuild.rate(now_ms), 1) if rebuild.is_in_progress else None,
         "secondsLeft": _seconds_left(rebuild, now_ms),
-        "heldPlan": rebuild.planned_digest if rebuild.is_held else None,
+        "heldPlan": rebuild.planned_digest if rebuild.is_withheld else None,
         "previousCollection": previous,
     }
 
@@ -157,10 +157,10 @@ def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "begun", str(status.get("startTime") or "")
     yield "alias moved", str(status.get("moveTime") or "")
     yield "ended", str(status.get("endTime") or "")
-    if rebuild.previous and (end_ms := rebuild.kept_until_ms) is not None:
+    if rebuild.previous and (end_ms := rebuild.retention_end_ms) is not None:
         yield "kept", f"{rebuild.previous} until {render_time(end_ms)}, for a rollback"
-    if rebuild.planned_digest and not rebuild.is_under_way:
-        yield "held" if rebuild.is_held else "asked for", f"plan {rebuild.planned_digest} needs a Rebuild"
+    if rebuild.planned_digest and not rebuild.is_in_progress:
+        yield "held" if rebuild.is_withheld else "asked for", f"plan {rebuild.planned_digest} needs a Rebuild"
     for annotation in (PAUSE_REBUILD, CANCEL_REBUILD, ROLLBACK_REBUILD):
         if annotation in rebuild.annotations:
             yield "annotation", f"{annotation}: {rebuild.annotations[annotation]}"
@@ -171,7 +171,7 @@ def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
     if not total or copied is None:
         return ""
     text = f"{copied:,} of {total:,} points ({rebuild.share:.0%})"
-    if rebuild.is_under_way and rebuild.status.get("step") == RebuildStep.COPY:
+    if rebuild.is_in_progress and rebuild.status.get("step") == RebuildStep.COPY:
         text += f", {rebuild.rate(now_ms):,.0f} a second"
         remaining_s = _seconds_left(rebuild, now_ms)
         text += f", about {render_duration(remaining_s)} left" if remaining_s is not None else ""
@@ -180,7 +180,7 @@ def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
 
 def _seconds_left(rebuild: ReportedRebuild, now_ms: int) -> int | None:
     """Estimate the remaining seconds of the copy from its average rate; None if nothing is being copied."""
-    is_copying = rebuild.is_under_way and rebuild.status.get("step") == RebuildStep.COPY
+    is_copying = rebuild.is_in_progress and rebuild.status.get("step") == RebuildStep.COPY
     rate = rebuild.rate(now_ms) if is_copying else 0.0
     remaining = (rebuild.status.get("total") or 0) - (rebuild.status.get("copied") or 0)
     return round(remaining / rate) if rate > 0 else None
@@ -218,12 +218,12 @@ def render_duration(seconds: float) -> str:
 def _commands(rebuild: ReportedRebuild, name: str, options: str) -> Iterator[str]:
     """Yield the commands that are possible in the current state, each after a word for its purpose."""
     verb = f"{called_as()} rebuild {name}{options}"
-    if rebuild.is_under_way:
+    if rebuild.is_in_progress:
         yield f"watch: {verb} --watch"
-    if rebuild.is_under_way and not rebuild.is_moved:
+    if rebuild.is_in_progress and not rebuild.is_moved:
         yield f"resume: {verb} --resume" if PAUSE_REBUILD in rebuild.annotations else f"pause: {verb} --pause"
         yield f"cancel: {verb} --cancel"
-    if rebuild.is_held and not rebuild.is_under_way:
+    if rebuild.is_withheld and not rebuild.is_in_progress:
         yield f"approve: {called_as()} approve {name}{options}"
-    if rebuild.previous and not rebuild.is_under_way:
+    if rebuild.previous and not rebuild.is_in_progress:
         yield f"roll back: {verb} --rollback"

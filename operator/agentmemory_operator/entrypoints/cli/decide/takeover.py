@@ -15,7 +15,7 @@ from agentmemory_operator.collections.takeover_requests import (
     find_refused,
 )
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, add_verb, run_on_jobs
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -48,12 +48,12 @@ def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "takeover", TakeoverOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: TakeoverOptions, location: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: TakeoverOptions, location: JobsLocation) -> None:
     if options.every == bool(options.name):
         raise typer.BadParameter("give either NAME or --all")
     if options.every and not options.cluster_id:
         raise typer.BadParameter("--all needs --cluster-id: the cluster whose collections are taken over")
-    selected = run_in_place(open_jobs, location, partial(_take_over, options, location.namespace))
+    selected = run_on_jobs(open_jobs, location, partial(_take_over, options, location.namespace))
     show([_section(selected, is_done=options.yes)], Console())
 
 

@@ -80,7 +80,7 @@ async def _uninstall(
 ) -> None:
     async with open_installed(context) as installed:
         found = await read_installation(installed)
-        show(found_sections(found, is_released=release), Console())
+        show(installation_sections(found, is_released=release), Console())
         file.keep([catalogue_entry(document) for document in found.objects])
         typer.echo(f"catalogue: {file.path}")
         if dry_run:
@@ -92,17 +92,17 @@ async def _uninstall(
     typer.echo("to finish: kubectl delete -f examples/install/ --ignore-not-found")
 
 
-def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
+def installation_sections(target: Installation, *, is_released: bool) -> list[Section]:
     """Render the objects that will be deleted, with the effect on their collections and files."""
     counts = Counter(
-        (document["kind"], describe_deletion(document, is_released=is_released)) for document in found.objects
+        (document["kind"], describe_deletion(document, is_released=is_released)) for document in target.objects
     )
     rows = tuple((kind, str(number), effect) for (kind, effect), number in counts.items())
-    state = f"an operator is running in {', '.join(found.operators)}" if found.operators else "no operator is running"
-    heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {state}"
+    state = f"an operator is running in {', '.join(target.operators)}" if target.operators else "no operator is running"
+    heading = f"{len(target.definitions)} definitions with {len(target.objects)} objects; {state}"
     notes = (
-        [f"{len(found.waiting_objects)} objects wait for an operator before they are deleted"]
-        if found.waiting_objects
+        [f"{len(target.waiting_objects)} objects wait for an operator before they are deleted"]
+        if target.waiting_objects
         else []
     )
     return [Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=tuple(notes))]

@@ -15,7 +15,7 @@ from agentmemory_operator.controllers.inspection import OrphanReport, find_orpha
 from agentmemory_operator.controllers.rules.orphans import CollectionSummary, Orphan, OrphanKind, slug_of_collection
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.entrypoints.cli.endpoints import connection_endpoint, dev_endpoint, endpoint_at
-from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, add_verb, run_on_jobs
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable
@@ -62,11 +62,11 @@ def add_orphans(cli: typer.Typer, inspection: QdrantAccess) -> None:
     add_verb(cli, "orphans", Orphans, partial(_run, inspection))
 
 
-def _run(inspection: QdrantAccess, options: Orphans, location: JobsPlace) -> None:
+def _run(inspection: QdrantAccess, options: Orphans, location: JobsLocation) -> None:
     if options.connection and location.manifests:
         raise typer.BadParameter("--connection names one of a cluster: in a folder, give --qdrant URL")
     query = _in_folder if location.manifests else _in_cluster
-    servers = run_in_place(inspection.open_objects, location, partial(query, inspection, options))
+    servers = run_on_jobs(inspection.open_objects, location, partial(query, inspection, options))
     if options.output is TableOrJson.JSON:
         print_json(orphans_document(servers))
     else:
@@ -142,7 +142,7 @@ def _document(server: ServerReport) -> dict[str, Any]:
 
 
 def _entry(orphan: Orphan, server: ServerReport) -> dict[str, Any]:
-    summary = orphan.holding
+    summary = orphan.collection
     return {
         "collection": summary.physical,
         "aliases": list(summary.aliases),
@@ -185,44 +185,44 @@ def _commands(entry: dict[str, Any]) -> Section:
 
 
 def _since(orphan: Orphan, server: ServerReport) -> str | None:
-    marker = orphan.holding.marker
+    marker = orphan.collection.marker
     if marker is None or server.findings is None or orphan.kind is not OrphanKind.OBJECT_GONE:
         return None
-    return server.findings.kept_times.get((marker.namespace, marker.name))
+    return server.findings.event_times.get((marker.namespace, marker.name))
 
 
-def delete_command(holding: CollectionSummary, server: ServerReport) -> str:
+def delete_command(collection: CollectionSummary, server: ServerReport) -> str:
     """Return the command that deletes a collection permanently."""
     key = ' -H "api-key: $QDRANT_API_KEY"' if server.has_key else ""
-    return f"curl -X DELETE{key} {shlex.quote(f'{server.url}/collections/{holding.physical}')}"
+    return f"curl -X DELETE{key} {shlex.quote(f'{server.url}/collections/{collection.physical}')}"
 
 
 def adopt_command(orphan: Orphan, connection: tuple[str, str] | None) -> str | None:
     """Return the command that gives a collection an owner; None if its object exists and uses another collection."""
     if orphan.kind is OrphanKind.UNREFERENCED:
         return None
-    manifest = adopting_manifest(orphan.holding, connection)
+    manifest = adopting_manifest(orphan.collection, connection)
     return f"echo {shlex.quote(json.dumps(manifest))} | kubectl apply -f -"
 
 
-def adopting_manifest(holding: CollectionSummary, connection: tuple[str, str] | None) -> dict[str, Any]:
+def adopting_manifest(collection: CollectionSummary, connection: tuple[str, str] | None) -> dict[str, Any]:
     """Build an AgentMemory manifest that adopts a collection: name of the last owner, and the collection's shape.
 
     Unknown values are placeholders in capitals to be filled in, such as the connection. Without a recorded embedding,
     `provider: none` lets callers send the vectors.
     """
-    marker, slug = holding.marker, slug_of_collection(holding)
+    marker, slug = collection.marker, slug_of_collection(collection)
     namespace, name = (marker.namespace, marker.name) if marker else (ANY_NAMESPACE, slug)
     if marker is None and connection:
         namespace = connection[0]
-    embedding = _embedding(marker.embedding) if marker else {"provider": "none", "dimensions": holding.size}
+    embedding = _embedding(marker.embedding) if marker else {"provider": "none", "dimensions": collection.size}
     connection_namespace, connected = connection or (namespace, ANY_CONNECTION)
     ref_namespace = {"namespace": connection_namespace} if connection_namespace != namespace else {}
     spec: dict[str, Any] = {"connectionRef": {"name": connected} | ref_namespace}
     spec |= {"agent": slug} if slug != name else {}
     spec |= {"embedding": embedding}
     default_distance = PRESETS[DEFAULT_PRESET][-1].distance
-    spec |= {"index": {"distance": holding.distance}} if holding.distance != default_distance else {}
+    spec |= {"index": {"distance": collection.distance}} if collection.distance != default_distance else {}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": metadata, "spec": spec}
 

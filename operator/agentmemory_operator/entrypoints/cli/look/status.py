@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, Output, add_verb, run_in_place
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, Output, add_verb, run_on_jobs
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.tables import show
@@ -32,8 +32,8 @@ def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "status", StatusOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: StatusOptions, scope: JobsPlace) -> None:
-    document = run_in_place(open_jobs, scope, partial(_read, options.name))
+def _run(open_jobs: OpenJobs, options: StatusOptions, scope: JobsLocation) -> None:
+    document = run_on_jobs(open_jobs, scope, partial(_read, options.name))
     if options.output is TableJsonOrYaml.TABLE:
         show(status_sections(document, options=scope.options, kubectl=_kubectl(scope), is_full=options.full), Console())
     else:
@@ -44,7 +44,7 @@ async def _read(name: str, objects: JobObjects, namespace: str) -> Json:
     return await objects.read_object(AGENT_MEMORY, namespace, name)
 
 
-def _kubectl(location: JobsPlace) -> str | None:
+def _kubectl(location: JobsLocation) -> str | None:
     """Return the kubectl command for the cluster; None for a manifest folder."""
     if location.manifests:
         return None

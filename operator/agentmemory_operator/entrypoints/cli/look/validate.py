@@ -120,7 +120,7 @@ def _check(path: Path, found: CheckedManifests) -> None:
     try:
         manifests, invalid = read_manifests(path)
     except UnreadableManifest as exc:
-        manifests, invalid = [], [exc.misread]
+        manifests, invalid = [], [exc.document]
     except OSError as exc:
         manifests, invalid = [], [InvalidDocument(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
     findings = [ManifestFinding(path, item.line, item.error) for item in invalid]
@@ -148,9 +148,9 @@ def find_figure_errors(document: dict[str, Any]) -> list[FieldError]:
     return found + [FieldError(*fault) for fault in schedules if fault]
 
 
-def warnings_in(found: CheckedManifests) -> Iterator[ManifestFinding]:
+def warnings_in(checked: CheckedManifests) -> Iterator[ManifestFinding]:
     """Yield warnings about valid AgentMemories whose scoring hides or outranks good matches."""
-    for path, manifest in found.valid:
+    for path, manifest in checked.valid:
         for warning in _forgetting(manifest.document) if manifest.document["kind"] == "AgentMemory" else ():
             yield ManifestFinding(path, find_line(manifest.node, warning.field), warning)
 

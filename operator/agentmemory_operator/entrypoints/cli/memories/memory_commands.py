@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
-from agentmemory_operator.entrypoints.cli.memories.search_view import found_section
+from agentmemory_operator.entrypoints.cli.memories.search_view import result_section
 from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml, print_document, take_options
 from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_command
 from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
@@ -74,7 +74,7 @@ class ServerOptions:
 class ApiTarget:
     """Access to the retrieval API, and to the AgentMemory objects from which agent names are read."""
 
-    asking: ApiAccess
+    access: ApiAccess
     inspection: QdrantAccess
 
     @asynccontextmanager
@@ -88,11 +88,11 @@ class ApiTarget:
             AgentMemoryError: If the options do not determine the API, the object cannot be read, or a request to the
                 API fails inside the block.
         """
-        url, stack = options.stacks.find_api(options.url or self.asking.url, options.context)
+        url, stack = options.stacks.find_api(options.url or self.access.url, options.context)
         agent = name
         if options.namespace is not None or options.context is not None:
             agent = await self._agent_of(name, options, stack.manifests if stack else None)
-        async with self.asking.open_client(url, options.token or self.asking.token) as client:
+        async with self.access.open_client(url, options.token or self.access.token) as client:
             yield client.agent(agent)
 
     async def _agent_of(self, name: str, options: "ServerOptions", manifests: Path | None) -> str:
@@ -101,10 +101,10 @@ class ApiTarget:
         return str(document["spec"].get("agent") or name)
 
 
-def add_asking(cli: typer.Typer, asking: ApiAccess, inspection: QdrantAccess) -> None:
+def add_asking(cli: typer.Typer, access: ApiAccess, inspection: QdrantAccess) -> None:
     """Add `search`, `remember`, `forget` and `receipts` to a command line."""
-    api = ApiTarget(asking, inspection)
-    _add_verb(cli, search, _ApiCommand(api, found_section))
+    api = ApiTarget(access, inspection)
+    _add_verb(cli, search, _ApiCommand(api, result_section))
     _add_verb(cli, remember, _ApiCommand(api, _stored_section))
     _add_verb(cli, forget, _ApiCommand(api, _forgotten_section))
     _add_verb(cli, receipts, _ApiCommand(api, _receipts_section))

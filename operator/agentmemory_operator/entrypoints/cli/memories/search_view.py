@@ -14,7 +14,7 @@ TERMS = ("similarity", "keyword", "entities", "recency", "utility", "confidence_
 NOTHING_THERE = "no memory of this user is there, or none that the options let through; names of users are exact"
 
 
-def found_section(answer: "SearchResult") -> Section:
+def result_section(answer: "SearchResult") -> Section:
     """Render the results of a search as a table, best first."""
     is_explained = answer.candidates is not None
     columns = ("ID", "SCORE", "TYPE", "CREATED", *(("BECAUSE",) if is_explained else ()), "CONTENT")

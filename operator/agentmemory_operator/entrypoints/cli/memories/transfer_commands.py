@@ -34,9 +34,9 @@ PROGRESS_PERIOD_S = 1.0
 CHUNK_BYTES = 256 << 10
 
 
-def add_transferring(cli: typer.Typer, asking: ApiAccess, inspection: QdrantAccess) -> None:
+def add_transferring(cli: typer.Typer, access: ApiAccess, inspection: QdrantAccess) -> None:
     """Add `export` and `import` to a command line."""
-    api = ApiTarget(asking, inspection)
+    api = ApiTarget(access, inspection)
     _add_export(cli, api)
     _add_import(cli, api)
 

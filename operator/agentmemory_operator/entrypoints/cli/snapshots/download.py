@@ -19,7 +19,7 @@ from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, r
 from agentmemory_operator.connections.rules.object_keys import S3, parse_location
 from agentmemory_operator.connections.streams import CheckedStream, with_progress
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
-from agentmemory_operator.entrypoints.cli.job_commands import JobsPlace, add_verb, run_in_place, title_of
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, add_verb, run_on_jobs, title_of
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
 from agentmemory_operator.errors import AgentMemoryError, ChecksumMismatch
 from agentmemory_operator.ports.base import Json
@@ -52,7 +52,9 @@ def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Snapsho
     add_verb(snapshots, "download", SnapshotDownload, partial(_download, open_jobs, downloads))
 
 
-def _download(open_jobs: OpenJobs, downloads: SnapshotAccess, options: SnapshotDownload, location: JobsPlace) -> None:
+def _download(
+    open_jobs: OpenJobs, downloads: SnapshotAccess, options: SnapshotDownload, location: JobsLocation
+) -> None:
     is_folder = location.manifests is not None
 
     async def work(objects: JobObjects, namespace: str) -> str:
@@ -62,7 +64,7 @@ def _download(open_jobs: OpenJobs, downloads: SnapshotAccess, options: SnapshotD
         with JobProgress(f"{title_of(document)} to {options.file}") as progress:
             return await save(source, options.file, progress)
 
-    summary = run_in_place(open_jobs, location, work, interrupt_message=f"interrupted: {options.file} is unchanged")
+    summary = run_on_jobs(open_jobs, location, work, interrupt_message=f"interrupted: {options.file} is unchanged")
     typer.echo(f"{options.file}: {summary}")
 
 
@@ -86,7 +88,7 @@ class _Source:
         """Status of the MemorySnapshot."""
         return self.document.get("status") or {}
 
-    def place(self) -> Json:
+    def select_location(self) -> Json:
         """Select the location to download from: S3 first, or Qdrant first if a URL is given.
 
         Raises:
@@ -106,7 +108,7 @@ class _Source:
         Reading it raises ChecksumMismatch if it differs from its recorded checksum. If none is recorded, content from
         Qdrant is not checked here.
         """
-        entry, namespace = self.place(), self.document["metadata"]["namespace"]
+        entry, namespace = self.select_location(), self.document["metadata"]["namespace"]
         if entry["type"] == S3:
             copies = Copies(Storages(self._secrets, self.downloads.open_objects))
             copy = parse_location(entry, sha256=self.status.get("sha256"))
@@ -120,7 +122,7 @@ class _Source:
         ):
             sha256 = self.status.get("sha256")
             size = self.status.get("sizeBytes")
-            yield aiter(CheckedStream(received, named=entry["name"], size=size, sha256=sha256)) if sha256 else received
+            yield aiter(CheckedStream(received, name=entry["name"], size=size, sha256=sha256)) if sha256 else received
 
     @asynccontextmanager
     async def _download(self, store: SnapshotStore, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -29,7 +29,7 @@ class SnapshotList:
     documents: Sequence[Json]
     verdicts: Mapping[str, RetentionVerdict]
 
-    def kept(self, document: Json) -> str:
+    def explain_verdict(self, document: Json) -> str:
         """Return the reason why a snapshot is kept or will be removed, or `NO_RULES` if it has no verdict."""
         verdict = self.verdicts.get(document["metadata"]["name"])
         if verdict is None:
@@ -44,7 +44,7 @@ def snapshots_document(listed: SnapshotList) -> dict[str, Any]:
 
 def snapshot_sections(listed: SnapshotList) -> list[Section]:
     """Render the snapshots as a table, newest first."""
-    rows = tuple((*_row(document), listed.kept(document)) for document in _newest_first(listed.documents))
+    rows = tuple((*_row(document), listed.explain_verdict(document)) for document in _newest_first(listed.documents))
     if not rows:
         return [Section(f"No snapshots found. `{called_as()} snapshot create NAME` takes one.")]
     return [Section("", columns=COLUMNS, rows=rows)]

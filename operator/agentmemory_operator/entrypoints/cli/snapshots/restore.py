@@ -13,7 +13,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
-    JobsPlace,
+    JobsLocation,
     Output,
     Wait,
     add_verb,
@@ -21,7 +21,7 @@ from agentmemory_operator.entrypoints.cli.job_commands import (
     new_object,
     print_message,
     print_object,
-    run_in_place,
+    run_on_jobs,
     timestamped_name,
     title_of,
 )
@@ -97,14 +97,14 @@ def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(cli, "restore", RestoreOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: RestoreOptions, location: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, options: RestoreOptions, location: JobsLocation) -> None:
     if options.all:
         excluded = (options.name, options.snapshot, options.into, options.mode, options.restore_name, options.rollback)
         if any(excluded) or options.connection is None or not options.latest_verified:
             raise typer.BadParameter(
                 "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
             )
-        run_in_place(
+        run_on_jobs(
             open_jobs, location, partial(_restore_all, options), interrupt_message="run the command again to continue"
         )
         return
@@ -113,14 +113,14 @@ def _run(open_jobs: OpenJobs, options: RestoreOptions, location: JobsPlace) -> N
     if options.rollback:
         if any((options.snapshot, options.into, options.mode, options.restore_name)):
             raise typer.BadParameter("--rollback cannot be combined with --from and its options: remove them")
-        print_object(run_in_place(open_jobs, location, partial(_roll_back, options)), options.output)
+        print_object(run_on_jobs(open_jobs, location, partial(_roll_back, options)), options.output)
         return
     if options.snapshot is None:
         raise typer.BadParameter(
             f"give --from SNAPSHOT (`{called_as()} snapshot list {options.name}` shows them), or --rollback"
         )
     notice = "the restore continues; see `kubectl get mrest`. Use --rollback once it is done"
-    document = run_in_place(open_jobs, location, partial(_restore, options), interrupt_message=notice)
+    document = run_on_jobs(open_jobs, location, partial(_restore, options), interrupt_message=notice)
     print_object(document, options.output)
 
 
@@ -153,7 +153,7 @@ async def _restore(options: RestoreOptions, objects: JobObjects, namespace: str)
             f"{options.name}`, or to clone it run `{called_as()} restore {owner} --from {options.snapshot} --into "
             f"{options.target}`"
         )
-    return await create(objects, options.document(namespace), options.output, waits=options.wait)
+    return await create(objects, options.document(namespace), options.output, should_wait=options.wait)
 
 
 async def _roll_back(options: RestoreOptions, objects: JobObjects, namespace: str) -> Json:

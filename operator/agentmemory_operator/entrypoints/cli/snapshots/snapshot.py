@@ -16,7 +16,7 @@ from agentmemory_operator.connections.resolve import connection_of
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
 from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
-    JobsPlace,
+    JobsLocation,
     Output,
     Wait,
     add_verb,
@@ -25,7 +25,7 @@ from agentmemory_operator.entrypoints.cli.job_commands import (
     new_object,
     print_message,
     print_object,
-    run_in_place,
+    run_on_jobs,
     status_of,
     timestamped_name,
     title_of,
@@ -70,12 +70,12 @@ def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
     add_verb(snapshots, "delete", DeleteOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, options: DeleteOptions, location: JobsPlace) -> None:
-    found = run_in_place(open_jobs, location, partial(_find, options))
+def _run(open_jobs: OpenJobs, options: DeleteOptions, location: JobsLocation) -> None:
+    found = run_on_jobs(open_jobs, location, partial(_find, options))
     locations = describe_locations(found.get("status") or {})
     confirm(f"Delete {title_of(found)} and its bytes ({locations})?", yes=options.yes)
     notice = "interrupted: the deletion may continue; `kubectl get msnap` shows whether the object is still there"
-    run_in_place(open_jobs, location, partial(_delete, found), interrupt_message=notice)
+    run_on_jobs(open_jobs, location, partial(_delete, found), interrupt_message=notice)
     typer.echo(f"deleted {title_of(found)} and its bytes ({locations})")
 
 
@@ -175,21 +175,21 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAcce
     cli.add_typer(snapshots, name="snapshot")
 
 
-def _create(open_jobs: OpenJobs, options: CreateOptions, location: JobsPlace) -> None:
+def _create(open_jobs: OpenJobs, options: CreateOptions, location: JobsLocation) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         # The operator would wait for a missing agent; this reports a mistyped name at once.
         await objects.read_object(AGENT_MEMORY, namespace, options.name)
-        return await create(objects, options.document(namespace), options.output, waits=options.wait)
+        return await create(objects, options.document(namespace), options.output, should_wait=options.wait)
 
     list_hint = f"`{called_as()} snapshot list {options.name}{location.options}` shows it"
-    document = run_in_place(open_jobs, location, work, interrupt_message=f"the snapshot continues; {list_hint}")
+    document = run_on_jobs(open_jobs, location, work, interrupt_message=f"the snapshot continues; {list_hint}")
     if not options.wait:
         print_message(list_hint, options.output)
     print_object(document, options.output)
 
 
-def _list(open_jobs: OpenJobs, options: ListOptions, location: JobsPlace) -> None:
-    listed = run_in_place(open_jobs, location, partial(_listed, options))
+def _list(open_jobs: OpenJobs, options: ListOptions, location: JobsLocation) -> None:
+    listed = run_on_jobs(open_jobs, location, partial(_listed, options))
     if options.output is TableJsonOrYaml.TABLE:
         show(snapshot_sections(listed), Console())
     else:
@@ -226,7 +226,7 @@ async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
     return version
 
 
-def _verify(open_jobs: OpenJobs, options: VerifyOptions, location: JobsPlace) -> None:
+def _verify(open_jobs: OpenJobs, options: VerifyOptions, location: JobsLocation) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, options.snapshot)
         _check_verifiable(document, options.name)
@@ -237,11 +237,11 @@ def _verify(open_jobs: OpenJobs, options: VerifyOptions, location: JobsPlace) ->
         if not options.wait:
             return document
         return await follow(
-            objects, document, options.output, until=lambda now: status_of(now).get("verifyRequest") == request
+            objects, document, options.output, is_complete=lambda now: status_of(now).get("verifyRequest") == request
         )
 
     result_hint = f"`{called_as()} snapshot list {options.name}{location.options}` shows the result"
-    document = run_in_place(open_jobs, location, work, interrupt_message=f"the verification continues; {result_hint}")
+    document = run_on_jobs(open_jobs, location, work, interrupt_message=f"the verification continues; {result_hint}")
     if not options.wait:
         print_message(result_hint, options.output)
     print_object(document, options.output)
