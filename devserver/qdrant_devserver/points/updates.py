@@ -71,8 +71,8 @@ async def apply_update(
     """Apply an update under the collection's write lock and return its number.
 
     Args:
-        on_retained: None for normal upserts. Otherwise an upsert keeps the old vectors that the new point lacks, and this
-            is called if there are any.
+        on_retained: None for normal upserts. Otherwise an upsert keeps the old vectors that the new point lacks, and
+            this is called if there are any.
 
     Raises:
         ErrorAnswer: 404 if an addressed point does not exist; the existing ones are updated nevertheless.

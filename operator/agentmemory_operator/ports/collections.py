@@ -64,8 +64,8 @@ class CollectionStore(CollectionCatalogue, Protocol):
 
         Args:
             alias: Alias of the agent.
-            likely_physical: Name of the collection that the alias should point to; observed if the alias does not exist yet.
-            is_linked: True if the caller has just pointed the alias to `likely_physical`: the target of the alias is not read.
+            likely_physical: Name of the collection that the alias should point to; observed if there is no alias yet.
+            is_linked: True if the caller has just pointed the alias to `likely_physical`: its target is not read.
         """
         ...
 

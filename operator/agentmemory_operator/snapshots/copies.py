@@ -132,8 +132,8 @@ class Copies:
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
         """Open an object; yield its bytes and its metadata.
 
-        Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `location`, or of the
-        object's metadata if `location` has none.
+        Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `location`, or of
+        the object's metadata if `location` has none.
 
         Raises:
             SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.

@@ -108,7 +108,7 @@ class QdrantCollections:
         Args:
             alias: Alias of the agent. A plain collection of that name is observed too.
             likely_physical: Name of the collection that the alias should point to.
-            is_linked: True if the caller has just pointed the alias to `likely_physical`: the target of the alias is not read.
+            is_linked: True if the caller has just pointed the alias to `likely_physical`: its target is not read.
         """
         if (info := await self._qdrant.describe(alias)) and not _is_placeholder(info):
             physical = likely_physical if is_linked else await self._behind(alias, likely_physical)

@@ -13,8 +13,8 @@ copy of the collection, the *way back*.
 | deleted | target | any | any | Done |
 | deleted | another collection | any | any | Taken: another client created the alias |
 
-The record contains `deleted_ms` from right before the deletion on. From then on the target is the only collection that can
-serve clients, so it is never removed.
+The record contains `deleted_ms` from right before the deletion on. From then on the target is the only collection that
+can serve clients, so it is never removed.
 """
 
 from dataclasses import replace
