@@ -179,7 +179,7 @@ class ApiMeter(MetricSet):
     @contextmanager
     def measure_embedding(self, provider: str, texts: int) -> Iterator[None]:
         """Measure one call of an embedder for a number of texts."""
-        notes = {"agentmemory.embedding.provider": provider, "agentmemory.embedding.texts": texts}
+        notes: dict[str, str | int] = {"agentmemory.embedding.provider": provider, "agentmemory.embedding.texts": texts}
         with self._measure("embed", notes, self._embeddings, provider):
             yield
 

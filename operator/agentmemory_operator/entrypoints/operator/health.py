@@ -36,13 +36,11 @@ def create_health_app(probes: Probes) -> Starlette:
     async def healthz(_: Request) -> Response:
         # A response proves that the event loop runs.
         stuck_s = probes.stuck_s()
-        return _probe_response(
-            stuck_s < STUCK_S, "ok", f"objects are queued, but no pass started or ended for {stuck_s:.0f} s"
-        )
+        fault = f"objects are queued, but no pass started or ended for {stuck_s:.0f} s"
+        return _probe_response(fault if stuck_s >= STUCK_S else None)
 
     async def readyz(_: Request) -> Response:
-        reason = probes.find_obstacle()
-        return _probe_response(reason is None, "ok", printable_lines(reason or ""))
+        return _probe_response(probes.find_obstacle())
 
     async def metrics(_: Request) -> Response:
         return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE_PLAIN_0_0_4})
@@ -51,5 +49,5 @@ def create_health_app(probes: Probes) -> Starlette:
     return Starlette(routes=[Route(path, handler) for path, handler in routes])
 
 
-def _probe_response(is_ok: bool, ok_text: str, fault: str) -> Response:
-    return PlainTextResponse((ok_text if is_ok else fault) + "\n", 200 if is_ok else 503)
+def _probe_response(fault: str | None) -> Response:
+    return PlainTextResponse("ok\n" if fault is None else printable_lines(fault) + "\n", 200 if fault is None else 503)

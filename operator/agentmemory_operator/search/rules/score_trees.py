@@ -51,6 +51,7 @@ KNOWLEDGE_TYPE = "semantic"
 EFFECTIVE_CONFIDENCE = "effective_confidence"
 CONFIDENCE_FACTOR = "confidence_factor"
 _ONE = Const(1.0)
+_ACCESSES_AND_ONE = Sum((_ONE, Var(ACCESS_COUNT)))
 
 
 def build_score_tree(ranking: Ranking) -> Expression:
@@ -76,7 +77,7 @@ def build_terms(ranking: Ranking) -> Mapping[str, Expression]:
     match ranking.model:
         case None:
             factor = {CONFIDENCE_FACTOR: _confidence_factor(ranking)} if ranking.confidence_share else {}
-            frequency = Sum((_ONE, Function("log10", _one_more_than(ACCESS_COUNT))))
+            frequency = Sum((_ONE, Function("log10", _ACCESSES_AND_ONE)))
             return {
                 "recency": recency_of(ranking.types, Var(AGE_DAYS)),
                 "utility": Minimum(
@@ -125,7 +126,7 @@ def _confidence_factor(ranking: Ranking) -> Expression:
 def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mapping[str, Expression]:
     remaining_share: Expression = Power(Const(model.daily_factor), Var(IDLE_DAYS))
     fading = by_fading(types, _ONE, remaining_share)
-    doublings = Quotient(Function("ln", _one_more_than(ACCESS_COUNT)), Const(math.log(2)))
+    doublings = Quotient(Function("ln", _ACCESSES_AND_ONE), Const(math.log(2)))
     boost = Sum((_ONE, Product((Const(model.access_boost), doublings))))
     return {
         EFFECTIVE_CONFIDENCE: Product((Var(CONFIDENCE), fading)),
@@ -156,7 +157,7 @@ def build_priority(model: Priority) -> Expression:
 
 def _priority_terms(model: Priority) -> Mapping[str, Expression]:
     recency = Decay(Var(AGE_DAYS), Const(model.half_life_days))
-    accesses = Quotient(Function("log10", _one_more_than(ACCESS_COUNT)), Const(math.log10(model.max_accesses + 1)))
+    accesses = Quotient(Function("log10", _ACCESSES_AND_ONE), Const(math.log10(model.max_accesses + 1)))
     frequency = Minimum((accesses, _ONE))
     priority = Sum(
         (
@@ -192,10 +193,6 @@ def _priority_score(model: Priority, factors: tuple[Expression, ...]) -> Express
     if model.min_priority > 0:
         score = If(Compare(">=", terms["priority"], Const(model.min_priority)), score, Const(EXCLUDED_SCORE))
     return score
-
-
-def _one_more_than(name: str) -> Expression:
-    return Sum((_ONE, Var(name)))
 
 
 def _product(*factors: Expression) -> Expression:
