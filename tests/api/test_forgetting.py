@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import os
+import pty
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,7 +12,8 @@ import pytest
 
 from agentmemory_client import ApiError, AsyncClient, Client
 from tests.api.test_asking import run
-from tests.support.command_line import on_terminal
+from tests.support.forked import run_agentmemory
+from tests.support.programs import clean_environment
 from tests.support.web.api_stack import Stack
 
 FORGET, RECEIPTS, MEMORIES = (f"/v1/agents/probe/{name}" for name in ("forget", "receipts", "memories"))
@@ -45,6 +48,18 @@ EMPTY: list[dict[str, Any]] = [
     {"older_than": "2999-01-01T00:00:00Z", "everything": True},
     *({"everything": value} for value in (None, "true", 1, "", [], {})),
 ]
+
+
+def on_terminal(*arguments: str, answer: str, **environment: str) -> tuple[int, str, str]:
+    """Run `agentmemory` with a terminal as its input, and type an answer; return exit status, output and errors."""
+    typed, terminal = pty.openpty()
+    try:
+        os.write(typed, f"{answer}\n".encode())
+        done = run_agentmemory(*arguments, env=clean_environment() | environment, stdin=terminal)
+    finally:
+        os.close(terminal)
+        os.close(typed)
+    return done.returncode, done.stdout, done.stderr
 
 
 def whole_user(user: str) -> dict[str, Any]:

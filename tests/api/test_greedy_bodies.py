@@ -122,6 +122,7 @@ def test_health_is_served_during_many_large_requests(served: tuple[Program, http
     assert max(took_s) < PATIENCE_S
 
 
+@pytest.mark.faults
 def test_worst_batches_fit_the_memory_formula(served: tuple[Program, httpx.Client]) -> None:
     """docs/operations.md: at most 16 times the counted bytes of bodies."""
     program, client = served

@@ -397,14 +397,14 @@ def test_long_query_is_truncated(store: AgentMemoryStore) -> None:
     assert [item.key for item in store.search(("docs",), query="apples " * 20_000)] == ["k"]
 
 
-async def test_batch_of_1500_puts_is_stored(bots: Stack, user: str) -> None:
-    ops = [PutOp(("docs",), str(number), {"text": f"item {number}"}) for number in range(1500)]
+async def test_batch_of_1001_puts_is_stored(bots: Stack, user: str) -> None:
+    ops = [PutOp(("docs",), str(number), {"text": f"item {number}"}) for number in range(1001)]
 
     async with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, threshold=-1) as store:
         await store.abatch([*ops, PutOp(("docs",), "3", {"text": "last"})])
         kept = await store.asearch(("docs",), limit=2000)
 
-    assert {item.key for item in kept} == {str(number) for number in range(1500)}
+    assert {item.key for item in kept} == {str(number) for number in range(1001)}
     assert [item.value for item in kept if item.key == "3"] == [{"text": "last"}]
 
 

@@ -99,6 +99,7 @@ def test_health_is_served_while_a_batch_is_embedded(tmp_path: pathlib.Path, qdra
         assert max(took_s) < whole_s / 4
 
 
+@pytest.mark.faults
 def test_excess_large_batches_get_429_and_bound_memory(tmp_path: pathlib.Path, qdrant: str) -> None:
     bodies = [wide_batch(number) for number in range(3)]
     refusals: list[str] = []

@@ -164,6 +164,7 @@ def test_interrupted_import_keeps_whole_batches(stack: Stack, client: httpx.Clie
     assert result["counts"] == {"lines": 250, "imported": 50, "present": 200, "failed": 0}
 
 
+@pytest.mark.faults
 def test_transfer_uses_constant_memory(stack: Stack, user: str) -> None:
     """20 MB of lines pass through a process with client, API and engine: only the engine keeps them."""
     filler = "x" * 20_000

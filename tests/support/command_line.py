@@ -1,7 +1,5 @@
-"""The command line without backends, and with a terminal."""
+"""The command line without backends."""
 
-import os
-import pty
 from typing import Any
 
 import typer
@@ -17,8 +15,6 @@ from agentmemory_operator.entrypoints.cli.composition import (
     SnapshotAccess,
 )
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
-from tests.support.forked import run_agentmemory
-from tests.support.programs import clean_environment
 
 
 def command_line(
@@ -59,15 +55,3 @@ def verbs_of(
         open_installed=absent,
         stacks=Stacks(),
     )
-
-
-def on_terminal(*arguments: str, answer: str, **environment: str) -> tuple[int, str, str]:
-    """Run `agentmemory` with a terminal as its input, and type an answer; return exit status, output and errors."""
-    typed, terminal = pty.openpty()
-    try:
-        os.write(typed, f"{answer}\n".encode())
-        done = run_agentmemory(*arguments, env=clean_environment() | environment, stdin=terminal)
-    finally:
-        os.close(terminal)
-        os.close(typed)
-    return done.returncode, done.stdout, done.stderr

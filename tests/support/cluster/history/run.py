@@ -128,8 +128,16 @@ def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Witness, 
     schedule = Schedule.of(plan.seed, plan.moves, plan.breaks)
     pool = SharedPool(world.journal, "", random.Random(f"pool {plan.seed}"))
     slug, seed = world.workspace.slug, f"{plan.seed}"
-    counts = {"writers": plan.writers, "readers": READERS}
-    witness = Witness(world.urls, slug, pool=pool, journal=world.journal, seed=seed, pace_s=plan.pace_s, **counts)
+    witness = Witness(
+        world.urls,
+        slug,
+        writers=plan.writers,
+        readers=READERS,
+        pool=pool,
+        journal=world.journal,
+        seed=seed,
+        pace_s=plan.pace_s,
+    )
     mover, breaker = Mover(world, schedule.moves), Breaker(world, schedule.breaks)
     with witness:
         mover.start()

@@ -60,8 +60,8 @@ class Reads:
         if (head := unit.head) is None:
             return
         path, parameters = f"/memories/{head.id}/history", {"user_id": unit.user}
-        kept = {"tag": unit.name, "content_if_missing": head.content}
-        rows = self._caller.read(Kind.LIST, unit.user, "GET", path, **kept, params=parameters) or ()
+        read = partial(self._caller.read, Kind.LIST, unit.user, "GET", path, content_if_missing=head.content)
+        rows = read(tag=unit.name, params=parameters) or ()
         told, order = [row["content"] for row in rows], [version.content for version in unit.versions]
         known = [content for content in order if content in told]
         if [content for content in told if content in known] != known:

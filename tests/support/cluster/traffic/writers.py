@@ -104,7 +104,8 @@ class Writer(PacedThread):
         units = [self._pool.new_unit(self._chance.choice(kinds)) for _ in range(BATCH)]
         contents = [self._pool.content(unit.user) for unit in units]
         bodies = [self._body(unit, content) for unit, content in zip(units, contents, strict=True)]
-        headers, begun, asked = {"Idempotency-Key": str(uuid.uuid4())}, None, []
+        headers, begun = {"Idempotency-Key": str(uuid.uuid4())}, None
+        asked: list[Sent] = []
         while not asked or not all(each.is_final for each in asked):
             sent = self.caller.write("POST", "/memories/batch", json={"memories": bodies}, headers=headers)
             begun = begun or sent.begun
