@@ -99,6 +99,15 @@ def test_object_names_agent_in_namespace_or_context(stack: Stack, user: str, whe
     assert run(stack, "remember", "bot", "a", "--user", user, *where).output.startswith("ADD ")
 
 
+@pytest.mark.parametrize("option", ["--token", "--url", "--namespace", "--context"])
+@pytest.mark.parametrize("verb", [["search", "words", "q"], ["forget", "words", "--everything", "--yes"]])
+def test_empty_option_is_refused(stack: Stack, user: str, verb: list[str], option: str) -> None:
+    """It may be an unset variable of a shell; the default would be another server or agent."""
+    refused = run(stack, *verb, "--user", user, option, "")
+
+    assert (refused.exit_code, f"{option} is empty" in refused.output) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

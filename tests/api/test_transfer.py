@@ -225,11 +225,15 @@ def test_command_line_exports_to_file_and_imports(stack: Stack, user: str, tmp_p
     exported = run(stack, "export", "words", "--user", user, "-o", str(file))
     back = run(stack, "import", "words", "-f", str(file), "--user", user)
     wrong = run(stack, "import", "words", "-f", str(file), "--user", "somebody-else")
+    empty = [
+        run(stack, *verb, "--user", user, "--url", "") for verb in (["export", "a"], ["import", "a", "-f", str(file)])
+    ]
 
     assert "exported 1 memories" in exported.output
     assert back.output.startswith("1 lines: 0 imported, 1 there already, 0 failed")
     assert wrong.exit_code == 1
     assert "line 1: user_id:" in wrong.output
+    assert all(result.exit_code == 2 and "--url is empty" in result.output for result in empty)
     assert os.listdir(tmp_path) == ["ada.ndjson"]
 
 

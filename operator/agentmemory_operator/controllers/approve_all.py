@@ -24,6 +24,9 @@ from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, Metadata
 from agentmemory_operator.spec.presets import DEFAULT_PRESET
 
+# Maximum number of concurrent objects, unless the user chooses another.
+CONCURRENCY = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalTarget:
@@ -81,7 +84,7 @@ class BulkApproval:
     namespace: str
     report_started: Callable[[ApprovalTarget], None]
     report: Callable[[ApprovalResult], None]
-    concurrency: int = 1
+    concurrency: int = CONCURRENCY
     continues_on_failure: bool = False
     poll_s: float = 0.5
     ack_timeout_s: float = 60.0

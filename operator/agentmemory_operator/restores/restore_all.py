@@ -27,6 +27,8 @@ from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.naming import append_suffix
 
 EVERYWHERE = ""
+# Maximum number of concurrent restores, unless the user chooses another.
+CONCURRENCY = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ class RestoreAll:
     objects: JobObjects
     connection: Key
     report: Callable[[RestoredAgent], None]
-    concurrency: int = 4
+    concurrency: int = CONCURRENCY
     poll_s: float = 0.5
 
     async def find(self) -> list[LostAgent]:

@@ -167,6 +167,7 @@ def test_foreign_manifest_is_approved_apart(tmp_path: Path) -> None:
         ("bot", "--keep-going"),
         ("bot", "--at-once", "2"),
         ("--all", "--preset", "cortex", "-n", ""),
+        ("--all", "--preset", "cortex", "-o", "json"),
     ],
 )
 def test_conflicting_options_are_rejected(folder: JobFolder, options: tuple[str, ...]) -> None:

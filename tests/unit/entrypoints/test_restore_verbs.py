@@ -169,6 +169,7 @@ class TestRollback:
         ("--all", "--connection", "main"),
         ("bot", "--all", "--connection", "main", "--latest-verified"),
         ("--all", "--connection", "main", "--latest-verified", "--from", "before"),
+        ("--all", "--connection", "main", "--latest-verified", "-o", "json"),
     ],
 )
 def test_all_requires_connection_and_latest_verified(folder: JobFolder, arguments: tuple[str, ...]) -> None:

@@ -18,6 +18,7 @@ from agentmemory_operator.entrypoints.cli.options import (
     Namespace,
     TableJsonOrYaml,
     print_document,
+    refuse_empty_values,
     take_options,
 )
 from agentmemory_operator.entrypoints.cli.run import exit_on_error, run_command
@@ -102,10 +103,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
         manifests: Manifests = None,
         **arguments: Any,
     ) -> None:
-        # An empty value, as of an unset variable of a shell, would otherwise select the default.
-        for option in ctx.command.params:
-            if ctx.params.get(option.name or "") == "" != option.default:
-                raise typer.BadParameter(f"{option.opts[-1]} is empty: give a value, or leave it out")
+        refuse_empty_values(ctx)
         location = find_jobs_location(read_stacks(ctx), namespace, context, manifests)
         # A command with an option --qdrant uses the URL of the running stack unless the option is given.
         found = {"qdrant": location.qdrant} if location.qdrant and arguments.get("qdrant", "") is None else {}

@@ -60,6 +60,17 @@ def take_options(command: Callable[..., None], source: Callable[..., Any], *, af
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # `inspect.signature` prefers this attribute
 
 
+def refuse_empty_values(ctx: typer.Context) -> None:
+    """Raise for an empty value, as of an unset variable of a shell: it would otherwise select the default.
+
+    Raises:
+        typer.BadParameter: The message names the option.
+    """
+    for option in ctx.command.params:
+        if ctx.params.get(option.name or "") == "" != option.default:
+            raise typer.BadParameter(f"{option.opts[-1]} is empty: give a value, or leave it out")
+
+
 def print_document(document: Any, output: TableJsonOrYaml) -> None:
     """Print a document as JSON or YAML."""
     if output is TableJsonOrYaml.JSON:

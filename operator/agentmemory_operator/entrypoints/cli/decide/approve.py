@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from agentmemory_operator.controllers.approve_all import ApprovalResult, ApprovalTarget, BulkApproval
+from agentmemory_operator.controllers.approve_all import CONCURRENCY, ApprovalResult, ApprovalTarget, BulkApproval
 from agentmemory_operator.controllers.rules.approval import (
     PendingApproval,
     approval_annotations,
@@ -64,7 +64,8 @@ class Approve:
     all: Annotated[bool, typer.Option("--all", help="All objects that a new revision of --preset holds.")] = False
     preset: Annotated[str | None, typer.Option(help="Preset to approve; only with --all.")] = None
     at_once: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Maximum objects at once; only with --all. Default: 1.")
+        int | None,
+        typer.Option(min=1, max=64, help=f"Maximum objects at once; only with --all. Default: {CONCURRENCY}."),
     ] = None
     keep_going: Annotated[bool, typer.Option("--keep-going", help="Continue if an object fails; only with --all.")] = (
         False
@@ -79,9 +80,10 @@ def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
 
 def _run(jobs: OpenJobs, options: Approve, scope: JobsLocation) -> None:
     if options.all:
-        if options.name or options.digest or options.preset not in PRESETS:
+        has_output = options.output is not TableJsonOrYaml.TABLE
+        if options.name or options.digest or has_output or options.preset not in PRESETS:
             presets = ", ".join(PRESETS)
-            raise typer.BadParameter(f"--all takes --preset ({presets}), and no AgentMemory or --digest")
+            raise typer.BadParameter(f"--all takes --preset ({presets}), and no AgentMemory, --digest or -o")
         hint = "approved plans continue; run the command again to wait for them and approve the rest"
         run_on_jobs(jobs, scope, partial(_approve_all, options, scope.namespace or EVERYWHERE), interrupt_message=hint)
         return
@@ -158,7 +160,7 @@ async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _:
         outcome = "done" if result.is_done else "FAILED"
         typer.echo(f"{len(done)} of {len(targets)}: {result.agent} {outcome}: {result.message}")
 
-    preset, concurrency = options.preset or "", options.at_once or 1
+    preset, concurrency = options.preset or "", options.at_once or CONCURRENCY
     approval = BulkApproval(
         objects=objects,
         preset=preset,

@@ -14,7 +14,13 @@ from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.memories.search_view import result_section
-from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml, print_document, take_options
+from agentmemory_operator.entrypoints.cli.options import (
+    Context,
+    TableJsonOrYaml,
+    print_document,
+    refuse_empty_values,
+    take_options,
+)
 from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_command
 from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
 from agentmemory_operator.entrypoints.cli.tables import Section, show
@@ -244,6 +250,7 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", api_command: _Api
         **arguments: Any,
     ) -> None:
         call = choose(**arguments)
+        refuse_empty_values(ctx)
         options = ServerOptions(stacks=read_stacks(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def ask() -> Any:

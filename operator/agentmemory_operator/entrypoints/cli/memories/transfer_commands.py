@@ -23,7 +23,7 @@ from agentmemory_operator.entrypoints.cli.memories.memory_commands import (
     Url,
     User,
 )
-from agentmemory_operator.entrypoints.cli.options import Context
+from agentmemory_operator.entrypoints.cli.options import Context, refuse_empty_values
 from agentmemory_operator.entrypoints.cli.run import run_command
 from agentmemory_operator.entrypoints.cli.stacks import read_stacks
 
@@ -62,6 +62,7 @@ def _add_export(cli: typer.Typer, api: ApiTarget) -> None:
         token: Token = None,
     ) -> None:
         """Export all memories of a user as JSON lines."""
+        refuse_empty_values(ctx)
         options = ServerOptions(stacks=read_stacks(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> int:
@@ -88,6 +89,7 @@ def _add_import(cli: typer.Typer, api: ApiTarget) -> None:
         token: Token = None,
     ) -> None:
         """Import exported memories for a user; memories that already exist stay unchanged."""
+        refuse_empty_values(ctx)
         options = ServerOptions(stacks=read_stacks(ctx), namespace=namespace, context=context, url=url, token=token)
 
         async def work() -> "Imported":

@@ -30,7 +30,7 @@ from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
+from agentmemory_operator.restores.restore_all import CONCURRENCY, RestoreAll, RestoredAgent
 from agentmemory_operator.runtime.object_table import (
     AGENT_MEMORY,
     MEMORY_RESTORE,
@@ -72,7 +72,8 @@ class RestoreOptions:
         ),
     ] = False
     at_once: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Maximum restores at once; only with --all. Default: 4.")
+        int | None,
+        typer.Option(min=1, max=64, help=f"Maximum restores at once; only with --all. Default: {CONCURRENCY}."),
     ] = None
     rollback: Annotated[bool, typer.Option("--rollback", help="Roll back the last restore into the AgentMemory.")] = (
         False
@@ -100,9 +101,10 @@ def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
 def _run(open_jobs: OpenJobs, options: RestoreOptions, location: JobsLocation) -> None:
     if options.all:
         excluded = (options.name, options.snapshot, options.into, options.mode, options.restore_name, options.rollback)
-        if any(excluded) or options.connection is None or not options.latest_verified:
+        has_output = options.output is not TableJsonOrYaml.TABLE
+        if any(excluded) or has_output or options.connection is None or not options.latest_verified:
             raise typer.BadParameter(
-                "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
+                "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from, --rollback or -o"
             )
         run_on_jobs(
             open_jobs, location, partial(_restore_all, options), interrupt_message="run the command again to continue"
@@ -134,7 +136,7 @@ async def _restore_all(options: RestoreOptions, objects: JobObjects, namespace: 
 
     connection = Key(QDRANT_CONNECTION, namespace, options.connection or "")
     restore_all = RestoreAll(
-        objects=objects, connection=connection, report=tell, concurrency=options.at_once or 4, poll_s=POLL_S
+        objects=objects, connection=connection, report=tell, concurrency=options.at_once or CONCURRENCY, poll_s=POLL_S
     )
     agents = await restore_all.find()
     typer.echo(f"{len(agents)} agents of {connection} have lost their collections; others are not changed")
