@@ -5,6 +5,7 @@ oracles: the run fails if a wrong oracle differs in too few cases.
 """
 
 import asyncio
+import functools
 import operator
 import re
 import unicodedata
@@ -175,13 +176,19 @@ def values_at(payload: Mapping[str, Any], path: str) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
-def words_of(text: str) -> set[str]:
-    return set(re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text).casefold()))
+@functools.cache
+def words_of(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"[^\W_]+", unicodedata.normalize("NFC", text).casefold()))
 
 
 def moment_of(value: Any) -> datetime | None:
+    return parsed(value) if isinstance(value, str) and "T" in value else None
+
+
+@functools.cache
+def parsed(text: str) -> datetime | None:
     try:
-        return datetime.fromisoformat(value) if isinstance(value, str) and "T" in value else None
+        return datetime.fromisoformat(text)
     except ValueError:
         return None
 
@@ -259,20 +266,13 @@ async def call(method: str, url: str, body: Any = None) -> Any:
         return (await answer.json())["result"]
 
 
-async def scroll(session: aiohttp.ClientSession, url: str, body: Any) -> Any:
-    async with session.post(f"{url}/points/scroll", json=body) as answer:
-        assert answer.status == 200, await answer.text()
-        return (await answer.json())["result"]
-
-
 async def find(url: str, rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> list[set[int]]:
     """Return the positions of the rows that each filter finds."""
     await call("POST", f"{url}/points/delete?wait=true", {"filter": {"must": []}})
     points = [{"id": place, "vector": {}, "payload": row} for place, row in enumerate(rows)]
     await call("PUT", f"{url}/points?wait=true", {"points": points})
-    bodies = [{"filter": filter_, "limit": 100, "with_payload": False} for filter_ in filters]
-    async with aiohttp.ClientSession() as session:
-        pages = [await scroll(session, url, body) for body in bodies]
+    searches = [{"filter": filter_, "limit": 100} for filter_ in filters]
+    pages = await call("POST", f"{url}/points/query/batch", {"searches": searches})
     return [{point["id"] for point in page["points"]} for page in pages]
 
 
