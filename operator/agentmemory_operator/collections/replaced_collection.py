@@ -110,7 +110,7 @@ async def mark_previous(
     """Record in a collection's metadata that it was replaced. Does nothing if the collection does not exist.
 
     Args:
-        since, until: Times of the replacement and of the end of its retention, RFC 3339.
+        since, removal_time: Times of the replacement and of the end of its retention, RFC 3339.
         reference: Reference to the restore, or to the collection of the rebuild, that replaced it.
     """
     if await server.snapshots.metadata(physical) is not None:
