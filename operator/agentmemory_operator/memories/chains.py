@@ -323,16 +323,17 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 
 @contextmanager
-def outcome_unknown_on_failure() -> Iterator[None]:
-    """Turn StoreUnavailable and KeysUnavailable into OutcomeUnknown, because an earlier step was written."""
+def outcome_unknown_on_failure(*further: type[Exception]) -> Iterator[None]:
+    """Turn StoreUnavailable, KeysUnavailable and `further` errors into OutcomeUnknown: an earlier step was written."""
+    kinds: tuple[type[Exception], ...] = (StoreUnavailable, KeysUnavailable, *further)
     try:
         yield
     except CollectionMoved:
         # `FencedStore` raises it only if no earlier step was written.
         raise
-    except (StoreUnavailable, KeysUnavailable) as error:
+    except kinds as error:
         message = f"the write failed after its first part ({error}): read before retrying"
-        raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
+        raise OutcomeUnknown(message, retry_after_s=getattr(error, "retry_after_s", 0.0)) from error
 
 
 async def find_next_live(agent: Agent, row: _Row, root_id: str | None) -> Payload | None:

@@ -4,6 +4,7 @@ The result of each memory to store, and of a repeated request, is an `Outcome`.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -100,11 +101,13 @@ async def write_drafts(
             raise
         if len(drafts) == 1:
             return {drafts[0].record.id: error}
+        is_partial = error.is_partial
     else:
         return {}
     half = len(drafts) // 2
-    refused = await write_drafts(agent, drafts[:half], insert_only=insert_only)
-    with outcome_unknown_on_failure():
+    with outcome_unknown_on_failure(StoreRejected) if is_partial else nullcontext():
+        refused = await write_drafts(agent, drafts[:half], insert_only=insert_only)
+    with outcome_unknown_on_failure(StoreRejected):
         return refused | await write_drafts(agent, drafts[half:], insert_only=insert_only)
 
 

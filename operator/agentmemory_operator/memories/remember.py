@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
+from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown, StoreRejected
 from agentmemory_operator.memories import chains, duplicates, session_keywords
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.draft import MemoryDraft, build_drafts, find_first_places
@@ -90,9 +90,9 @@ class Remember:
         """Write drafts by their rules; those with a predecessor one after the other."""
         ready = [draft for draft in drafts if isinstance(draft, MemoryDraft)]
         outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"])
-        with outcome_unknown_on_failure() if outcomes else nullcontext():
+        with outcome_unknown_on_failure(StoreRejected) if outcomes else nullcontext():
             outcomes |= await self._put_keyed(agent, [draft for draft in ready if draft.rule == "keyed"])
-        with outcome_unknown_on_failure() if outcomes else nullcontext():
+        with outcome_unknown_on_failure(StoreRejected) if outcomes else nullcontext():
             outcomes |= await duplicates.store_once(agent, [draft for draft in ready if draft.rule == "once"])
         outcomes |= await self._identities.store(agent, [draft for draft in ready if draft.rule == "identity"])
         for draft in ready:

@@ -48,9 +48,10 @@ def ids(outcomes: Sequence[Outcome]) -> list[str]:
 class PickyStore:
     """Refuses every upsert of more than `max_points` points, or with "poison" in a content."""
 
-    def __init__(self, store: Any, *, max_points: int = 1000) -> None:
+    def __init__(self, store: Any, *, max_points: int = 1000, is_partial: bool = False) -> None:
         self._store = store
         self._max_points = max_points
+        self._is_partial = is_partial
         self.upserts: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
@@ -59,7 +60,9 @@ class PickyStore:
     async def upsert(self, collection: str, points: Sequence[Json], **how: Any) -> None:
         self.upserts.append(len(points))
         if len(points) > self._max_points or any("poison" in point["payload"]["content"] for point in points):
-            raise StoreRejected(400, "not this")
+            error = StoreRejected(400, "not this")
+            error.is_partial = self._is_partial
+            raise error
         await self._store.upsert(collection, points, **how)
 
 
@@ -177,15 +180,26 @@ async def test_forbidden_write_is_not_split(world: World, is_partial: bool) -> N
     assert refusing.upserts == [2]
 
 
-async def test_key_lost_after_a_written_half_has_unknown_outcome(world: World) -> None:
+@pytest.mark.parametrize("error", [KeysUnavailable("gone"), StoreRejected(403, "gone")], ids=["key", "token"])
+@pytest.mark.parametrize(
+    ("failing", "is_partial", "keys"),
+    [("b", False, (None, None)), ("a", True, (None, None)), ("b", False, (None, "k"))],
+    ids=["second half", "half of a partly written request", "second request"],
+)
+async def test_failure_after_a_written_part_has_unknown_outcome(
+    world: World, error: Exception, failing: str, is_partial: bool, keys: tuple[str | None, str | None]
+) -> None:
     async def fail() -> None:
-        raise KeysUnavailable("destroyed")
+        raise error
 
-    second = Event(lambda name, call: name == "upsert" and call[1][0]["payload"]["content"] == "b", fail)
-    store: Any = InterleavedStore(PickyStore(world.agent.store, max_points=1), second)
+    single = Event(
+        lambda name, call: name == "upsert" and [failing] == [p["payload"]["content"] for p in call[1]], fail
+    )
+    store: Any = InterleavedStore(PickyStore(world.agent.store, max_points=1, is_partial=is_partial), single)
 
-    with pytest.raises(OutcomeUnknown, match="destroyed"):
-        await world.remember.store(replace(world.agent, store=store), batch("a", "b"))
+    memories = [memory for content, key in zip("ab", keys, strict=True) for memory in batch(content, key=key)]
+    with pytest.raises(OutcomeUnknown, match="gone"):
+        await world.remember.store(replace(world.agent, store=store), memories)
 
 
 async def test_large_batch_uses_several_requests(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
