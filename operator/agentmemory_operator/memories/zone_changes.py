@@ -69,8 +69,7 @@ async def change_zone(
         Conflict: If the memory is an item, because the zone is part of its address. Also if a version has no vector,
             needs one after the move, and the agent has no embedder; earlier versions may have been moved.
         KeysUnavailable: If a key is unavailable or deleted. Some versions may have been moved.
-        EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If some versions may have been moved. The same call again
-            moves the rest.
+        TransientError: If some versions may have been moved. The same call again moves the rest.
     """
     if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)
@@ -81,11 +80,15 @@ async def change_zone(
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
     ids: set[str] = set()
     # Read again after the move: another writer may have added a version.
-    while remaining_ids := set(await read_version_ids(agent, row, max_versions=sys.maxsize)) - ids:
+    for _ in range(MAX_ATTEMPTS):
+        if not (remaining_ids := set(await read_version_ids(agent, row, max_versions=sys.maxsize)) - ids):
+            break
         for version_id in remaining_ids:
             await _move(agent, version_id, zone, is_admin=is_admin)
         ids |= remaining_ids
         row = await read_own_row(agent, memory_id, user_id=user_id)
+    else:
+        raise contention_error(memory_id)
     with outcome_unknown_on_failure():
         await session_keywords.update_stale_texts(agent, ids)
         if zone is not None:

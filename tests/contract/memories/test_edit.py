@@ -9,6 +9,7 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import Conflict, NotFound, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories import zone_changes
+from agentmemory_operator.memories.history import read_version_ids
 from agentmemory_operator.memories.rules.filters import Selection, point_filter
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored_memories import change_head, delete_head, read_memory
@@ -170,3 +171,18 @@ async def test_zone_move_fails_if_notes_about_it_remain(world: World, monkeypatc
         await zone_changes.change_zone(
             replace(world.agent, zone_keys=keys, settings=settings), moved, "SENSITIVE", user_id="u"
         )
+
+
+async def test_zone_move_ends_while_versions_are_added(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [await world.add("v0")]
+
+    async def read(*arguments: Any, **more: Any) -> list[str]:
+        assert len(ids) < 9
+        ids.append(await world.add(f"v{len(ids)}", supersedes=ids[-1]))
+        return await read_version_ids(*arguments, **more)
+
+    monkeypatch.setattr(zone_changes, "read_version_ids", read)
+    monkeypatch.setattr(zone_changes, "MAX_ATTEMPTS", 3)
+
+    with pytest.raises(StoreUnavailable, match=ids[0]):
+        await zone_changes.change_zone(world.agent, ids[0], None, user_id="u")
