@@ -16,6 +16,7 @@ from agentmemory_operator.errors import (
     ChecksumMismatch,
     NotFound,
     RecoveryOutcomeUnknown,
+    StorageRejected,
     StoreRejected,
     StoreUnavailable,
 )
@@ -60,6 +61,7 @@ class Verification:
         Raises:
             TransientError: If the verification must be repeated.
             StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
+            StorageRejected, SpecInvalid: If a user must fix the storage of the copy, or its Secret.
         """
         mode = status.get("verify") or "Full"
         if mode == "None":
@@ -95,6 +97,7 @@ class Verification:
             mode: Full or Checksum. Full restores the snapshot, unless it exceeds `max_scratch_bytes`.
 
         Raises:
+            StorageRejected: If a user must fix the storage of the copy, or its Secret.
             TransientError: If the verification must be repeated.
         """
         if mode == "Checksum":
@@ -111,6 +114,9 @@ class Verification:
         """Restore into the scratch collection; return the error message, or "" on success."""
         try:
             await restore_into(name, subject, server)
+        except StorageRejected:
+            # A wrong bucket or key shows nothing about the snapshot.
+            raise
         except (NotFound, StoreRejected, ChecksumMismatch) as exc:
             message = f"the server cannot restore it: {exc}"
         except StoreUnavailable as exc:
@@ -177,6 +183,8 @@ async def _verify_checksum(subject: ComparedSnapshot, server: Server) -> Verific
     try:
         async with open_bytes(subject, server) as content:
             sha256, size = await hash_stream(content)
+    except StorageRejected:
+        raise
     except (NotFound, StoreRejected, ChecksumMismatch) as exc:
         return VerificationVerdict((CheckFinding(Check.CHECKSUM, False, f"it cannot be read: {exc}"),))
     return VerificationVerdict((compare_checksum(sha256, recorded=subject.sha256, listed=listed_sha256, size=size),))

@@ -189,6 +189,13 @@ async def test_rejection_names_remedy_and_no_secret(
     assert not any(secret in str(caught.value) for secret in (KEY.id, KEY.secret, "nobody", "another"))
 
 
+async def test_missing_bucket_is_no_missing_object(storage: S3Server) -> None:
+    objects = S3Objects(storage.bucket(name="missing"))
+    with pytest.raises(StorageRejected, match=r"'missing'.*: create the bucket, or correct bucket"):
+        await objects.head("file")
+    await objects.close()
+
+
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "https://127.0.0.1:1"])
 async def test_unreachable_storage_is_named(storage: S3Server, endpoint: str) -> None:
     objects = S3Objects(storage.bucket(endpoint))

@@ -23,7 +23,7 @@ from agentmemory_operator.collections.rules.rebuild_record import (
 from agentmemory_operator.collections.scratch import ScratchCollections
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.streams import CheckedStream
-from agentmemory_operator.errors import StoreRejected, TransientError
+from agentmemory_operator.errors import StorageRejected, StoreRejected, TransientError
 from agentmemory_operator.memories import point_comparer as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, VerificationVerdict
@@ -415,6 +415,17 @@ async def test_missing_file_is_not_verified(place: Place) -> None:
 
     assert (await place.verify(subject, "Checksum")).reason == "ChecksumDiffers"
     assert (await place.verify(subject)).reason == "ChecksumDiffers"
+
+
+@pytest.mark.parametrize("mode", ["Full", "Checksum"])
+async def test_rejecting_storage_proves_nothing(place: Place, mode: str) -> None:
+    """Retention removes a snapshot that failed its verification, but an access key can be renewed."""
+
+    def open_copy() -> Any:
+        raise StorageRejected(403, "AccessDenied", "correct the Secret")
+
+    with pytest.raises(StorageRejected, match="correct the Secret"):
+        await place.verify(replace(await place.snapshot(), open_copy=open_copy), mode)
 
 
 async def test_large_snapshot_is_checked_by_checksum(place: Place) -> None:

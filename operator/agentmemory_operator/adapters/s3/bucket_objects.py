@@ -1,7 +1,7 @@
 """Objects of one bucket of an S3-compatible storage."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from xml.etree.ElementTree import Element
@@ -51,10 +51,14 @@ class S3Objects:
         return StoredObject(key, upload.size, upload.sha256)
 
     async def head(self, key: str) -> StoredObject | None:
-        """Return the metadata of an object, or None if it or the bucket does not exist."""
+        """Return the metadata of an object, or None if it does not exist."""
         try:
             headers = (await self._calls.call(S3Request("HEAD", self._before + key))).headers
         except NotFound:
+            # A response to HEAD has no error code: GET distinguishes a missing object from a missing bucket.
+            with suppress(NotFound):
+                async with self.get(key):
+                    pass
             return None
         changed_ms = _http_ms(headers.get("Last-Modified"))
         return StoredObject(key, int(headers.get("Content-Length", 0)), headers.get("x-amz-meta-sha256"), changed_ms)
