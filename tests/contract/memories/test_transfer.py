@@ -20,6 +20,7 @@ from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.stored_memories import change_head, delete_head, read_memory
+from agentmemory_operator.memories.transfer import exports
 from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.memories.transfer.import_batch import ImportLine, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
@@ -349,6 +350,32 @@ async def test_other_agent_finds_item_by_key(world: World, qdrant_url: str) -> N
         assert set(await import_all(other, lines)) == {"present"}
         await other.add("reopened", type="status", subject="ticket")
         assert sorted(await other.heads()) == ["child", "item", "reopened", "v2"]
+
+
+@pytest.mark.parametrize("is_superseded", [True, False], ids=["superseded", "head again"])
+async def test_export_has_memories_that_change_heads(
+    world: World, monkeypatch: pytest.MonkeyPatch, is_superseded: bool
+) -> None:
+    """The export reads heads by id: when the middle one is read, the head moves from behind it to before it."""
+    monkeypatch.setattr(exports, "PAGE", 1)
+    low, middle, high = (f"{digit}0000000-0000-0000-0000-000000000000" for digit in "18f")
+    old, new = (high, low) if is_superseded else (low, high)
+    stated = {old: {}, middle: {}, new: {"supersedes": old}}
+    *lines, newer = (
+        json.dumps({"id": id_, "content": id_, "vector": vector_of(id_)} | links).encode()
+        for id_, links in stated.items()
+    )
+    assert set(await import_all(world, lines if is_superseded else [*lines, newer])) == {"imported"}
+    world.clock.move(ms=60_000)
+
+    async def change() -> None:
+        await (import_all(world, [newer]) if is_superseded else delete_head(world.agent, new, user_id="u"))
+
+    event = Event(lambda name, call: name == "scroll" and middle in str(call[1]["filter"]), change, after=True)
+    world.agent = replace(world.agent, store=InterleavedStore(world.agent.store, event))  # type: ignore[arg-type]
+
+    exported = [json.loads(line)["id"] for line in await export(world)]
+    assert exported == ([middle, old, new] if is_superseded else [middle, old])
 
 
 async def test_working_memories_are_not_exported(world: World) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.change_log import complete_until_ms
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import (
@@ -13,6 +14,7 @@ from agentmemory_operator.memories.rules.filters import (
     IS_WORKING,
     NOT_SUPERSEDED,
     STORED_FILTER,
+    Condition,
     Filter,
     equals,
     narrow,
@@ -21,6 +23,7 @@ from agentmemory_operator.memories.rules.item_versions import versions_of
 from agentmemory_operator.memories.rules.links import predecessors
 from agentmemory_operator.memories.rules.record import (
     ITEM_NAMESPACE_KEY,
+    LOGGED_KEY,
     STATED_END_KEY,
     TOMBSTONE_KEY,
     MemoryRecord,
@@ -59,20 +62,23 @@ async def export_memories(
 ) -> AsyncIterator[list[ExportedMemory]]:
     """Yield the memories of a user, page by page, without expired and working memories.
 
-    A memory is yielded once if its chain does not change during the export.
+    Chains that change during the export are read by a second look. So a memory that exists throughout is yielded,
+    unless its chain changes during both looks, and twice at most: alone, and with a new version.
 
     Args:
         has_vectors: True to include the dense vectors.
         opens_sealed: True to decrypt memories with a zone; False yields them encrypted, as stored.
     """
     agent = agent if opens_sealed else replace(agent, store=without_decryption(agent.store))
-    await _settle(agent, user_id)
     heads = narrow(STORED_FILTER, equals("userId", user_id), NOT_SUPERSEDED)
-    body = {"filter": heads | {"must_not": [IS_WORKING]}, "limit": PAGE, "with_payload": list(_LINK_KEYS)}
-    async for points in read_pages(agent, body):
-        ids = await _with_versions(agent, points)
-        for start in range(0, len(ids), PAGE):
-            yield await _page(agent, ids[start : start + PAGE], has_vectors=has_vectors)
+    recent: Condition = {"key": LOGGED_KEY, "range": {"gt": complete_until_ms(agent)}}
+    for filter_ in (heads | {"must_not": [IS_WORKING, recent]}, narrow(heads, recent) | {"must_not": [IS_WORKING]}):
+        await _settle(agent, user_id)
+        body = {"filter": filter_, "limit": PAGE, "with_payload": list(_LINK_KEYS)}
+        async for points in read_pages(agent, body):
+            ids = await _with_versions(agent, points)
+            for start in range(0, len(ids), PAGE):
+                yield await _page(agent, ids[start : start + PAGE], has_vectors=has_vectors)
 
 
 async def _settle(agent: Agent, user_id: str) -> None:
