@@ -157,10 +157,12 @@ class WebhookDelivery:
             return None
         before = [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]
         agent = await self.open_agent(effective_settings(memory))
-        for hook in memory.spec.webhooks:
-            await self._deliver_to(agent, memory, hook, self._progress(key, memory, hook))
-        if before != [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]:
-            self.request(key, after_s=STATUS_DELAY_S)
+        try:
+            for hook in memory.spec.webhooks:
+                await self._deliver_to(agent, memory, hook, self._progress(key, memory, hook))
+        finally:
+            if before != [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]:
+                self.request(key, after_s=STATUS_DELAY_S)
         return jittered(POLL_S)
 
     async def _deliver_to(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:

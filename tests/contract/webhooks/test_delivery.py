@@ -15,6 +15,7 @@ from agentmemory_operator.adapters.http.egress import UNCHECKED_EGRESS, Egress
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.rules.egress_policy import EgressPolicy
+from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS
@@ -25,6 +26,7 @@ from agentmemory_operator.webhooks.deliver import WebhookDelivery
 from agentmemory_operator.webhooks.rules.events import MAX_EVENT_AGE_MS, MAX_RETRY_S
 from tests.support.engine.agents import World
 from tests.support.engine.fakes import FakeSecrets
+from tests.support.engine.interleaved_store import Event, InterleavedStore
 from tests.support.metrics import collect_samples
 from tests.support.spec.documents import memory_document
 
@@ -252,6 +254,21 @@ async def test_kill_after_sending_repeats_the_event(operators: Operators, target
     await operators.deliver()
     assert len(target.received) == 2
     assert len(set(target.ids)) == 1
+
+
+async def test_cursor_is_written_although_the_next_read_fails(operators: Operators, target: Target) -> None:
+    world = operators.world
+    await world.add("newer", supersedes=await world.add("old"))
+
+    async def fail() -> None:
+        raise StoreUnavailable("away")
+
+    store = InterleavedStore(world.agent.store, Event(lambda name, call: bool(target.received), fail))
+    world.agent = replace(world.agent, store=store)  # type: ignore[arg-type]
+    operators.requested.clear()
+    with pytest.raises(StoreUnavailable):
+        await operators.deliver_later()
+    assert operators.requested
 
 
 async def test_target_outage_of_a_day_loses_nothing(operators: Operators, target: Target) -> None:
