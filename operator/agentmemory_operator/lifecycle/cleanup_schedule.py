@@ -145,8 +145,9 @@ class CleanupSchedule:
         started_ms, approval = self.clock.now_ms(), _approval(memory, last)
         rules = build_rules(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
         agent = await self.open_agent(settings)
-        result = await self.cleanup.run(agent, rules, approval)
+        # First, because a failure after the removals would lose their counts.
         await self.purge(key, memory, agent)
+        result = await self.cleanup.run(agent, rules, approval)
         took_ms = self.clock.now_ms() - started_ms
         held = _held(result, settings)
         counts = {} if held else result.counts

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.lifecycle.cleanup import Cleanup, purge_tombstones, read_first_rebuild_ms
 from agentmemory_operator.lifecycle.cleanup_schedule import CleanupSchedule
 from agentmemory_operator.lifecycle.forget import ForgetRequest
@@ -18,6 +19,7 @@ from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, move_alias
 from tests.support.engine.fakes import FakeCluster
+from tests.support.engine.interleaved_store import Event, InterleavedStore
 from tests.support.job.rebuild_task import open_rebuild
 from tests.support.spec.documents import memory_document
 
@@ -135,3 +137,17 @@ async def test_cleanup_purges_once_no_snapshot_needs_it(world: World) -> None:
     assert await count_tombstones() == 1
     table.remove(Key("MemorySnapshot", "agents", "s"))
     assert await count_tombstones() == 0
+
+    async def fail() -> None:
+        raise StoreUnavailable("away")
+
+    await world.add("expired", expires_at=world.clock.now_ms() + 1)
+    world.clock.move(ms=2)
+    # The purge fails: what a run removes is reported, so nothing is removed before it.
+    store, purging = world.agent.store, Event(lambda name, _: name == "describe", fail)
+    world.agent = replace(world.agent, store=InterleavedStore(store, purging))  # type: ignore[arg-type]
+    with pytest.raises(StoreUnavailable, match="away"):
+        await schedule._run(key, memory, {})
+    assert [row["content"] async for row in rows(world) if "content" in row] == ["expired"]
+    await schedule._run(key, memory, {})
+    assert schedule.schedule.last_result(key, memory)["removed"] == 1
