@@ -251,7 +251,8 @@ def serve(listener: socket.socket, owner: int) -> dict[str, Any]:
     """Serve orders until the owner of the test run ends. In a fork, return the fork's order."""
     forks: dict[socket.socket, set[int]] = {}
     while True:
-        ready, _, _ = select.select([owner, listener, *forks], [], [])
+        inputs: list[int | socket.socket] = [owner, listener, *forks]
+        ready, _, _ = select.select(inputs, [], [])
         if owner in ready:
             os._exit(0)
         if listener in ready:

@@ -325,12 +325,13 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 @contextmanager
 def outcome_unknown_on_failure(*further: type[Exception]) -> Iterator[None]:
     """Turn StoreUnavailable, KeysUnavailable and `further` errors into OutcomeUnknown: an earlier step was written."""
+    kinds: tuple[type[Exception], ...] = (StoreUnavailable, KeysUnavailable, *further)
     try:
         yield
     except CollectionMoved:
         # `FencedStore` raises it only if no earlier step was written.
         raise
-    except (StoreUnavailable, KeysUnavailable, *further) as error:
+    except kinds as error:
         message = f"the write failed after its first part ({error}): read before retrying"
         raise OutcomeUnknown(message, retry_after_s=getattr(error, "retry_after_s", 0.0)) from error
 
