@@ -30,7 +30,7 @@ class _Counted:
     """A count.
 
     Attributes:
-        begun_s, ended_s: Monotonic times at which the count was requested and received.
+        requested_s, received_s: Monotonic times at which the count was requested and received.
         is_whole: True if the filter selects all of a user's memories, independent of their fields.
     """
 

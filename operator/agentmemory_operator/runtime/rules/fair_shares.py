@@ -80,7 +80,7 @@ class StallDetector:
 
     Attributes:
         since_s: Start of the current window. None while no output waits.
-        waiting_bytes, sent_bytes: Waiting and sent bytes at the start of the window.
+        unsent_bytes, sent_bytes: Unsent and sent bytes at the start of the window.
     """
 
     since_s: float | None = None
