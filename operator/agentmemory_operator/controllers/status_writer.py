@@ -45,7 +45,7 @@ class StatusWriter:
     Attributes:
         request: Requests a pass over another object.
         takeover_requests: Pending takeover requests by connection.
-        snapshots, key_checks, consolidation_schedule: Each plans its work for the object and adds its fields to the status.
+        snapshots, key_checks, consolidation_schedule: Each plans work for the object and adds fields to the status.
     """
 
     table: ObjectTable
