@@ -62,7 +62,7 @@ async def test_placeholder_keeps_snapshots_available(rebuild: RebuildTask) -> No
 
 
 async def test_live_collection_loses_previous_marker(rebuild: RebuildTask) -> None:
-    times = {"since": "2026-01-01T00:00:00Z", "until": "2026-01-02T00:00:00Z"}
+    times = {"since": "2026-01-01T00:00:00Z", "removal_time": "2026-01-02T00:00:00Z"}
     await mark_previous(rebuild.server, rebuild.target, **times, reference={"rebuild": rebuild.source})
 
     await mark_source_replaced(await rebuild.begin())
