@@ -50,7 +50,10 @@ _RETRIED = (e.TransientError, e.RestoreInProgress, e.NotFound)
 
 
 def reason_of(exc: e.AgentMemoryError) -> tuple[str, bool]:
-    """Return the condition reason of an error, and True if only a person can resolve it."""
+    """Return the condition reason of an error, and whether only a person can resolve it.
+
+    False for TransientError except TlsVerificationFailed, for RestoreInProgress and for NotFound.
+    """
     needs_person = isinstance(exc, e.TlsVerificationFailed) or not isinstance(exc, _RETRIED)
     specific = exc.reason if isinstance(exc, e.SpecInvalid | e.NotOwned) else None
     return specific or row_of(exc)[0], needs_person

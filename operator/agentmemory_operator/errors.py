@@ -58,8 +58,8 @@ class AgentMemoryError(Exception):
     The message may be logged or written to events and statuses. So it never quotes a server's response about memories.
 
     Attributes:
-        server_message: Text of a server's response to a request for memories. Only the caller of that request may see
-            it.
+        server_message: Text of Qdrant's response to a failed read of points; '' for other calls. Only the caller of
+            that read may see it.
     """
 
     server_message: str = ""
@@ -80,7 +80,7 @@ class SpecInvalid(AgentMemoryError):
     """An object cannot be reconciled until a user changes it, or a Secret that it names.
 
     Args:
-        reason: One of the condition reasons.
+        reason: Condition reason for the object's status.
         message: Fault and remedy.
     """
 
@@ -114,10 +114,10 @@ class NotOwned(AgentMemoryError):
     """The collection, slug or file belongs to another object, or the namespace cannot be shown to own it.
 
     Args:
-        reason: One of the condition reasons.
+        reason: Condition reason for the status of the refused object.
         message: Fault and remedy. In a pass, the message names the owner only if that is in the same namespace.
-        owner: Known fields of clusterId, namespace, name, uid and connection. The status of the refused object gets
-            them only if `is_same_tenant`.
+        owner: Known fields of clusterId, namespace, name, uid and connection; None if the owner is unknown. The
+            operator writes them into the status of the refused object only if `is_same_tenant`.
         is_same_tenant: True if the owner is in the same namespace of the same cluster.
     """
 
@@ -247,12 +247,14 @@ class DecryptionFailed(AgentMemoryError):
 
 
 class ModelOutputInvalid(AgentMemoryError):
-    """The output of a language model is not JSON, does not match the schema, is truncated, or is a refusal.
+    """The output of a language model is unusable, or its service rejected the input, for example as too long.
+
+    Output is unusable if it is not JSON, does not match the schema, is truncated or too long, or is a refusal.
 
     Args:
         message: Names the fault without quoting the output.
-        tokens_in: Input tokens of the failed call.
-        tokens_out: Output tokens of the failed call.
+        tokens_in: Input tokens of the failed call; 0 without output.
+        tokens_out: Output tokens of the failed call; 0 without output.
     """
 
     def __init__(self, message: str, *, tokens_in: int = 0, tokens_out: int = 0) -> None:
@@ -288,7 +290,10 @@ class StoreUnavailable(TransientError):
 
 
 class TlsVerificationFailed(StoreUnavailable):
-    """The TLS connection failed: the server's certificate is not trusted, or the server does not use TLS."""
+    """The TLS handshake failed, for example because of an untrusted certificate or a server without TLS.
+
+    Nothing was sent.
+    """
 
 
 class ResponseTimeout(StoreUnavailable):
@@ -328,9 +333,10 @@ class DeletionPending(StoreUnavailable):
 
 
 class StorageUnavailable(TransientError):
-    """The object storage is unreachable, or responded with 5xx, 408, 429 or no S3 document.
+    """The object storage, or the HTTPS server that a restore reads from, is unreachable or fails temporarily.
 
-    If the response to a write was lost, the write may have taken effect.
+    For example, it responded with 503 or 429, or the storage sent no S3 document. A write whose response was lost may
+    have taken effect.
     """
 
 
@@ -353,7 +359,7 @@ class EmbedderUnavailable(TransientError):
 
 
 class EmbedderFailed(EmbedderUnavailable):
-    """The provider responded with an internal error instead of vectors."""
+    """The provider responded with an internal error instead of vectors, or a local model failed."""
 
     may_depend_on_text = True
 

@@ -22,8 +22,8 @@ DEFAULT_API_URL = "http://127.0.0.1:8080"
 # A cluster id is the uid of kube-system, or a name that an administrator chooses.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Limits for one namespace on one connection; twice as many for all its namespaces together. A snapshot keeps a disk
-# busy while it is created, and again while it is verified.
+# Limits for one namespace on one connection; twice as many for all namespaces of the connection together. A snapshot
+# keeps a disk busy while Qdrant creates it, and again while the operator verifies it.
 MAX_CONCURRENT_SNAPSHOTS = 4
 # A rebuild reads and writes a whole collection, which the engine then indexes.
 MAX_CONCURRENT_REBUILDS = 1
@@ -40,12 +40,18 @@ class Settings:
     Attributes:
         qdrant_url: Server that `dev`, `api --source files` and commands that read no cluster use for all connections.
             If None, `dev` starts the dev Qdrant, and `api` uses the URLs of the connections.
-        auth: Callers that the API accepts: ServiceAccounts ("kubernetes"), the owner of `token`, or everyone ("none").
+        qdrant_api_key: API key of `qdrant_url`; None sends none.
+        auth: Callers that the API accepts: ServiceAccounts ("kubernetes"), callers that send `token` ("token"), or
+            everyone ("none").
+        token: Bearer token that the API accepts with `auth` "token", and that commands send; None if unset.
         accepts_auth_none: True allows `auth` "none" on an address other than loopback.
-        max_requests: Maximum number of requests that a process of the API has under way, waiting ones included.
+        openai_api_key: Key for models of provider openai whose object names no Secret; ignored in a cluster. None if
+            unset.
+        max_requests: Maximum number of requests in progress in an API process. Those that wait for others of the same
+            caller are counted, those whose body is being received are not.
         max_body_mib: Maximum size of all request bodies in memory, in MiB, without the first 32 KiB of each.
-        embedding_cache_mib: Size of the API's embedding cache in MiB.
-        max_caller_rate: Requests per second and caller; 0 is unlimited.
+        embedding_cache_mib: Size of the embedding cache of an API process in MiB; 0 disables the cache.
+        max_caller_rate: Requests per second and caller in an API process; 0 is unlimited.
         max_scratch_gib: Size in GiB above which a snapshot is verified by checksum, not by a restore; 0 is unlimited.
         max_rebuild_gib: Disk space in GiB that one rebuild may use; 0 leaves only the server's disk as the limit.
         shared_buckets: Buckets that the operator opens with its own identity.
@@ -54,12 +60,14 @@ class Settings:
         api_server: Host and port of the cluster's API server; None if unknown. The environment has it only in a pod.
         max_concurrent_snapshots: Maximum number of concurrent snapshots of one namespace on one connection; twice as
             many for all its namespaces together.
-        max_concurrent_rebuilds: The same for rebuilds.
+        max_concurrent_rebuilds: Maximum number of concurrent rebuilds, counted in the same way.
         cluster_id: Cluster id in ownership markers. None uses the uid of kube-system, in development a file.
-        zone_keys_namespace: Namespace of the data keys of privacy zones. If empty, zones are refused.
+        zone_keys_namespace: Namespace of the Secrets with the data keys of privacy zones. If empty, agents in a cluster
+            have no such keys.
         exports_traces: True if the OTEL_* variables name a collector and do not turn traces off. The OpenTelemetry SDK
             reads the other OTEL_* variables.
-        models: Folder with the models of provider fastembed and the cross-encoders; None if there is none.
+        models: Folder with the models of provider fastembed and the cross-encoders; None if unset.
+        may_download_models: True to download models that are missing in `models` from their publisher.
         api_url: Retrieval API of the commands that call it, such as `search`. None uses a running development stack,
             else `DEFAULT_API_URL`.
         user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is an absolute path.
@@ -242,7 +250,7 @@ def _names(environ: Mapping[str, str], name: str) -> frozenset[str]:
 
 
 def is_cluster_id(value: str) -> bool:
-    """Return whether a text is valid as a cluster id."""
+    """Return whether a text has 1 to 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends."""
     return _CLUSTER_ID.fullmatch(value) is not None
 
 
@@ -267,7 +275,11 @@ def _zone_keys_namespace(environ: Mapping[str, str]) -> str:
 
 
 def _exports_traces(environ: Mapping[str, str]) -> bool:
-    """Evaluate the variables as OpenTelemetry defines them."""
+    """Return whether to export traces, by the OTEL_* variables as OpenTelemetry defines them.
+
+    Raises:
+        SettingInvalid: If a collector is set with an exporter or a protocol that is not supported.
+    """
     exporter = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     ends = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if (environ.get("OTEL_SDK_DISABLED") or "").lower() == "true" or exporter == "none":

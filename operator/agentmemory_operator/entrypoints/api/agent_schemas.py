@@ -9,7 +9,7 @@ from agentmemory_operator.entrypoints.api.memory_schemas import Answer, WeightsO
 
 
 class AgentOut(Answer):
-    """An agent in the list."""
+    """Summary of an agent."""
 
     agent: str
     namespace: str
@@ -26,7 +26,7 @@ class AgentsOut(Answer):
 
 
 class TypeOut(Answer):
-    """A type of memory."""
+    """Settings of one of the agent's types of memory."""
 
     name: str
     meaning: str = Field(description="Meaning of the type; empty if not set.")

@@ -86,7 +86,7 @@ class SourceState(Protocol):
         ...
 
     def age_s(self) -> float:
-        """Return the seconds since the last contact with the source."""
+        """Return the seconds since the last contact with the source; 0 if there was none, as with a folder."""
         ...
 
 
@@ -116,7 +116,7 @@ def create_app(
 
     Args:
         user_tokens: Accepted in addition to the credentials that the guard accepts.
-        sources: State of the source of objects.
+        sources: State of the source of objects. Default: always ready and never stale.
         limits: Limits on concurrent requests and their memory. None uses the defaults of `Limits`.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)

@@ -94,6 +94,7 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     Raises:
         ProblemRaised: If the body is larger than `max_bytes`, has another Content-Type than JSON, arrives too slowly,
             or the process has no capacity for it.
+        ClientDisconnect: If the client disconnects before the body is complete.
     """
     if (cached := request.scope.get(BODY)) is not None:
         return cast(bytes, cached)
@@ -258,10 +259,10 @@ async def read_model(
 
 
 def check_named_users(rights: AgentRights, sent: BaseModel) -> None:
-    """Raise unless the caller may act for what `user_id`, `include_scopes` and `author` of a body name.
+    """Raise unless the caller may act for the users and scopes, and store as the author, that a body names.
 
     Raises:
-        Forbidden: If the caller may not act for one of them.
+        Forbidden: If the caller may not. The error names the field: `user_id`, `include_scopes` or `author`.
     """
     # `getattr` of a missing attribute is slow on pydantic models.
     fields = sent.__dict__

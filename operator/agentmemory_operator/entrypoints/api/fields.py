@@ -64,7 +64,10 @@ def parse_importance(value: Any) -> float:
 
 
 def header_text(value: Any) -> Any:
-    """Decode the UTF-8 of a header that the framework has decoded as Latin-1. `Edge` has checked it."""
+    """Decode the UTF-8 of a header that the framework has decoded as Latin-1; return None unchanged.
+
+    Only for the headers that `edge.check_text` has checked (`NAME_HEADERS`).
+    """
     return value.encode("latin-1").decode() if isinstance(value, str) else value
 
 
@@ -92,7 +95,7 @@ def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def check_context(value: Any) -> str | dict[str, Any]:
-    """Accept a non-blank text, or an object that is valid as metadata."""
+    """Accept a non-blank text of at most `MAX_CONTENT_CHARS`, or an object that is valid as metadata."""
     if isinstance(value, dict):
         return check_metadata(value)
     if isinstance(value, str) and 0 < len(value) <= MAX_CONTENT_CHARS and not is_blank(value):

@@ -118,7 +118,7 @@ class MemoryIn(Body):
     def new_memory(
         self, *, default_type: str | None, stored_by: str | None = None, idempotency_key: str | None = None
     ) -> IncomingMemory:
-        """Convert to the `IncomingMemory` of the use case."""
+        """Convert to the use case's `IncomingMemory`. A missing type becomes `default_type`; None lets it choose."""
         values = self.__dict__ | {"stored_by": stored_by, "idempotency_key": idempotency_key}
         if self.type is None:
             values["type"] = default_type
@@ -338,7 +338,7 @@ class UserParameters(Parameters):
 
 
 class ChildrenParameters(UserParameters):
-    """Query parameters for listing children."""
+    """Query parameters for listing the children of a memory, page by page."""
 
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Memories per page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
@@ -368,7 +368,7 @@ class MemoryParameters(UserParameters, MemoryView):
 
 
 class ListParameters(Parameters, MemoryView):
-    """Query parameters for listing memories."""
+    """Query parameters for listing a user's memories, newest first, page by page."""
 
     user_id: UserId = Field(description="User whose memories are used.")
     include_scopes: ScopeNames = Field(default=[], description="Shared scope to include; may be repeated.")

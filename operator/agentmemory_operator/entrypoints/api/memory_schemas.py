@@ -94,7 +94,7 @@ class WeightsOut(Answer):
 
 
 class CandidatesOut(Answer):
-    """Candidates that the engine considered."""
+    """Numbers of candidates of a search, and whether its result is exact."""
 
     scored: int = Field(description="Candidates with at least the object's minSimilarity.")
     below_threshold: int = Field(description="Candidates whose score is below the threshold.")
@@ -143,7 +143,7 @@ class ExplainOut(Answer):
 
 
 class FoundOut(MemoryOut):
-    """A result of a search."""
+    """A memory found by a search, with its score."""
 
     score: float
     similarity: float | None = Field(default=None, description="Similarity to the query; only with `terms`.")
@@ -205,7 +205,7 @@ class KeysOut(Answer):
 
 
 class NamespaceOut(Answer):
-    """A namespace with items."""
+    """A namespace with its number of items."""
 
     namespace: list[str]
     items: int
@@ -224,7 +224,7 @@ class ToolsOut(Answer):
 
 
 class FieldProblemOut(Answer):
-    """An invalid field."""
+    """An invalid field of the request, and what is allowed."""
 
     field: str
     message: str
@@ -243,7 +243,7 @@ class ProblemOut(Answer):
 
 
 class ErrorOut(Answer):
-    """A rejected item of a batch."""
+    """Result of a rejected item of a batch."""
 
     error: ProblemOut
 
@@ -308,7 +308,7 @@ class KeptOut(Answer):
 
 
 class EndedOut(Answer):
-    """Working memories dropped at the end of a session."""
+    """Numbers of memories dropped at the end of a session."""
 
     dropped: int
     counts: dict[str, int] = Field(description="By type.")
@@ -332,13 +332,13 @@ class RootOut(Answer):
 
 
 class HealthOut(Answer):
-    """State of the service."""
+    """Response of a successful probe; a failed probe responds with a problem."""
 
     status: Literal["ok"]
 
 
 class ProblemTypeOut(Answer):
-    """A documented kind of error."""
+    """A kind of error, and how to fix it."""
 
     type: str
     title: str

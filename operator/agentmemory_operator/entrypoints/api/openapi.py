@@ -144,8 +144,9 @@ def describe(
 
     Args:
         answer: Model of the response, or a tuple of alternatives; None if the response has no body.
-        body: Model of the request body, or a tuple of alternatives.
         problems: Statuses of the errors that the route may return.
+        status: Status of a successful response.
+        body: Model of the request body, or a tuple of alternatives; None if the route reads no body.
         headers: Name and description of each response header; the values are integers.
         media_type: Media type of the request body, or of the response if there is no body.
     """
@@ -181,7 +182,11 @@ def operation_id(route: APIRoute) -> str:
 
 
 def build_document(app: FastAPI) -> dict[str, Any]:
-    """Generate the OpenAPI document of the application."""
+    """Generate the OpenAPI document from the routes and models, without the framework's own schemas and 422 responses.
+
+    Raises:
+        KeyError: If a path or header parameter has no description in `PLAIN_PARAMETERS`.
+    """
     tags = [{"name": name, "description": meaning} for name, meaning in TAGS.items()]
     described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes, tags=tags)
     for methods in described["paths"].values():
@@ -238,7 +243,7 @@ def _problem(status: int) -> dict[str, Any]:
 
 
 def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...], *, of: str = "oneOf") -> dict[str, Any]:
-    # `anyOf`, because a complete response also matches its partial schema.
+    # Responses use `anyOf`: a complete response also matches the schema of a partial one, which `oneOf` would forbid.
     if isinstance(model, tuple):
         return {of: [_ref(alternative) for alternative in model]}
     return {"$ref": REF.format(model=model.__name__)}

@@ -260,7 +260,7 @@ class Problem:
         }
 
     def response(self, request_id: str) -> Response:
-        """Build the HTTP response."""
+        """Build the HTTP response, of type `application/problem+json` and with the status of the kind."""
         content = orjson.dumps(self.body(request_id))
         return Response(content, self.type.status, media_type=MEDIA_TYPE, headers=dict(self.headers))
 
@@ -274,7 +274,10 @@ class ProblemRaised(Exception):
 
 
 def problem_of(error: AgentMemoryError) -> Problem:
-    """Convert an error of a use case to a problem, with `Retry-After` or `WWW-Authenticate` where it applies."""
+    """Convert an error of a use case to a problem, with `Retry-After` or `WWW-Authenticate` where it applies.
+
+    The detail includes `server_message`, so only the caller of the failed request may get it.
+    """
     type_ = _PROBLEM_OF_NAME[row_of(error)[1]]
     errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
     more_errors = error.more_errors if isinstance(error, RequestInvalid) else 0
@@ -287,6 +290,8 @@ def problem_of_status(status: int, headers: Mapping[str, str] | None, remedy: st
 
     Args:
         status: HTTP status of the error. An undocumented one becomes BAD_REQUEST below 500, else INTERNAL_ERROR.
+        headers: Headers for the response; None for none.
+        remedy: Text for the detail; '' for none.
     """
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
     remedy = f"{remedy}; " if remedy else ""

@@ -73,7 +73,8 @@ def render_memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     """Render the JSON of `MemoryOut`.
 
     Args:
-        agent: Agent with the scoring model Priority, for the priority; it is null for other models and for None.
+        agent: Agent whose scoring model Priority computes the field `priority`. With another model, or None, the field
+            is null.
     """
     # Attributes of a record that have the default value are missing in its `vars`.
     rendered = _ABSENT | {_NAMES[name]: value for name, value in vars(record).items() if name in _NAMES}
@@ -120,12 +121,15 @@ class MemoryView(BaseModel):
     )
 
     def render(self, record: MemoryRecord, agent: Agent) -> Json:
-        """Render a memory with the requested fields."""
+        """Render a memory with the requested fields, or all fields if none is requested."""
         rendered = render_memory(record, agent)
         return {name: rendered[name] for name in self.fields} if self.fields else rendered
 
     def apply_format(self, memory: Json) -> Json:
-        """Apply the requested format to a rendered memory and the additional fields of its result."""
+        """Apply the requested format to a rendered memory and the additional fields of its result.
+
+        Compact omits null fields, and rounds numbers to four decimals. `metadata` and `context` stay unchanged.
+        """
         formatted: Json = _compact(memory) if self.format == "compact" else memory
         return formatted
 

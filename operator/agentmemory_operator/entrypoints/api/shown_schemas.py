@@ -29,8 +29,9 @@ def _shown(
     """Derive a model with optional fields.
 
     Args:
+        doc: Docstring of the derived model, its description in the OpenAPI document.
         always: Names of the fields that remain required.
-        inner: Types that replace those of fields with optional parts.
+        inner: Types by field name, for fields that contain other derived models.
     """
     hints: dict[str, Any] = {**get_type_hints(model, include_extras=True), **inner}
     fields: dict[str, Any] = {}

@@ -28,13 +28,13 @@ class NamedConnection(kopf.ConnectionInfo):
     """Credentials with a User-Agent that replaces kopf's own.
 
     Attributes:
-        user_agent: Value that the other clients of this process send.
+        user_agent: Value of the header, the same as that of this process's other Kubernetes clients.
     """
 
     user_agent: str = ""
 
     def as_http_headers(self) -> dict[str, str]:
-        """Return the headers of every kopf request."""
+        """Return the headers that kopf sends with every request, with the User-Agent replaced."""
         return super().as_http_headers() | {"User-Agent": self.user_agent}
 
 

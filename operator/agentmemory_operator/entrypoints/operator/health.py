@@ -31,7 +31,7 @@ class Probes:
 
 
 def create_health_app(probes: Probes) -> Starlette:
-    """Build the application with `/healthz`, `/readyz` and `/metrics`."""
+    """Build the application with `/healthz`, `/readyz` and `/metrics`. A failed probe responds 503 with the reason."""
 
     async def healthz(_: Request) -> Response:
         # A response proves that the event loop runs.

@@ -39,6 +39,7 @@ class Startup:
     Args:
         patience_s: Seconds for which the API server or CRDs may be missing. An installation applies its parts in any
             order.
+        now_s: Monotonic clock in seconds.
 
     Attributes:
         ready: Set when all objects are listed and the watches start.
@@ -102,10 +103,10 @@ async def operate(
     Args:
         leadership: Passes run only while it is held; a standby only lists and watches. None runs them immediately.
         namespaces: Namespaces to watch; empty watches all.
-        startup: Records what the start waits for, and when the watches start.
+        startup: Records missing prerequisites, and the start of the watches. None creates one with a limit of 120 s.
 
     Raises:
-        AgentMemoryError: If the objects cannot be listed.
+        AgentMemoryError: If the objects cannot be listed in time, or the lease cannot be read or written for 120 s.
         LeadershipLost: If the lease is lost. The process must exit.
     """
     # Imported here, because other commands do not need kopf and its dependencies.
@@ -130,7 +131,7 @@ async def operate(
 def start_background(
     operator: ReconcilingOperator, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
 ) -> tuple[asyncio.Task[None], ...]:
-    """Start the background tasks: the work, which runs only while this process leads, and `resync`."""
+    """Start everything that writes, which runs only while this process leads, and `resync`, which runs at once."""
     period_s = operator.periods.resync_s
     runs = [operator.run()]
     if operator.handover is not None:
@@ -162,7 +163,11 @@ async def wait_for_first_end(
 
 
 async def run_while_leading(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership | None) -> None:
-    """Wait for the lease, then run everything that writes until the lease is lost or a run ends."""
+    """Wait for the lease, then run everything that writes until the lease is lost or a run ends.
+
+    Args:
+        leadership: None starts the runs at once.
+    """
     if leadership is None:
         await race(*runs)
         return
@@ -179,7 +184,10 @@ async def run_while_leading(runs: Sequence[Coroutine[Any, Any, None]], leadershi
 async def sweep_secrets(
     handover: AgentSecrets, cluster: KubernetesCluster, namespaces: Sequence[str], *, period_s: float
 ) -> None:
-    """Periodically delete the Secret copies of deleted agents."""
+    """Delete the Secret copies of deleted agents, now and every `period_s` seconds.
+
+    A TransientError is only logged, except LeadershipLost, which is raised.
+    """
     while True:
         try:
             listed = await handover.store.list_all()
@@ -192,7 +200,10 @@ async def sweep_secrets(
 
 
 async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
-    """Periodically create the signing key of user tokens if it is missing."""
+    """Create the signing key of user tokens if it is missing, now and every `period_s` seconds.
+
+    A TransientError is logged, and retried within 2 s, except LeadershipLost, which is raised.
+    """
     while True:
         pause_s = period_s
         try:
@@ -206,7 +217,10 @@ async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
 
 
 async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:
-    """Periodically drop objects that were deleted while no watch was open: kopf does not report these deletions."""
+    """Drop objects that were deleted while no watch was open, every `period_s` seconds.
+
+    kopf does not report these deletions. A kind that cannot be listed is logged and skipped until the next time.
+    """
     while True:
         await asyncio.sleep(period_s)
         for kind in KINDS:
@@ -222,10 +236,10 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
 async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup) -> None:
     """List every object before the first pass, because the owner of a slug is decided among all of them.
 
-    Objects with an unfinished one-off operation are fed first.
+    Of each kind, objects with an unfinished one-off operation are fed first.
 
     Raises:
-        AgentMemoryError: If they cannot be listed within `patience_s` of `startup`. The message has the reason.
+        AgentMemoryError: If the objects cannot be listed within `patience_s` of `startup`. The message has the reason.
     """
     for kind in KINDS:
         while True:
@@ -242,6 +256,6 @@ async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, start
 
 
 def is_in_progress(document: Json) -> bool:
-    """Return whether a one-off operation was started and has not ended. It continues before new ones start."""
+    """Return whether a snapshot or restore has started and not ended. It continues before new ones start."""
     status = document.get("status") or {}
     return bool(status.get("startTime")) and not status.get("endTime")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 # Kinds that the API reads.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
 CLAIMS = ("claims", "")
-"""Key of a further source for readiness, in the form of `sources`: the claims, which map slugs to namespaces."""
+"""Source that readiness waits for in addition to those of `sources`: the claims, which map slugs to namespaces."""
 
 
 class ApiProcess(Protocol):
@@ -41,7 +41,11 @@ def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
 
 
 async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
-    """Feed the objects of one source to the API until cancelled. An empty namespace means all."""
+    """Feed the objects of one source to the API until cancelled, and record lists, activity and failures for readiness.
+
+    Args:
+        namespace: Namespace to watch; '' watches all.
+    """
     key = kind, namespace
     on_activity, on_failure = (partial(api.readiness.record_activity, key), partial(api.readiness.record_failure, key))
     async for event, content in cluster.follow(kind, on_activity, on_failure=on_failure, namespace=namespace):
@@ -53,14 +57,17 @@ async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespa
 
 
 async def feed_claims(api: ApiProcess, claims: AsyncGenerator[ClaimSet, None]) -> None:
-    """Feed the claims to the API until cancelled."""
+    """Feed each set of claims to the API until cancelled, and record for readiness that claims were read."""
     async for found in claims:
         api.feed.apply_claims(found)
         api.readiness.record_synced(CLAIMS)
 
 
 async def follow_folder(folder: "ManifestFolder", api: ApiProcess, operator: OperatorProcess | None) -> None:
-    """Feed a folder's objects to the API, and to the operator if it runs in this process, until cancelled."""
+    """Feed the events of a folder to the API, and to the operator if it runs in this process, until cancelled.
+
+    For readiness, all sources count as read after the first events.
+    """
     async for events in folder.follow():
         for event, document in events:
             feed_all(event, document, api, operator)
@@ -76,7 +83,7 @@ async def feed_own_changes(folder: "ManifestFolder", api: ApiProcess, operator: 
 
 
 def feed_all(event: str, document: Json, api: ApiProcess, operator: OperatorProcess | None) -> None:
-    """Feed one event to the API, and to the operator if it runs in this process."""
+    """Feed one event to the operator if it runs in this process, and to the API if it reads objects of the kind."""
     if document["kind"] in KINDS:
         api.feed.apply_event(event, document)
     if operator is not None:

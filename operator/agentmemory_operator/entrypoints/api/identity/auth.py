@@ -91,11 +91,20 @@ class IdentityGuard:
         self._callers = callers
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the ServiceAccount of a token if it was reviewed recently, else None."""
+        """Return the ServiceAccount of a token that was accepted recently; None if it has to be reviewed.
+
+        Raises:
+            Unauthenticated: If the token is missing, not ASCII, or was rejected recently.
+        """
         return self._callers.find_cached(_ascii_token(authorization))
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the ServiceAccount of the token, by a token review if it is not cached."""
+        """Return the ServiceAccount of the token, by a token review if it is not cached.
+
+        Raises:
+            Unauthenticated: If the token is missing, not ASCII, or invalid.
+            TransientError: If the token cannot be reviewed now.
+        """
         return await self._callers.identify(_ascii_token(authorization))
 
 
@@ -108,12 +117,21 @@ class UserTokenGuard:
         self.open_address: Address | None = guard.open_address
 
     def authenticate_cached(self, authorization: bytes) -> Caller | None:
-        """Return the caller of a user token, else the result of the other guard."""
+        """Return the caller of a user token, or None if its key must be read; other tokens go to the other guard.
+
+        Raises:
+            Unauthenticated: If the token is missing or known to be invalid.
+        """
         token = self._user_token(authorization)
         return self._guard.authenticate_cached(authorization) if token is None else self._tokens.find_cached(token)
 
     async def authenticate(self, authorization: bytes) -> Caller:
-        """Return the caller of a user token, else the result of the other guard."""
+        """Return the caller of a user token, reading the signing key if needed; other tokens go to the other guard.
+
+        Raises:
+            Unauthenticated: If the token is missing or invalid.
+            TransientError: If no signing key is available, or the other guard cannot check the token now.
+        """
         token = self._user_token(authorization)
         return await (self._guard.authenticate(authorization) if token is None else self._tokens.identify(token))
 

@@ -67,7 +67,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("POST", "/v1/agents/{agent}/tokens"): Verb.DELEGATE,
         # The signature authenticates the caller.
         ("POST", "/v1/agents/{agent}/hooks/{name}"): None,
-        # Reading the changes of all users requires ADMIN.
+        # The endpoint itself requires ADMIN for the changes of all users.
         ("GET", "/v1/agents/{agent}/changes"): Verb.READ,
     }
 )
@@ -120,7 +120,10 @@ class PlainRoute(GuardedRoute):
     """
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the rights, then run the route function; once more if the collection was replaced before any write."""
+        """Check the rights, then run the route function; once more if the collection was replaced before any write.
+
+        A request with another method than that of the route gets the framework's error 405.
+        """
         if scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return
@@ -160,7 +163,8 @@ def _check_query(request: Request) -> None:
 def rights_of(request: Request) -> AgentRights:
     """Return the caller's rights to the agent of the path, as the route class has determined them.
 
-    Only for endpoints with a verb in `VERBS`: for the others there are none.
+    Raises:
+        KeyError: If the endpoint has no verb in `VERBS`.
     """
     rights: AgentRights = request.scope[RIGHTS]
     return rights

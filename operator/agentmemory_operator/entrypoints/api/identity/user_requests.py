@@ -39,7 +39,7 @@ class TokenOut(Answer):
 
 
 class UsersParameters(Parameters):
-    """Query parameters for listing users."""
+    """Query parameters for listing users, page by page."""
 
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_USERS_PER_PAGE, description="Users per page.")
     cursor: str | None = Field(
@@ -48,7 +48,7 @@ class UsersParameters(Parameters):
 
 
 class UserOut(Answer):
-    """A user or scope that has memories."""
+    """A user or scope that has active memories, with `created_at` of the oldest and newest."""
 
     user_id: str
     memories: int = Field(description="Number of active memories.")
@@ -57,13 +57,13 @@ class UserOut(Answer):
 
 
 class UserIn(Body):
-    """The name of a user or scope."""
+    """The name to give to a user or scope."""
 
     name: UserName = Field(description="Name to show, for example a person's. It is not encrypted.")
 
 
 class UserDetailsOut(Answer):
-    """A user or scope."""
+    """A user or scope: its name, and the number and times of its active memories."""
 
     user_id: str
     name: str | None = Field(description="null if nobody has named it.")

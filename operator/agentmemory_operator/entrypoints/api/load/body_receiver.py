@@ -27,13 +27,14 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 @dataclass(slots=True)
 class BodyReceiver:
-    """Wraps the ASGI `receive` of a request. The request occupies a place for receiving until it starts to run.
+    """Wraps the ASGI `receive` of a request. The request has a receiving slot until it starts to run.
 
     Only time in which the application waits for the body counts for its rate.
 
     Attributes:
-        hold: Resources of the request; must have called `start_receiving`.
-        min_rate: Minimum rate of the body.
+        receive: The server's `receive`.
+        hold: Slot of the request, after `start_receiving`.
+        min_rate: Minimum rate at which the body must arrive.
     """
 
     receive: Receive
@@ -45,7 +46,7 @@ class BodyReceiver:
     _received_bytes: int = 0
 
     async def __call__(self) -> Message:
-        """Return the next message.
+        """Return the next message; after the last part of the body, `RequestSlot.start` has been called.
 
         Raises:
             ProblemRaised: If the body arrives too slowly or there is no capacity for it, the request was dropped, or it
@@ -71,7 +72,7 @@ class BodyReceiver:
         slot.add_body_bytes(size)
         if not message.get("more_body", False):
             self._is_complete = True
-            # A request that is processed in pieces takes a turn for each of them.
+            # A request that is processed in pieces takes a processing slot for each piece.
             if not slot.is_in_pieces:
                 await slot.start()
         return message

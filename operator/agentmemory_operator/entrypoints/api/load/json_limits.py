@@ -34,7 +34,7 @@ MAX_PARSER_DEPTH = 1_024
 # one short key is two parts and takes about 300 bytes. So docs/operations.md allows 16 times the charged bytes.
 PART_BYTES = 32
 
-# Work between two points of interruption.
+# Tokens between two points of interruption, and bytes of a string with escapes in one match.
 _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
@@ -47,7 +47,11 @@ _OPENING, _CLOSING, _BLANK = frozenset(b"[{"), frozenset(b"]}"), b" \t\r\n"
 
 
 class LimitExceeded(Exception):
-    """A document exceeds a limit, as a whole or in one field."""
+    """A document exceeds a limit.
+
+    Args:
+        field: Name of the list that exceeds it, or "body" for the whole document.
+    """
 
     def __init__(self, message: str, *, field: str = "body") -> None:
         super().__init__(message)
@@ -60,7 +64,7 @@ class MalformedJson(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ItemSpan:
-    """Byte range of an item of a list, and the reason why it must not be parsed, if any."""
+    """Byte range of an item of a list, `end` excluded. `fault` is the reason why it must not be parsed, or ''."""
 
     start: int
     end: int
@@ -73,7 +77,7 @@ class SplitDocument:
 
     Attributes:
         remainder: The document with the list emptied.
-        items: Items of the list; None if the document has no such list.
+        items: Items of the list, of the last one if its key is repeated; None if the document has no such list.
         parts: Number of strings (including keys), lists and objects in everything that will be parsed.
     """
 
@@ -91,7 +95,7 @@ class _Count:
 
     @property
     def fault(self) -> str:
-        """The reason why it must not be parsed, or an empty string."""
+        """The reason why the item or document must not be parsed, or an empty string."""
         if self.parts > MAX_ITEM_PARTS:
             return f"has more than {MAX_ITEM_PARTS:,} strings, lists and objects: send less, or split it"
         return f"is nested deeper than {MAX_DEPTH} levels" if self.depth > MAX_DEPTH else ""
@@ -129,7 +133,7 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
     """Count the strings (including keys), lists and objects of a document; may return an upper bound instead.
 
     Raises:
-        LimitExceeded: If there are too many, or they are nested too deeply.
+        LimitExceeded: If there are more than `MAX_ITEM_PARTS`, or they are nested deeper than `MAX_DEPTH`.
         MalformedJson: If a scan finds an unopened bracket, an unclosed string, or a depth beyond the parser's.
     """
     if (parts := parts_if_small(document)) is not None:
@@ -151,11 +155,12 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
 def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None, None, SplitDocument]:
     """Split the items of the list `name` off a document.
 
-    The document is valid JSON if the rest and every item are.
+    The document is valid JSON if the rest and every item are. An item beyond a limit of its own only gets a `fault`.
 
     Raises:
         LimitExceeded: If there are too many items, too many parts in total, or the rest is too large or too deep.
-        MalformedJson: If brackets are unbalanced, a string is not closed, or it is too deep for the parser.
+        MalformedJson: If brackets are unbalanced, a string is not closed, the key before a list is not a string, or the
+            document is too deep for the parser.
     """
     splitter = _Splitter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):

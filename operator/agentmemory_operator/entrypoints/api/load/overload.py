@@ -1,8 +1,8 @@
 """Admission control: limits on concurrent requests in total and per caller, and on the rate per caller.
 
-A request with a body first needs a place for receiving, and its bytes are counted as they arrive. After the last byte
-it needs a place under way instead. A request without a body needs that place from its start. A caller may have as many
-places as are free, except for a reserve. Rejected and dropped requests get 429. `request_slots.py` has the rules.
+A request with a body first needs a receiving slot, and its bytes are counted as they arrive. After the last byte it
+needs a processing slot. A request without a body needs a processing slot from its start. A caller may have as many
+slots as are free, except for a reserve. Rejected and dropped requests get 429. `request_slots.py` has the rules.
 """
 
 import ipaddress
@@ -71,7 +71,11 @@ class AdmissionControl(RequestTotals):
 
 
 def caller_key(caller: Caller, address: str | None) -> Hashable:
-    """Return the key of a caller's share: its ServiceAccount, or its client address (IPv6: the /64 network)."""
+    """Return the key of a caller's share: its ServiceAccount, or its client address (IPv6: the /64 network).
+
+    Args:
+        address: Client address; None if the server reports none. All such callers without an identity share one key.
+    """
     if not caller.is_unbounded:
         # User tokens of a ServiceAccount share its key, so creating many tokens gains no capacity.
         return caller if caller.delegation is None else replace(caller, delegation=None)

@@ -1,16 +1,17 @@
 """Account for the resources that each request uses until it is answered, and share them fairly among callers.
 
-A request is *receiving* until its body is complete. Then it is *under way*: it may wait for other requests of its
-caller, still in its place for receiving, and then it *runs*. A request without a body is under way from its start, and
-one that is processed in pieces during each piece, while it is receiving. `RequestTotals` has the totals,
-`CallerUsage` those of one caller, `RequestSlot` those of one request.
+A request with a body has a *receiving slot* until its body is complete. It then takes a *processing slot*, may have to
+wait for other requests of its caller, and gives up the receiving slot when it *runs*. A request without a body takes a
+processing slot at its start. A request that is processed in pieces takes one for each piece, and keeps its receiving
+slot. `RequestTotals` has the totals, `CallerUsage` those of one caller, `RequestSlot` those of one request.
 
-- Places for receiving: the rule is the same as below. If a caller may have no more, the slowest request is dropped: of
-  the caller with the most places, if it has at least two more than this one, otherwise of this caller.
-- Places under way: a caller may have as many as are free, except for a reserve (`may_take_slot`).
+- Processing slots: a caller may have as many as are free, except for a reserve (`may_take_slot`).
+- Receiving slots: the rule is the same. If a caller may have no more, the slowest request is dropped: of the caller
+  with the most receiving slots, if it has at least two more than this caller, otherwise of this caller.
 - Body bytes: beyond the limit, the slowest large request of the caller with the most bytes is dropped.
 - Large bodies of one caller wait for each other if they would exceed half of the byte limit together.
-- Event loop time: if the process is busy, a caller that uses more than an equal share has at most 8 requests running.
+- Event loop time: if the process was busy in the last measured second, a caller that used more than the average caller
+  has at most 8 requests running.
 """
 
 import asyncio
@@ -33,8 +34,8 @@ class Limits:
     """Limits of one process.
 
     Attributes:
-        requests: Maximum number of requests under way.
-        receiving: Maximum number of requests with incomplete bodies.
+        requests: Number of processing slots.
+        receiving: Number of receiving slots.
         body_bytes: Maximum size of all bodies in memory, without the first 32 KiB of each. A single body may exceed it.
         exports: Maximum number of concurrent exports and change streams.
         unauthenticated: Maximum number of unauthenticated requests: before a remote authentication, or to public paths
@@ -53,7 +54,7 @@ class Limits:
 
 
 def overload_problem(reason: str) -> ProblemRaised:
-    """Build the 429 error of a request that exceeds a limit."""
+    """Build the 429 error of a request that exceeds a limit. The caller may retry after `RETRY_AFTER_S`."""
     detail = f"{reason}: retry in {RETRY_AFTER_S} s"
     return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
 
@@ -76,10 +77,12 @@ class CallerUsage:
     """Resources that one caller uses.
 
     Attributes:
-        in_progress: Requests under way, including those that wait for their turn.
-        running: Requests that are being processed.
-        large_bytes: Counted bytes of all bodies.
-        running_large_bytes: Counted bytes of the bodies of running requests.
+        in_progress: Number of requests with a processing slot, including those that wait for other requests.
+        running: Number of requests that are being processed; exports and change streams are not counted.
+        exports: Number of exports and change streams in progress.
+        large_bytes: Bytes of all bodies, without the first `SMALL_BYTES` of each.
+        running_large_bytes: The part of `large_bytes` that belongs to running requests.
+        receiving: Requests with a receiving slot.
         waiters: Events of waiting requests, set when a running request of the caller ends.
     """
 
@@ -148,10 +151,10 @@ class RequestSlot:
             self._pressure.shares.pop(self._share.key, None)
 
     def start_receiving(self) -> None:
-        """Reserve a place for a request with an incomplete body, if necessary by dropping another request.
+        """Take a receiving slot for a request with an incomplete body, if necessary by dropping another request.
 
         Raises:
-            ProblemRaised: If the caller may have no more places, and no request can be dropped for it.
+            ProblemRaised: If the caller may have no more receiving slots, and no request can be dropped for it.
         """
         pressure, share = self._pressure, self._share
         if not may_take_slot(len(share.receiving), pressure.receiving, pressure.limits.receiving):
@@ -170,8 +173,8 @@ class RequestSlot:
         """Start processing the request, after a wait for other requests of its caller if necessary.
 
         Raises:
-            ProblemRaised: If the caller has too many requests under way, the wait takes more than `MAX_TURN_WAIT_S`, or
-                the request is dropped during the wait.
+            ProblemRaised: If the caller may have no more processing slots, the wait takes more than `MAX_TURN_WAIT_S`,
+                or the request is dropped during the wait.
         """
         pressure, share = self._pressure, self._share
         if not self._try_reserve():
@@ -205,7 +208,7 @@ class RequestSlot:
             raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s") from None
 
     def _try_reserve(self) -> bool:
-        """Take a slot for processing if `may_take_slot` allows it; return whether it was taken."""
+        """Take a processing slot if `may_take_slot` allows it; return whether it was taken."""
         pressure, share = self._pressure, self._share
         if not may_take_slot(share.in_progress, pressure.requests, pressure.limits.requests):
             return False
@@ -224,7 +227,7 @@ class RequestSlot:
 
     @asynccontextmanager
     async def run_piece(self) -> AsyncIterator[None]:
-        """Process one piece of a body inside the context, after a wait for other requests or a place if necessary.
+        """Process one piece of a body inside the context, after a wait for other requests or a processing slot.
 
         Raises:
             ProblemRaised: If the wait takes more than `MAX_TURN_WAIT_S`.
@@ -241,13 +244,13 @@ class RequestSlot:
             self._stop()
 
     def start_export(self) -> None:
-        """Reserve a place for an export or a change stream; repeated calls do nothing.
+        """Count the request as an export or a change stream; repeated calls do nothing.
 
-        The request keeps its place under way, but no longer counts as running, because an export is long and uses
-        little time.
+        It keeps its processing slot, but no longer counts as running, because an export is long and uses little event
+        loop time.
 
         Raises:
-            ProblemRaised: If no place is free.
+            ProblemRaised: If the caller may have no more exports (`may_take_slot`).
         """
         if self._is_export:
             return
@@ -311,8 +314,8 @@ class RequestSlot:
         """Await an operation. The request may be dropped during the wait.
 
         Args:
-            seconds: Timeout.
-            is_awaited: True if the operation receives the body, False if it waits for a turn.
+            seconds: Timeout in seconds.
+            is_awaited: True if the operation receives the body, False if it waits for other requests.
 
         Raises:
             TimeoutError: If the timeout ends, or the request is dropped. `check` distinguishes the two.
@@ -329,7 +332,7 @@ class RequestSlot:
 
     @property
     def arrival_rate(self) -> float:
-        """Recent arrival rate of its body, as decaying bytes. Only time spent waiting for the body counts."""
+        """Decaying sum of the bytes received of its body. It decays only while the process waits for the body."""
         current_wait_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
         return self._flow.level(self.receive_wait_s + current_wait_s)
 
@@ -344,7 +347,7 @@ class RequestSlot:
         return self._large > 0
 
     def drop(self, reason: str) -> None:
-        """Release its bytes and its place for receiving, and end its wait. `check` then raises with the reason."""
+        """Release its bytes and its receiving slot, and end its wait. `check` then raises with the reason."""
         self._dropped = reason
         if self._timeout is not None:
             self._timeout.reschedule(0)
@@ -355,7 +358,7 @@ class RequestSlot:
         """Raise if the request was dropped.
 
         Raises:
-            ProblemRaised: If it was. The message has the reason.
+            ProblemRaised: If it was dropped. The detail has the reason.
         """
         if self._dropped is not None:
             raise overload_problem(self._dropped)

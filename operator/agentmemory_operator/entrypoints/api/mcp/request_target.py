@@ -1,6 +1,7 @@
 """Determine the agent and the user of an MCP request.
 
-URL, header or user token name them, so the host application decides, not the model.
+The URL, a header or the user token names them, so the host application decides. If none of them names a user, the
+model may, but only if the caller has the verb impersonate.
 """
 
 from collections.abc import Mapping

@@ -47,7 +47,12 @@ class McpEndpoint:
         self._ending = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Read the body and enforce the JSON limits, then let the SDK handle the request."""
+        """Read the body and enforce the JSON limits, then let the SDK handle the request.
+
+        Raises:
+            ProblemRaised, RequestInvalid: As `read_body`, `reserve_parsed_body` and `check_keys`.
+            Exception: If the SDK could not be started. Every later request raises the same error.
+        """
         request = Request(scope, receive)
         body = await read_body(request, max_bytes=MAX_BODY_BYTES)
         await reserve_parsed_body(request, body)
@@ -61,7 +66,7 @@ class McpEndpoint:
         await manager.handle_request(scope, _replaying(body, receive), send)
 
     async def close(self) -> None:
-        """Stop the SDK."""
+        """Stop the SDK if it was started, and wait until it has ended."""
         self._ending.set()
         if self._running is not None:
             await asyncio.wait([self._running])

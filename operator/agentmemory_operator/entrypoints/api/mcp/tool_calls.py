@@ -97,7 +97,9 @@ def build_request(tool: Tool, arguments: Mapping[str, Any], target: RequestTarge
     """Convert a tool call to an API request.
 
     Args:
-        arguments: Validated by the tool's schema, which requires `user_id` if the addressee has no user.
+        arguments: Validated by the tool's schema, which requires `user_id` if `target` has no user.
+        target: Agent and user of the MCP request.
+        slug: Name of the agent.
     """
     fields = dict(arguments)
     user_id = target.user_id or fields.pop("user_id")
@@ -112,7 +114,10 @@ def build_request(tool: Tool, arguments: Mapping[str, Any], target: RequestTarge
 
 
 def render_result(tool: Tool, document: Json) -> Json:
-    """Convert an API response to the result for the model."""
+    """Convert a successful API response to the result for the model.
+
+    Texts of a search are cut, and memories beyond `MAX_RESULT_CHARS` are left out; the result marks both.
+    """
     if tool.name == "search":
         return _found(document)
     if tool.name == "remember":

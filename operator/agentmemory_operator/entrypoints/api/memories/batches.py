@@ -1,4 +1,4 @@
-"""Validate, store and report each item of a batch individually."""
+"""Parse and validate each item of a batch individually, and render one result per item."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,8 @@ class BatchReader(Generic[T]):
         read_item: Converts a parsed item and its idempotency key to the value to store. An AgentMemoryError rejects the
             item.
         reserve_memory: Reserves memory for a number of parts; raises ProblemRaised if there is no capacity.
-        idempotency_key: Key of the batch. The key of an item is derived from it and the position of the item.
+        idempotency_key: Key of the batch, from which the key of an item is derived with the position of the item. None
+            gives the items no keys.
     """
 
     envelope: type[BaseModel]
@@ -48,7 +49,7 @@ class BatchReader(Generic[T]):
     idempotency_key: str | None = None
 
     def read(self, body: bytes) -> Generator[None, None, list[T | AgentMemoryError]]:
-        """Return for each item the value to store, or the error that rejects it.
+        """Return for each item the value to store, or the error that rejects it; yield between items.
 
         Raises:
             RequestInvalid: If the batch itself is invalid.

@@ -14,7 +14,7 @@ _MESSAGES = "messages"
 
 
 class TurnIn(Body):
-    """A turn of a conversation."""
+    """One turn of a conversation, stored as one memory."""
 
     role: Role = Field(description="Role of the speaker.")
     content: Content = Field(description="The text.")
@@ -62,12 +62,12 @@ class ConversationOut(Answer):
 
 
 def is_conversation(sent: Any) -> bool:
-    """Return whether a body is meant as a conversation, not as a memory."""
+    """Return whether a body has the field `messages`, which a conversation has and a memory lacks."""
     return isinstance(sent, dict) and _MESSAGES in sent
 
 
 def choose_model(sent: Any) -> type[Body]:
-    """Return the model of a body that is either a memory or a conversation."""
+    """Return ConversationIn for a body with `messages`, else MemoryIn."""
     return ConversationIn if is_conversation(sent) else MemoryIn
 
 
@@ -77,6 +77,6 @@ def render_conversation(stored: StoredConversation) -> dict[str, Any]:
 
 
 class HookIn(Body):
-    """A memory to store."""
+    """Body of a signed request to a hook: one memory to store."""
 
     memory: MemoryIn = Field(description="The memory. Its author is `hook:NAME`.")

@@ -63,7 +63,7 @@ class EntitiesParameters(UserParameters):
 
 
 class RelationOut(Answer):
-    """The stored relation."""
+    """A relation as stored after the request."""
 
     source: str
     relation: RelationName
@@ -72,7 +72,7 @@ class RelationOut(Answer):
 
 
 class ListedEntityOut(Answer):
-    """A name in the list."""
+    """A name in the list, with the number of memories that mention it."""
 
     name: str
     kind: EntityKind | None = Field(description="null if only relations mention it.")
@@ -87,7 +87,7 @@ class EntitiesOut(Answer):
 
 
 class NeighbourOut(Answer):
-    """A neighbour of a name."""
+    """A name that a relation, or memories that mention both, link to the name that was read."""
 
     name: str
     relation: str = Field(description=f"One of {', '.join(RELATIONS)}, or {CO_OCCURRENCE} if memories mention both.")

@@ -90,7 +90,7 @@ class ForgetIn(Body):
 
 
 class ReceiptParameters(Parameters):
-    """Query parameters for listing receipts."""
+    """Query parameters for listing receipts, newest first, page by page."""
 
     user_id: UserId | None = Field(default=None, description="Only receipts of this user.")
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Receipts per page.")
@@ -98,7 +98,7 @@ class ReceiptParameters(Parameters):
 
 
 class ErasedCountsOut(Answer):
-    """Number of memories."""
+    """Number of memories, in total and by type."""
 
     total: int
     types: dict[str, int]
@@ -118,7 +118,7 @@ class ReceiptOut(Answer):
 
 
 class WouldForgetOut(Answer):
-    """Result of a dry run."""
+    """Result of a dry run: the memories that the request would erase."""
 
     dry_run: bool
     counts: ErasedCountsOut

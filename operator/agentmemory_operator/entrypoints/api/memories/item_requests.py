@@ -83,7 +83,7 @@ class ItemsEnvelope(Body):
 
 
 class NamespaceParameters(Parameters):
-    """Query parameters of all requests about items."""
+    """Query parameters of requests about one item or one namespace."""
 
     namespace: ItemNamespace = Field(description="Parts of the namespace in order, at least two: repeat the parameter.")
     user_id: UserId | None = Field(
@@ -126,7 +126,7 @@ class ItemParameters(ZonedParameters):
 
 
 class KeysParameters(NamespaceParameters):
-    """Query parameters for listing keys."""
+    """Query parameters for listing the keys of one namespace, page by page."""
 
     limit: int = Field(default=MAX_KEYS_PER_PAGE, ge=1, le=MAX_KEYS_PER_PAGE, description="Keys per page.")
     cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the previous page.")

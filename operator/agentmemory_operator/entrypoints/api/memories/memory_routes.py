@@ -283,7 +283,8 @@ async def forget_memories(
 ) -> Response:
     """Erase the selected memories and everything derived from them. The response is a receipt.
 
-    A repeated request with the same Idempotency-Key and body returns the same receipt.
+    With `dry_run`, nothing is erased, and the response counts the selected memories. A repeated request with the
+    same Idempotency-Key and body returns the same receipt.
     """
     services = services_of(request)
     body = await read_model(request, ForgetIn)

@@ -67,9 +67,9 @@ async def put_working_memory(agent: str, session_id: SessionId, request: Request
     **describe(EndedOut, problems=(*READ_PROBLEMS, 504)),
 )
 async def end_session(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """Drop the session's working memories. Ending a session twice drops nothing more.
+    """Drop the session's working memories, and its memories of types that end with a session.
 
-    If the agent has a language model, it distils the session first.
+    Ending a session twice drops nothing more. If the agent has a language model, a run distils the session afterwards.
     """
     services = services_of(request)
     opened = await services.directory.open(agent)
@@ -97,7 +97,11 @@ async def store_messages(
 
 
 async def store_and_queue(request: Request, agent: str, sent: Conversation, status: int) -> Response:
-    """Store a conversation, and queue it for distillation if the agent has a language model."""
+    """Store a conversation, and queue it for distillation unless the result has a warning why there is no run.
+
+    Args:
+        status: HTTP status of the response.
+    """
     services = services_of(request)
     stored = await store_conversation(await services.directory.open(agent), services.remember, sent)
     record_result(request, sum(turn is not None for turn in stored.turns))

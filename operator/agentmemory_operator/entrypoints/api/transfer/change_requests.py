@@ -36,7 +36,7 @@ class ChangesParameters(Parameters):
 
 
 class ChangeOut(Answer):
-    """One entry of the log."""
+    """One entry of the change log. It contains no text of a memory."""
 
     cursor: str = Field(description="Cursor to continue after this entry.")
     at: Time

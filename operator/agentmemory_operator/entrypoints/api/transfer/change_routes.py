@@ -1,7 +1,7 @@
 """The route of the change log, as pages or as server-sent events.
 
-A stream occupies a place for exports and ends after 5 minutes. Its reader reconnects with `Last-Event-ID`, and is then
-authenticated again. Its rights are checked at each read of the log.
+A stream counts as an export and ends after 5 minutes. Its reader reconnects with `Last-Event-ID`, and is then
+authenticated again. The reader's rights are checked at each read of the log.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ MAX_STREAM_S = 300.0
 router = build_router("Changes", GuardedRoute)
 
 ReadOn = Callable[[str], Awaitable[ChangePage]]
-"""Reads the log after a cursor."""
+"""Function that reads the page of the log after a cursor."""
 
 
 @router.get("/{agent}/changes", summary="Read the change log", **describe(ChangesOut, problems=READ_PROBLEMS))

@@ -40,7 +40,7 @@ router = build_router("Webhooks", GuardedRoute)
 async def receive_hook(agent: str, name: str, request: Request) -> Response:
     """Store one memory or conversation that is signed with the hook's key.
 
-    A repeated request with the same webhook-id stores nothing.
+    A repeated request with the same webhook-id and body stores nothing more.
     """
     services = services_of(request)
     settings, hook = services.hooks.find(agent, name)

@@ -26,7 +26,7 @@ SHEET_FIELD, PROFILE_FIELD = "entities", "user"
 
 
 class ExportedRelation(Body):
-    """A relation in an export."""
+    """A relation between two entity names, in an export."""
 
     source: KnownName
     relation: RelationName
@@ -35,7 +35,7 @@ class ExportedRelation(Body):
 
 
 class ExportedAlias(Body):
-    """An alias in an export."""
+    """Another spelling of an entity name, in an export."""
 
     alias: KnownName
     name: EntityName
@@ -61,7 +61,7 @@ class SheetLine(Body):
 
 
 def render_sheet_line(sheet: EntitySheet) -> bytes:
-    """Render the line, or nothing if the sheet is empty."""
+    """Render the line; return b'' if the sheet has neither relations nor aliases."""
     if not sheet.relations and not sheet.aliases:
         return b""
     relations: list[dict[str, Any]] = [
@@ -73,7 +73,7 @@ def render_sheet_line(sheet: EntitySheet) -> bytes:
 
 
 class ExportedProfile(Body):
-    """Name of the user, and the time when a name was first given."""
+    """Name of the user, and the time when the user was first named."""
 
     name: UserName
     created_at: Time
@@ -90,7 +90,7 @@ class ProfileLine(Body):
 
 
 def render_profile_line(profile: UserProfile | None) -> bytes:
-    """Render the line, or nothing if the user has no name."""
+    """Render the line; return b'' if the user has no name (None)."""
     if profile is None:
         return b""
     document = {"name": profile.name, "created_at": render_time(profile.created_at)}

@@ -202,7 +202,7 @@ class LineIn(MemoryIn):
 
 
 class LineErrorOut(Answer):
-    """A line that was not imported."""
+    """A line that was not imported, with its error."""
 
     line: int = Field(description="Line number, from 1.")
     error: ProblemOut

@@ -1,4 +1,8 @@
-"""The routes of export and import, streamed in bounded memory: NDJSON with one memory per line, then further facts."""
+"""The routes of export and import, streamed in bounded memory as NDJSON.
+
+Each line is a memory. Lines with the user's entity relations and name follow, and at last one with the counts, or with
+the error that interrupted the export.
+"""
 
 from codecs import BOM_UTF8
 from collections import Counter
@@ -75,7 +79,10 @@ router = build_router("Transfer", GuardedRoute)
 async def export_user_memories(
     agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]
 ) -> Response:
-    """Stream every memory of a user as NDJSON, one per line, oldest version first. The last line has the counts."""
+    """Stream the memories of a user as NDJSON, one per line, oldest version first.
+
+    Expired and working memories are omitted. The last line has the counts, or the error that interrupted the export.
+    """
     slot: RequestSlot = request.scope[REQUEST_SLOT]
     slot.start_export()
     opened = await open_agent(request, agent)
@@ -299,7 +306,10 @@ async def _split(stream: AsyncIterator[bytes], release_bytes: Callable[[int], No
 
 
 def _interrupted(error: TransientError, lines: int) -> TransientError:
-    """Build the error of an import that stops midway."""
+    """Build the error of an import that stops after its first `lines` lines.
+
+    It is OutcomeUnknown, or if no line was imported, an error of the same kind as `error`.
+    """
     message = f"the first {lines} lines are imported, and possibly some of the next; send all lines again: {error}"
     # Never CollectionMoved, because that would repeat the request, whose body is already consumed.
     kind = OutcomeUnknown if lines else StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)
