@@ -6,7 +6,7 @@
 
 The id of the new version is derived from the head that the model read, so a repeated or concurrent run finds it. If
 another version was stored in the meantime, the new one is abandoned and that version stays the head. No source is
-removed. A source that a cleanup removed from the chain does no harm.
+removed. A source that a cleanup removed from the chain counts as readable.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
     False means that the head or a source changed in the meantime, or that the agent rejects the fact.
 
     Raises:
-        TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
+        TransientError: If Qdrant or the embedder is unavailable. Repeating the call completes the rest.
     """
     head_id = fact.replaced[0]
     head = await read_completed(agent, head_id)

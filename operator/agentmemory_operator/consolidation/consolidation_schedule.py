@@ -2,7 +2,7 @@
 
 1. Each status write calls `ConsolidationSchedule.plan_next`, which plans the next action: a scheduled run, or the
    action that an annotation of the object requests.
-2. When the action is due, it runs in a queue of its own: a model that hangs delays only its own object.
+2. When the action is due, it runs in the queue of consolidations, so a model that hangs does not delay passes.
 3. A pass writes the result into `status.lastConsolidation`.
 
 The status and marks on the memories are the only stored state. A restarted operator starts the same action again, with
@@ -84,7 +84,7 @@ class ConsolidationMeter(MetricSet):
         )
 
     def count_action(self, action: Action, report: RunReport, duration_ms: float, *, is_failed: bool) -> None:
-        """Count an action that was completed or failed, and its model usage.
+        """Count an action that was completed or failed, and its model usage. Effects of a dry run are not counted.
 
         Args:
             duration_ms: Duration in milliseconds.
@@ -130,7 +130,8 @@ class ConsolidationSchedule:
     def plan_next(self, key: Key, document: Json, status: Json) -> Json:
         """Plan the next action of an object; return its status with the fields about consolidation.
 
-        If the object is invalid, nothing is planned and `status` is returned unchanged.
+        If the object is invalid, nothing is planned and `status` is returned unchanged. If it is being deleted, or
+        has neither consolidation nor an earlier result, nothing is planned and the fields are removed.
 
         Args:
             document: The object with its previous status.
@@ -162,7 +163,11 @@ class ConsolidationSchedule:
     async def _carry_out(
         self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, pending: PendingAction
     ) -> None:
-        """Carry out an action and record its result."""
+        """Carry out an action, record its result, and post an event. An error is recorded as the result.
+
+        Raises:
+            TransientError: If the action failed before any model call, except for ModelUnavailable; or LeadershipLost.
+        """
         started_ms, report, undo_report, failure = self.clock.now_ms(), RunReport(), UndoReport(), None
         try:
             async with asyncio.timeout(MAX_ACTION_S), self.open_store(memory) as open_agent:

@@ -118,7 +118,7 @@ async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tal
     The text of a long chain of versions (`Fact.collapses`) is stored without this comparison.
 
     Returns:
-        The effects. `LOST` if the agent rejects the fact, or its sources have changed.
+        The effects. `LOST` if the agent rejects the fact or its sources have changed, `KNOWN` if a memory equals it.
 
     Raises:
         TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
@@ -203,7 +203,10 @@ async def _is_begun(agent: Agent, draft: MemoryDraft) -> bool:
 
 
 async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) -> bool:
-    """Return whether another memory of the user has the same content or a nearly equal vector."""
+    """Return whether another visible memory of the user has the same content or a nearly equal vector.
+
+    Vectors are compared only if the distance is Cosine.
+    """
     user_filter = visible_filter(
         Selection(user_id=draft.record.user_id), agent.clock.now_ms(), agent.settings.ranking.endings
     )
@@ -220,9 +223,10 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
 
 
 async def _name(agent: Agent, plan: BatchPlan) -> int:
-    """Store aliases and relations for the user; return how many.
+    """Store aliases and relations for the user; return the number of both.
 
-    Aliases are written first. Either write is dropped if it would exceed the user's maximum.
+    Aliases are written first. Either write is dropped if it would exceed the user's maximum, or if
+    the agent has entities disabled.
     """
     count = 0
     if plan.aliases:

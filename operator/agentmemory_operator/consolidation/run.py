@@ -35,7 +35,7 @@ from agentmemory_operator.spec.times import render_time
 
 MILLION = 1_000_000
 MAX_ANSWER_TOKENS = 4_000
-"""Maximum tokens of one answer."""
+"""Maximum tokens of one answer. The check of a run's limits assumes that each answer has as many."""
 _CHARS_A_TOKEN = 3
 
 PAGE = 1_000
@@ -88,7 +88,10 @@ class ModelUsage:
         return ModelUsage(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
 
     def cost(self, limits: RunLimits) -> float | None:
-        """Return the cost in the currency of the prices, which are for a million tokens. None without prices."""
+        """Return the cost in the currency of the prices, which are for a million tokens.
+
+        A missing price counts as 0. None if both are missing.
+        """
         if limits.input_price is None and limits.output_price is None:
             return None
         return (self.tokens_in * (limits.input_price or 0) + self.tokens_out * (limits.output_price or 0)) / MILLION
@@ -124,7 +127,7 @@ class Consolidation:
 
     Args:
         open_agent: Opens the agent: to choose batches, before each batch, and again before its plan is carried out.
-        model: Language model to ask.
+        model: Language model that is called for each batch.
         applying: Returns the context in which memories are changed, for example one that blocks a rebuild.
     """
 
@@ -144,7 +147,7 @@ class Consolidation:
 
         Raises:
             ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.
-            TransientError: If Qdrant or the embedder is unavailable.
+            TransientError: If Qdrant or the embedder is unavailable, or `applying` forbids changes now.
             AgentMemoryError: As `open_agent` raises.
         """
         ends_s = asyncio.get_running_loop().time() + MAX_RUN_S

@@ -71,7 +71,7 @@ async def undo(agent: Agent, run_id: str, report: UndoReport) -> None:
 
 
 async def _remove(agent: Agent, row: Payload, report: UndoReport) -> None:
-    """Delete a fact that is still a head."""
+    """Delete a fact if it is still a head, and count the result in `report`."""
     current = await read_completed(agent, row["id"])
     if current is None or TOMBSTONE_KEY in current:
         return
@@ -129,7 +129,7 @@ async def _bearing(agent: Agent, key: str, run_id: str) -> AsyncIterator[Payload
 
 
 async def read_proposals(agent: Agent, run_id: str | None = None) -> AsyncIterator[Proposal]:
-    """Yield the facts that wait for an approval.
+    """Yield the facts that wait for an approval, without malformed ones.
 
     Args:
         run_id: Only proposals of this run. None for all.
@@ -144,6 +144,8 @@ async def read_proposals(agent: Agent, run_id: str | None = None) -> AsyncIterat
 async def approve(agent: Agent, run_id: str) -> Tally:
     """Store the facts that a run proposed, although parts of them are in no source; return the effects.
 
+    Each proposal is then deleted, even if its fact was not stored (`LOST` or `KNOWN`).
+
     Raises:
         TransientError: If Qdrant or the embedder is unavailable. Repeating the call does the rest.
     """
@@ -155,7 +157,11 @@ async def approve(agent: Agent, run_id: str) -> Tally:
 
 
 async def reject(agent: Agent, run_id: str) -> Tally:
-    """Delete the proposals of a run; return their number as `LOST`."""
+    """Delete the proposals of a run; return their number as `LOST`.
+
+    Raises:
+        TransientError: If Qdrant is unavailable. Repeating the call deletes the rest.
+    """
     tally: Tally = Tally()
     async for proposal in read_proposals(agent, run_id):
         await delete_proposal(agent, proposal)

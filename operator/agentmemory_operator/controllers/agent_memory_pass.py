@@ -1,12 +1,12 @@
-"""One pass over an AgentMemory. Errors become conditions in its status, except those of Kubernetes: these are retried.
+"""One pass over an AgentMemory. Errors become conditions; a TransientError that is no StoreUnavailable is only retried.
 
 A pass over an AgentMemory:
 1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
-2. Parse the object. If it is suspended, write that into the status, renew the API's Secrets, and stop.
-3. Check that it owns its slug, and record the claim.
-4. Provide the retrieval API with the Secrets that it needs.
+2. Parse the object. If it is suspended, write that into the status, renew the Secrets of the retrieval API, and stop.
+3. Check that the object owns its slug, and record the claim of its namespace.
+4. Copy the Secrets of the object to the retrieval API.
 5. Reconcile the collection: observe, plan, apply, observe again (`collections/reconcile.py`).
-6. Write the status and post events, if they changed.
+6. Post events about changes, and write the status if it changed.
 
 A pass may be stopped at any point: the next one observes the present state and continues.
 """
@@ -92,16 +92,16 @@ class Passes:
         request: Requests a pass over another object.
         servers: Access to whole servers, for deletions.
         claims: Records which namespace a slug belongs to.
-        locks: Locks of the aliases, shared by all that move them.
+        locks: Locks by slug, shared with all code of this process that moves aliases.
         takeover_requests: Pending takeover requests by connection, shared with the status writer.
-        hosts: Policy for the hosts that the retrieval API may connect to, as known to this process.
+        hosts: Egress policy of this process. A pass checks the URL of the embedding service against it.
         handover: Copies Secrets to the retrieval API. None if the API reads them itself.
         cleanup_schedule: Schedule of cleanups. Each successful pass plans the next cleanup of its object.
         webhooks: Delivers webhooks. Each successful pass schedules the deliveries of its object.
         consolidation_schedule, snapshots: Schedules of consolidations and snapshots. Each status write plans the next
             ones of its object.
         key_checks: Checks of zone keys. Each status write schedules those of its object.
-        rebuilds: Rebuild controller. Each successful pass, and each suspension, is reported there.
+        rebuilds: Rebuild controller. A pass calls it after each success and each suspension.
     """
 
     table: ObjectTable
@@ -148,10 +148,10 @@ class Passes:
     async def run(self, key: Key) -> float | None:
         """Do one pass; return the seconds until the next one.
 
-        None means that no pass is due: the object is deleted, or is suspended and has no Secrets to renew.
+        None means that no pass is due: the object is absent or now deleted, or suspended without Secrets to renew.
 
         Raises:
-            TransientError: If the pass should be retried. The status has the reason if Qdrant caused it.
+            TransientError: If the pass should be retried. If it is a StoreUnavailable, the status has its message.
         """
         document = self.table.get(key)
         if document is None:
@@ -191,14 +191,14 @@ class Passes:
         return self._due_s(key, done)
 
     async def _sync_api_secret(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
-        """Copy Secrets to the API; return its credential for Qdrant (`Token`, `Key`, None) and a deferred error."""
+        """Copy Secrets; return the API's access to Qdrant (`Token`, `Key`, None), and an error to raise afterwards."""
         try:
             return await self.handover.sync_secret(memory) if self.handover else None, None
         except TransientError as exc:
             return ((memory.status.get("access") or {}).get("qdrant")), exc
 
     async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
-        """Renew the API's Secrets of a suspended agent; return the seconds until the next one, or None."""
+        """Renew the API's Secrets of a suspended agent; return the seconds until the next time, None if it has none."""
         if self.handover is None or self.table.find_owner(memory.slug) != key:
             return None
         try:
@@ -220,8 +220,8 @@ class Passes:
         """Return the seconds until the next pass after a failure.
 
         Raises:
-            TransientError: `exc` itself, if a retry may help and the connection has no known fault. The queue applies
-                the backoff.
+            TransientError: `exc` itself, if it is transient and the last probe of the connection found no fault. The
+                queue applies the backoff.
         """
         connection = self.table.find_connection(key)
         if self.connections.has_fault(connection):
@@ -243,7 +243,7 @@ class Passes:
             self.request(next_key)
 
     async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
-        """Acquire the slot for reindexing and record it in the status. Return the object to wait for, or None."""
+        """Acquire the reindexing slot, record it in the status and return None; or return the object that has it."""
 
         async def observe(alias: str) -> Observation | None:
             # A slot covers the collections of all namespaces on the server, so read them without a guard.
@@ -281,7 +281,7 @@ class Passes:
         await self.writer.write(document, metadata, status)
 
     async def _check_slug(self, key: Key, memory: AgentMemory) -> None:
-        """Check that the object owns its slug, and record the claim of its namespace.
+        """Check that the object owns its slug, and record its claim: new, or transferred if the connection permits it.
 
         Raises:
             NotOwned: If another object or namespace has the slug.
@@ -318,7 +318,7 @@ class Passes:
         return await self.connections.use(memory, bring_about)
 
     async def _check_embedder(self, memory: AgentMemory) -> None:
-        """Raise SpecInvalid if the API may not connect to the embedding service."""
+        """Raise SpecInvalid if the egress policy forbids the URL of an OpenAI-compatible embedding service."""
         settings = effective_embedding(memory)
         if settings.provider == "openai":
             await self.hosts.check("spec.embedding.baseURL", settings.base_url or OPENAI_URL)

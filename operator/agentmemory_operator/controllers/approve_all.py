@@ -71,10 +71,10 @@ class BulkApproval:
     Attributes:
         preset: Name of the preset.
         namespace: Namespace of the objects; empty for all.
-        report_started: Called with each object after its plan was approved.
+        report_started: Called with each object whose plan this run has approved. Not called for earlier approvals.
         report: Called with the result of each object, in order of completion.
         concurrency: Maximum number of objects in progress.
-        continues_on_failure: True if a failed object does not stop the others.
+        continues_on_failure: True to start the remaining objects after one has failed.
         poll_s: Seconds between two reads of an object in progress.
         ack_timeout_s: Seconds after which an approval that no operator acts on counts as failed.
     """
@@ -91,7 +91,13 @@ class BulkApproval:
     _has_failed: bool = field(default=False, init=False)
 
     async def find(self) -> list[ApprovalTarget]:
-        """Return the objects to process: first those in progress, then by size: small ones reveal a fault early."""
+        """Return the objects to process: first those in progress, then those to approve, each by number of points.
+
+        A small collection reveals a fault early.
+
+        Raises:
+            TransientError: If the objects cannot be listed.
+        """
         documents = await self.objects.list_in(AGENT_MEMORY, self.namespace)
         documents_of_preset = (document for document in documents if _preset_of(document) == self.preset)
         targets = [target for target in map(_chosen, documents_of_preset) if target is not None]
@@ -100,13 +106,14 @@ class BulkApproval:
         )
 
     async def run(self, chosen: Sequence[ApprovalTarget]) -> list[ApprovalTarget]:
-        """Process objects, at most `concurrency` at a time.
+        """Process objects, at most `concurrency` at a time. Errors become results, unless listed below.
 
         Returns:
             The objects that were not started because another one failed.
 
         Raises:
-            TransientError: If an object to approve cannot be read.
+            AgentMemoryError: In development, if another author's manifest has the annotations of an approval, or the
+                development stack created the object.
         """
         semaphore, not_started = asyncio.Semaphore(self.concurrency), list[ApprovalTarget]()
 
@@ -133,7 +140,7 @@ class BulkApproval:
             return ApprovalResult(agent=str(target), is_done=False, message="it was deleted in the meantime")
 
     async def _approve(self, target: ApprovalTarget) -> str | None:
-        """Approve a plan; return an error message if the object's plan has changed or it cannot be written."""
+        """Approve a plan; return an error message if it has changed or Kubernetes is unavailable, else None."""
         try:
             document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
             pending = find_pending_approval(document)
@@ -146,7 +153,10 @@ class BulkApproval:
         return None
 
     async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
-        """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`."""
+        """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`.
+
+        A read that fails with a TransientError is repeated without limit.
+        """
         waited_s = 0.0
         while True:
             await asyncio.sleep(self.poll_s)
@@ -172,7 +182,7 @@ def _preset_of(document: Mapping[str, Any]) -> str:
 
 
 def _chosen(document: Json) -> ApprovalTarget | None:
-    """Return a target if the plan of an object waits for an approval of a newer preset revision or is being applied."""
+    """Return a target if an object waits for the approval of a newer preset revision, or applies a plan; else None."""
     metadata, status = document["metadata"], document.get("status") or {}
     points = int((status.get("collection") or {}).get("points") or 0)
     fields: Mapping[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "points": points}

@@ -30,11 +30,11 @@ MAX_LISTED_MEMORIES = 20_000
 async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, cluster: Cluster) -> None:
     """Allow a new, empty collection for an agent, or raise.
 
-    An agent that starts from a snapshot also gets its MemoryRestore, if that does not exist.
+    With `spec.bootstrap`, create the MemoryRestore of the agent if it does not exist.
 
     Raises:
-        RestoreInProgress: If a restore creates the collection.
-        SpecInvalid: If the snapshot to start from could not be restored.
+        RestoreInProgress: If a restore creates the collection, or was created by this call to do so.
+        SpecInvalid: If the restore of `spec.bootstrap` failed.
         NamespaceTerminating: If the MemoryRestore cannot be created, because its namespace is being deleted.
         TransientError: If Kubernetes is unavailable, or the object was deleted and the watch has not delivered that.
     """
@@ -75,7 +75,7 @@ async def _check_exists(memory: AgentMemory, cluster: Cluster) -> None:
 
 
 def build_bootstrap_restore(memory: AgentMemory, snapshot: str) -> Json:
-    """Build the MemoryRestore that an agent starts from. A recreated object has a new uid, so it gets a new restore.
+    """Build the MemoryRestore of `spec.bootstrap`. Its name contains the uid: a recreated object gets a new restore.
 
     Args:
         snapshot: Name of the MemorySnapshot.
@@ -92,6 +92,8 @@ def build_bootstrap_restore(memory: AgentMemory, snapshot: str) -> Json:
 
 async def count_memories(observed: Observation, store: CollectionStore) -> int | None:
     """Count the memories of a collection; None if the collection is missing or the server rejects the request.
+
+    Return 0 without a request if the collection was observed empty.
 
     If the strict mode forbids exact counts, up to `MAX_LISTED_MEMORIES` points are listed to count them; more are
     estimated.
@@ -126,7 +128,10 @@ async def count_unlisted(memory: AgentMemory, observed: Observation, store: Coll
 async def count_to_reseal(
     memory: AgentMemory, observed: Observation, store: CollectionStore, now_ms: int
 ) -> int | None:
-    """Count the memories encrypted with data keys that are due for replacement; None if no data key is due."""
+    """Count the memories encrypted with data keys created before `spec.zones.rotateKeysBefore`.
+
+    None if the object has no zones, or the field is not set or is in the future.
+    """
     zones = effective_zones(memory)
     if zones is None or not 0 < zones.rotate_before_ms <= now_ms:
         return None

@@ -1,4 +1,8 @@
-"""One pass over a QdrantConnection: probe its server, and request passes over its objects when it responds again."""
+"""One pass over a QdrantConnection: probe its server, and write the result into its status.
+
+If the server responds again, or the status changed in more than its capacity, request passes over the AgentMemories
+that use the connection.
+"""
 
 import math
 import random
@@ -22,12 +26,13 @@ PROBE_GROWTH, MAX_PROBE_GROWTH = 1.5, 3.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionPasses:
-    """Passes over QdrantConnection objects.
+    """Probes the server of a QdrantConnection, and writes the status of the object.
 
     Attributes:
         request: Requests a pass over another object.
         probe_s: Seconds between two probes of a connection.
-        reconnect_passes_per_s: Passes requested per second over the objects of a connection that responds again.
+        reconnect_passes_per_s: Average number of passes per second over the objects of a connection that responds
+            again.
     """
 
     table: ObjectTable
@@ -39,7 +44,7 @@ class ConnectionPasses:
     reconnect_passes_per_s: float
 
     async def run(self, key: Key, document: Json) -> float:
-        """Do one pass; return the seconds until the next one.
+        """Do one pass; return the seconds until the next probe, which grow while the server is unavailable.
 
         Raises:
             TransientError: If Kubernetes failed and the pass should be retried. Errors of Qdrant go into the status.
@@ -63,7 +68,7 @@ class ConnectionPasses:
         return jittered(self.probe_s)
 
     def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
-        """Request passes over the connection's objects, spread over time to about `per_s` a second."""
+        """Request passes over the connection's objects, about `per_s` a second; all at once if that is infinite."""
         users = self.table.find_users(connection)
         for key in users:
             self.request(key, after_s=random.uniform(0.0, len(users) / per_s))

@@ -6,8 +6,9 @@
 3. With `deletionPolicy: Delete`, destroy the data keys if the deletion was confirmed.
 4. Post events, and remove the finalizer.
 
-Only objects with one of these policies have the finalizer. A deletion cannot block a namespace forever: after
-`Periods.release_s` the operator keeps the remaining data, posts an event, and removes the finalizer.
+If the object is suspended, the operator keeps its collection and keys, and only does step 4. Only objects with one of
+these policies have the finalizer. A deletion cannot block a namespace forever: after `Periods.release_s` the operator
+keeps the remaining data, posts an event, and removes the finalizer.
 """
 
 import logging
@@ -71,6 +72,8 @@ class Deletion:
     async def run(self, document: Json, metadata: Metadata, *, is_overdue: bool) -> None:
         """Delete the collection if its deletion policy permits that, then remove the finalizer.
 
+        After any other AgentMemoryError, keep the remaining data, post an event, and remove the finalizer.
+
         Args:
             is_overdue: True if the deletion has waited for Qdrant long enough. Then data that cannot be deleted is
                 kept.
@@ -99,7 +102,10 @@ class Deletion:
         await self.cluster.write_finalizers(AGENT_MEMORY, metadata, remaining)
 
     async def _destroy(self, memory: AgentMemory, *, is_overdue: bool) -> list[Event]:
-        """Delete the collection, then the keys; return events that describe the result."""
+        """Delete the collection, then the keys; return events that describe the result.
+
+        A suspended object keeps both. If the collection is kept, the keys are too.
+        """
         if memory.spec.deletion_policy not in DELETING_POLICIES:
             return []
         if memory.spec.suspend:
@@ -118,13 +124,16 @@ class Deletion:
         return [posted for posted in (event, keys) if posted]
 
     async def _destroy_keys(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
-        """Destroy the agent's data keys if `deletionPolicy` is Delete; return an event, or None if nothing was due.
+        """Destroy the data keys if `deletionPolicy` is Delete and the object owns its slug.
+
+        Return an event about the destroyed or kept keys; None if there is nothing to destroy.
 
         Without keys, zone memories in snapshots and exports become unreadable. So this needs a confirmation even if
         there was no collection to delete.
 
         Raises:
             DeletionPending: If the key store is unavailable and the deletion is not overdue.
+            LeadershipLost: If this process may no longer write.
         """
         may_delete = memory.spec.deletion_policy == "Delete" and self.table.find_owner(memory.slug) == key_of_memory(
             memory
@@ -216,7 +225,7 @@ class Deletion:
         return None
 
     async def _find_replaced(self, memory: AgentMemory, alias: str, live: str) -> list[str]:
-        """Find the collections kept for a rollback, and the targets of rebuilds."""
+        """Return the collections kept for a rollback, and the targets of rebuilds, that the namespace may use."""
 
         async def find(server: Server) -> list[str]:
             names = [name for name in await server.snapshots.collections() if number_of(name, alias) is not None]
@@ -227,7 +236,7 @@ class Deletion:
         return await self.servers.use(connection_of(memory), find, namespace=memory.metadata.namespace)
 
     async def _retire(self, memory: AgentMemory, physical: str | None) -> int:
-        """Delete a collection; return the number of its snapshots that a placeholder keeps reachable."""
+        """Delete a collection; return the number of its snapshots that a placeholder keeps reachable; 0 for None."""
         if physical is None:
             return 0
         # Only snapshots of this namespace: statuses in other namespaces may claim anything about these files.

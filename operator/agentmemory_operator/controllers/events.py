@@ -1,4 +1,4 @@
-"""Choose the Kubernetes events of a pass: only changes against the previous status."""
+"""Choose the Kubernetes events of a pass: what the pass changed, and faults that the previous status did not have."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
         done: Result of the pass.
         old, new: Status before and after the pass.
     """
-    # An object that had no readers before gets no event: its status has the count.
+    # Only the loss of the last reader gets an event. A new object without readers gets none: its status has the count.
     if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers"):
         yield Event("Normal", "NobodyMayRead", NO_READERS_MESSAGE)
     if applied := [change for change in done.applied.changes if not _has_own_event(change, done)]:

@@ -32,7 +32,11 @@ from agentmemory_operator.spec.naming import alias_of, physical_names
 
 
 class PreviewOutcome(StrEnum):
-    """Result that a pass over one object would have, ordered from harmless to worst."""
+    """Result that a pass over one object would have, ordered from harmless to worst.
+
+    HELD: Some changes would be withheld, for example until an approval. REFUSED: The object is invalid, or does not own
+    its slug or collection.
+    """
 
     UNCHANGED = "unchanged"
     SUSPENDED = "suspended"
@@ -136,7 +140,8 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
 def with_identity(desired: Collection, observed: Observation | None) -> Collection:
     """Fill in the cluster id and uid of a desired collection, which a manifest does not have.
 
-    An object of the same namespace and name as the collection's owner counts as that owner.
+    An object of the same namespace and name as the collection's owner counts as that owner. Without an ownership marker
+    on both sides, `desired` is returned unchanged.
     """
     live = observed.collection.marker if observed else None
     if desired.marker is None or live is None:
@@ -161,8 +166,8 @@ class OrphanReport:
     Attributes:
         orphans: Each with the reason why it has no owner (`OrphanKind`).
         foreign: Number of collections marked by another cluster. They are not in `orphans`.
-        event_times: Time of the CollectionKept event by (namespace, name) of the AgentMemory. Kubernetes deletes events
-            after a while.
+        event_times: Time of the CollectionKept event by (namespace, name) of the AgentMemory. Empty without orphans.
+            Kubernetes deletes events after a while, so entries may be missing.
     """
 
     orphans: tuple[Orphan, ...]

@@ -8,20 +8,20 @@ from agentmemory_operator.zones.key_checks import SETTLED_S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periods:
-    """Seconds until a pass, probe or release, unless stated otherwise.
+    """Durations in seconds, and one rate.
 
     Attributes:
         converged_s: Until the next pass over a converged object, which finds changes made outside the operator.
         busy_s: Until the next pass while Qdrant indexes the collection, or a deletion waits for a snapshot or keys.
         settle_s: Until the next pass after a reindex was requested, while Qdrant has not started it.
         stalled_s: Until the next pass over an object that waits for a user's action, for a slot, or for Qdrant to
-            repair the collection. A Secret created later sends no event.
+            repair the collection. The operator does not watch Secrets: this pass finds one that was created later.
         probe_s: Between two probes of a connection.
         capacity_s: Between two reads of a server's capacity.
         release_s: Longest time that an unreachable Qdrant or key store may delay a deletion.
         resync_s: Between two comparisons of all objects, and of copied Secrets, with lists of the API server.
         keys_settle_s: Longest time that data keys are still created under the old wrapping key after a rotation.
-        reconnect_passes_per_s: Passes per second over the objects of a connection that responds again. Not a period.
+        reconnect_passes_per_s: Passes per second over the objects of a connection that responds again.
     """
 
     converged_s: float = 300.0

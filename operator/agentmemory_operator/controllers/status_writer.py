@@ -1,4 +1,4 @@
-"""Write the results of passes into the status of their objects if they differ. Errors become conditions and events.
+"""Write the result of a pass into the status of its object if it differs. An error becomes conditions and an event.
 
 The status also names the restore that has closed an agent. This is information only: the API obeys the collection's
 metadata and the claim of the slug.
@@ -45,7 +45,7 @@ class StatusWriter:
     Attributes:
         request: Requests a pass over another object.
         takeover_requests: Pending takeover requests by connection.
-        snapshots, key_checks, consolidation_schedule: Each plans work for the object and adds fields to the status.
+        snapshots, key_checks, consolidation_schedule: Each plans its work for the object and adds fields to its status.
     """
 
     table: ObjectTable
@@ -122,7 +122,10 @@ def _reasons(status: Json) -> list[Any]:
 
 
 def with_agent_and_preset(status: Json, document: Json) -> Json:
-    """Return the status with the agent's name and its preset: the preset in force, or before that the requested one."""
+    """Return the status with the slug of the agent, and with the requested preset until a preset is in force.
+
+    A requested preset that does not exist changes nothing.
+    """
     spec, effective = document.get("spec"), status.get("effective") or {}
     preset = (spec.get("preset") if isinstance(spec, dict) else None) or DEFAULT_PRESET
     if effective.keys() <= {"preset"} and isinstance(preset, str) and preset in PRESETS:
@@ -131,7 +134,7 @@ def with_agent_and_preset(status: Json, document: Json) -> Json:
 
 
 def find_closing_restore(memory: Key, table: ObjectTable) -> Json | None:
-    """Return the name of the restore that has closed an AgentMemory, and the time since when; None if none has."""
+    """Return `status.closed`: name and start time of the restore that has closed an AgentMemory; None if none has."""
     for key in table.list_job_keys(memory, MEMORY_RESTORE):
         status = (table.get(key) or {}).get("status") or {}
         if status.get("closedSince"):

@@ -27,7 +27,7 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
 POLL_S = 0.2
-# An operator renews its lease every 2 s.
+# Time to watch the leases: an operator renews its lease every 2 s.
 LEASE_CHECK_S = 6.0
 # Timeout without any deletion: an unavailable server delays an object by up to 300 s.
 PROGRESS_TIMEOUT_S = 330.0
@@ -37,7 +37,7 @@ MAX_LISTED_NAMES = 5
 
 
 class InstallationApi(Protocol):
-    """Installation in a cluster, as far as an uninstall reads and changes it.
+    """Objects, definitions and leases in a cluster, as far as an uninstall reads or deletes them.
 
     Raises:
         TransientError: If it cannot be read or changed now, or the user may not do so.

@@ -95,6 +95,9 @@ class Cleanup:
     """Removes the memories that the lifecycle rules of an agent's object select.
 
     Concurrent runs on one agent are safe but waste work.
+
+    Args:
+        min_pause_s: Minimum pause after each batch in seconds. 0 for no pause, even after a slow batch.
     """
 
     def __init__(self, clock: Clock, *, min_pause_s: float = MIN_REST_S) -> None:
@@ -136,7 +139,10 @@ class Cleanup:
         return CleanupResult(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long_chains)
 
     async def _carry_out(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[RemovalReason]:
-        """Run a phase until a round removes all it found, at most 10 rounds: completing a chain changes neighbours."""
+        """Run a phase until a round removes all rows that it found, but at most 10 rounds.
+
+        A round can miss rows, because completing a chain changes its neighbours.
+        """
         removed: Counter[RemovalReason] = Counter()
         for _ in range(MAX_ROUNDS):
             is_complete = True
@@ -231,20 +237,20 @@ async def read_first_rebuild_ms(agent: Agent) -> int | None:
         metadata = await _metadata(agent, record.source)
         if metadata is None:
             break
-        # After a rollback, each collection names the other as its source: the loop ends at a known name.
+        # After a rollback, each collection names the other as its source: the loop ends at the first repeated name.
         started_ms[record.source] = record.started_ms
         record = record_from_json(metadata)
     return min(started_ms.values(), default=None)
 
 
 async def purge_tombstones(agent: Agent, before_ms: int, *, pause_s: float = MIN_REST_S) -> int:
-    """Delete the tombstones that match `purgeable_filter`; return how many were found.
+    """Delete the tombstones that match `purgeable_filter`; return the number of those found.
 
     Each delete repeats the filter, so a point that was written again in the meantime stays.
 
     Args:
         before_ms: Only tombstones older than this are deleted, Unix milliseconds.
-        pause_s: Pause after each request in seconds, because searches wait while Qdrant writes.
+        pause_s: Pause in seconds after each delete, of at most 500 tombstones: searches wait while Qdrant writes.
     """
     filter_, count = purgeable_filter(before_ms), 0
     body = {

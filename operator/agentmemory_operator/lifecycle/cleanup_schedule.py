@@ -1,7 +1,8 @@
-"""Schedule cleanups of AgentMemory objects, and run them a few at a time.
+"""Schedule and run the cleanups of AgentMemory objects.
 
 1. Each reconcile pass over an object calls `CleanupSchedule.plan_next`, which plans the next cleanup.
-2. When it is due, `RunSchedule` runs it. One run makes up for any number of missed ones.
+2. When the cleanup is due, `RunSchedule` runs it, at most two at a time for one namespace. One run makes up for any
+   number of missed ones.
 3. After the run, another pass writes the result into `status.lastCleanup`.
 
 The status is the only stored state: a restarted operator continues from there.
@@ -63,7 +64,7 @@ class CleanupMeter(MetricSet):
         )
 
     def count_failure(self) -> None:
-        """Count a run that failed."""
+        """Count a run that ended with an error. Its duration is not measured."""
         self._runs.labels(FAILED).inc()
 
     def count_run(self, outcome: CleanupResult, duration_ms: float) -> None:
@@ -150,7 +151,8 @@ class CleanupSchedule:
     async def purge(self, key: Key, memory: AgentMemory, agent: Agent) -> None:
         """Delete the tombstones that no copy of the collection needs.
 
-        Deletes nothing during a rebuild, or in the first 10 minutes of this process.
+        Deletes nothing during a rebuild, in the first 10 minutes of this process, or if a copy may have any age
+        (`find_keep_since_ms`).
         """
         now_ms, last_snapshot = self.clock.now_ms(), memory.status.get("lastSnapshot") or {}
         since_ms = find_keep_since_ms(

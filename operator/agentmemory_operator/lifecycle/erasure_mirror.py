@@ -34,14 +34,14 @@ PERIOD_S = 300.0
 # Time for the watch to deliver the existing objects.
 START_DELAY_S = 20.0
 PART_BYTES = 4 << 20
-# Runs of one namespace, twice as many in total. Each run keeps two parts in memory.
+# Maximum number of concurrent runs for one namespace; twice as many in total. Each run keeps two parts in memory.
 MAX_CONCURRENT_MIRRORS = 2
 LAST_PART_SUFFIX = "-last.ndjson"
 
 
 @dataclass(slots=True)
 class _Known:
-    """Traces that one storage has of one agent.
+    """Traces of one agent's erasures that one storage contains.
 
     Attributes:
         since_ms: Start of the newest complete run, Unix milliseconds; 0 before the first.
@@ -67,6 +67,7 @@ class _Run:
 
     Attributes:
         started_ms: Start of the run, Unix milliseconds.
+        known: Traces that the storage contains; the run adds its lines.
         first, rest: New lines, in parts.
     """
 
@@ -83,7 +84,7 @@ class ErasureMirror:
     Attributes:
         cluster_id: Returns the id of this cluster, to ignore collections of another one.
         period_s: Seconds between two passes over all agents.
-        part_bytes: Approximate size of an object.
+        part_bytes: Size in bytes from which lines are written as one object; the last one of a run is smaller.
     """
 
     table: ObjectTable
@@ -104,7 +105,9 @@ class ErasureMirror:
         )
 
     async def mirror_object(self, key: Key) -> None:
-        """Write the new traces of an agent. Other errors of this package are logged, and the next pass tries again.
+        """Write the new traces of an agent, if its object has a collection and a storage and owns its slug.
+
+        Any other AgentMemoryError is logged, and the next pass tries again.
 
         Raises:
             LeadershipLost: If this process may no longer write.
@@ -233,7 +236,7 @@ async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[byte
 
 
 async def _new_parts(exported: AsyncIterator[bytes], stored: _Known, part_bytes: int) -> AsyncIterator[list[bytes]]:
-    """Yield the lines that are not known, in parts of about `part_bytes`."""
+    """Yield the exported lines that the storage does not have yet, in parts of about `part_bytes`."""
     part: list[bytes] = []
     size = 0
     async for block in exported:
@@ -249,7 +252,10 @@ async def _new_parts(exported: AsyncIterator[bytes], stored: _Known, part_bytes:
 
 
 async def _write(objects: ObjectStore, folder: str, run: _Run) -> int:
-    """Store the parts of a run, the last one under a distinct name; return the number of lines."""
+    """Store each part of a run as an object; return the number of lines.
+
+    The name of the last object marks the run as complete.
+    """
     last_part, number, count = run.first, 0, len(run.first)
     async for part in run.rest:
         await _put(objects, f"{folder}{run.started_ms:013d}-{number:04d}.ndjson", last_part)

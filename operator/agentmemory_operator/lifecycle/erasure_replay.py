@@ -91,7 +91,7 @@ class ErasureReplay:
     async def erase_late(
         self, store: PointStore, source: str, target: str, memory: AgentMemory, *, since_ms: int
     ) -> int:
-        """Repeat a rebuild target's erasures on points that were copied late from its source; return the number.
+        """Repeat a rebuild target's erasures on points copied late from its source; return the number of points erased.
 
         Memories that the source does not contain with the same `storedAt` stay: they were written to the target itself,
         after the erasure.
@@ -143,7 +143,7 @@ class ErasureReplay:
         return await self._take_in(agent, _traces_of_lines(content), 0)
 
     async def empty_tombstones(self, store: PointStore, physical: str, memory: AgentMemory) -> None:
-        """Remove the vectors from all tombstones of a collection."""
+        """Remove the vectors that tombstones of a collection still have, for example after a snapshot recovery."""
         await delete_remaining_vectors(await self._open(store, physical, memory))
 
     async def _open(self, store: PointStore, physical: str, memory: AgentMemory) -> Agent:
@@ -199,7 +199,7 @@ class ErasureReplay:
         return sum(TOMBSTONE_KEY not in row for row in rows)
 
     async def _erase_users(self, agent: Agent, since_ms: int, spares: FindSpared | None) -> int:
-        """Erase the memories in the scopes of the receipts; return the number of points changed."""
+        """Erase the memories in the scopes of the repeatable receipts; return the number of points found."""
         receipts_by_user: defaultdict[tuple[str, str], list[ErasureReceipt]] = defaultdict(list)
         async for receipt in _receipts(agent, since_ms):
             if receipt.is_repeatable:
@@ -215,7 +215,10 @@ class ErasureReplay:
 
 
 def _beside(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> Iterator[TombstoneTrace]:
-    """Yield the traces to insert into a copy, in points of their own if a later memory has the id, there or here."""
+    """Yield the traces to insert into a copy.
+
+    A trace gets a point of its own if a later memory has its id, in the exporting collection or in the copy.
+    """
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
         if tombstone.is_replaced or row is None:
@@ -255,7 +258,10 @@ async def _not_living(agent: Agent, rows: Sequence[Row]) -> set[str]:
 async def _users(
     agent: Agent, by_user: Mapping[tuple[str, str], list[ErasureReceipt]]
 ) -> dict[str, list[ErasureReceipt]]:
-    """Find the users of a collection that receipts refer to. A receipt contains only a hash, so all users are tried."""
+    """Return the receipts of each user of a collection, by user id; users without receipts are absent.
+
+    A receipt contains only a hash of its user, so the hashes of all users are compared.
+    """
     agents = {agent_id for agent_id, _ in by_user}
     receipts_by_id: dict[str, list[ErasureReceipt]] = {}
     body = {"filter": {"must": [_HAS_USER]}, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}

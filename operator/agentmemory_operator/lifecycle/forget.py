@@ -100,10 +100,9 @@ class ForgetUseCase:
         Raises:
             Conflict: If the idempotency key has a receipt of another scope. Nothing was erased.
             RequestInvalid: If `deletes_keys_first` is set and this API has no zone keys. Nothing was erased.
-            KeysUnavailable: If keys to delete cannot be read or deleted. Some memories and keys may be erased.
             StoreUnavailable: If Qdrant is unavailable at the start, or the collection was replaced. Nothing was erased.
-            OutcomeUnknown: If Qdrant becomes unavailable later. Some memories may be erased; repeating the request
-                erases the rest.
+            OutcomeUnknown: If Qdrant becomes unavailable later, or the key store is unavailable. Some memories and keys
+                may be deleted; repeating the request deletes the rest.
         """
         scope, key = request.scope, request.idempotency_key
         id_ = receipt_id(agent.settings.slug, scope.user_id, key) if key else str(uuid4())
@@ -215,7 +214,10 @@ class ForgetUseCase:
 
 
 async def _note_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: int) -> set[str]:
-    """Store and return the zones with keys to delete, including those stored by an earlier attempt of this request."""
+    """Store and return the zones with keys to delete, including those stored by an earlier attempt of this request.
+
+    Empty if this API has no zone keys.
+    """
     if agent.zone_keys is None:
         return set()
     zones = await agent.zone_keys.zones_with_keys(request.scope.user_id, request.zones)
@@ -227,7 +229,11 @@ async def _note_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: 
 
 
 async def _delete_keys(agent: Agent, request: ForgetRequest) -> set[str]:
-    """Delete the keys in the request's zones; return the zones that had keys."""
+    """Delete the keys in the request's zones; return the zones that had keys.
+
+    Raises:
+        RequestInvalid: If the request is to delete keys first and this API has no zone keys.
+    """
     if agent.zone_keys is not None:
         return {*await agent.zone_keys.destroy(request.scope.user_id, request.zones)}
     if request.deletes_keys_first:
@@ -260,6 +266,6 @@ async def _summarise(agent: Agent, erasure_id: str) -> _ErasureSummary:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """Return the page size: at most one less than Qdrant's query limit, because one more receipt is read."""
+    """Return the page size: at least 1, and at most one less than Qdrant's query limit, as one more receipt is read."""
     max_points = agent.settings.ranking.max_query_limit
     return limit if max_points is None else max(1, min(limit, max_points - 1))

@@ -128,7 +128,7 @@ async def _over_cap(agent: Agent, rules: CleanupRules, tally: RemovalTally) -> A
 async def _least_valuable(
     agent: Agent, rules: CleanupRules, tally: RemovalTally, *, user_id: str, number: int
 ) -> AsyncIterator[RemovalBatch]:
-    """Yield the least valuable memories of a user, at most 10,000. A head with a pinned version stays."""
+    """Yield the `number` least valuable memories of a user, but at most 10,000. A head with a pinned version stays."""
     number = min(number, MAX_EVICTED_PER_PASS)
     of_user = narrow(STORED_FILTER, equals("userId", user_id))
     pinned = await agent.store.count(agent.alias, narrow(of_user, IS_PINNED))

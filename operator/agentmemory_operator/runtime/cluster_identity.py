@@ -47,7 +47,7 @@ class ClusterIdentity:
         return self._known
 
     async def run(self) -> None:
-        """Read the id with backoff until it is known, or until cancelled."""
+        """Read the id until a read succeeds, or until cancelled. Wait 0.5 s at first, then up to 10 s."""
         pause_s = FIRST_RETRY_S
         while not await self._try_read():
             await asyncio.sleep(pause_s)

@@ -40,7 +40,7 @@ class OperatorFeed:
         forget_connection: Called with the key of each deleted object, to drop a cached connection.
         on_job_event: Called with the key of the AgentMemory for each event about a snapshot or restore that names one,
             and with the key of each deleted AgentMemory.
-        on_deleted: Called with each deleted object.
+        on_deleted: Called with the last state of each deleted object.
     """
 
     def __init__(

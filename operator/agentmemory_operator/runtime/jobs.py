@@ -35,6 +35,8 @@ async def run_steps(
 ) -> str | None:
     """Run steps in the order of their enum, starting at `first`; return the last result, or None if a step must wait.
 
+    The result is '' if no step ran.
+
     After a crash, a failure or a wait, the caller passes the recorded step as `first`, which repeats it.
 
     Args:
@@ -61,7 +63,7 @@ class Job:
     """A MemorySnapshot or MemoryRestore object, which is processed once.
 
     Attributes:
-        status: Last known status: from the table, or as written by this job since.
+        status: Status from the table when the job was opened, or as written by this job since.
     """
 
     key: Key
@@ -96,11 +98,11 @@ class Job:
 
     @property
     def has_finalizer(self) -> bool:
-        """True if the object has our finalizer, which delays its deletion."""
+        """True if the object, as read, has the finalizer of `book`, which delays its deletion."""
         return self.book.finalizer in self.metadata.finalizers
 
     async def set_finalizer(self, *, is_present: bool = True) -> None:
-        """Add our finalizer, or remove it if `is_present` is False.
+        """Add the finalizer of `book`, or remove it if `is_present` is False.
 
         Raises:
             TransientError: If the object has changed since it was read. Retry in the next pass.
@@ -112,7 +114,7 @@ class Job:
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
     async def remove_finalizer(self) -> None:
-        """Remove our finalizer, which allows Kubernetes to delete the object. Raises as `set_finalizer`."""
+        """Remove the finalizer of `book`: Kubernetes may then delete the object. Raises as `set_finalizer`."""
         await self.set_finalizer(is_present=False)
 
     async def release(
@@ -122,7 +124,7 @@ class Job:
         max_delay_s: float,
         describe_leftovers: Callable[[AgentMemoryError], tuple[str, str]],
     ) -> None:
-        """Clean up after an object that is being deleted, then remove our finalizer.
+        """Clean up after an object that is being deleted, then remove its finalizer. Do nothing if it has none.
 
         Args:
             remove: Does the cleanup.
@@ -222,14 +224,14 @@ class RunSchedule:
         self._results[key] = (memory.metadata.uid, result)
 
     def plan(self, key: Key, due_ms: int) -> None:
-        """Schedule the check of an object for the time when its run is due."""
+        """Schedule the check of an object for `due_ms`, Unix milliseconds; at once if that time has passed."""
         self.queue.request(key, after_s=max(0, due_ms - self.clock.now_ms()) / 1000)
 
     async def run_if_due(self, key: Key) -> float | None:
         """Execute the run of an object if it is due; return the seconds until the next check.
 
         None means that no check is scheduled. After a run, the requested pass schedules the next one. Nothing is run or
-        scheduled for an object that is absent, suspended or invalid, or owns no slug or has no collection.
+        scheduled for an object that is absent, deleted, suspended or invalid, or owns no slug or has no collection.
 
         Raises:
             TransientError: If the run failed and is to be retried.

@@ -2,8 +2,8 @@
 
 Each process measures time with its own monotonic clock; clocks of different machines are never compared.
 
-1. A standby reads the lease every `try_s`. It takes the lease if there is none, it was released, or it saw no renewal
-   for the lease's duration. That time counts from its first sight of the last renewal.
+1. A standby reads the lease every `try_s`. It takes the lease if none exists, if the lease was released, or if it was
+   not renewed for its duration. That time counts from when the standby first read the last renewal.
 2. The leader renews every `renew_s`. Each accepted renewal allows writes until `deadline_s` after it was sent.
 3. Transports call `check` before each write, and run the write inside `limit_write`, which aborts it at the deadline.
 
@@ -62,6 +62,7 @@ class Leadership:
     Args:
         store: Store of the lease.
         identity: Globally unique name of this process; never reused.
+        timing: Durations. None for the default ones.
         now_s: Monotonic clock.
         sleep: Waits for seconds of that clock.
     """
@@ -173,7 +174,7 @@ class Leadership:
         raise LeadershipLost(message)
 
     async def acquire(self) -> None:
-        """Wait until this process leads.
+        """Wait until this process has taken the lease and may write.
 
         Raises:
             AgentMemoryError: If no attempt got a usable response for `MAX_UNAVAILABLE_S`. The message has the cause.
@@ -206,7 +207,10 @@ class Leadership:
                 pause_s = self._timing.try_s
 
     async def release(self) -> None:
-        """Release the lease: a standby can take it at once. Do nothing if it is lost; a failure is only logged."""
+        """Release the lease, so that a standby can take it at once. A failure is only logged.
+
+        Do nothing if this process does not hold the lease, or it has expired.
+        """
         lease, self._held = self._held, None
         if lease is None or self._now_s() >= self._deadline_s:
             return

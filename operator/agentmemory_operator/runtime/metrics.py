@@ -59,19 +59,19 @@ class LiveGauge(Collector):
 
 
 class MetricSet:
-    """Base of meters: the counters and histograms that it adds, in `metrics`."""
+    """Base class of meters. `metrics` collects the counters and histograms that a meter creates."""
 
     def __init__(self) -> None:
         self.metrics: list[Collector] = []
 
     def add_counter(self, name: str, help_text: str, *labels: str) -> Counter:
-        """Add a counter."""
+        """Create a counter, append it to `metrics`, and return it. It is in no global registry."""
         counter = Counter(name, help_text, labels, registry=None)
         self.metrics.append(counter)
         return counter
 
     def add_histogram(self, name: str, help_text: str, *labels: str, buckets: Sequence[float]) -> Histogram:
-        """Add a histogram."""
+        """Create a histogram with these upper bounds, append it to `metrics`, and return it."""
         histogram = Histogram(name, help_text, labels, buckets=buckets, registry=None)
         self.metrics.append(histogram)
         return histogram
@@ -170,7 +170,7 @@ class OperatorMeter:
         )
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
-        """Run a pass; count and trace it by its result."""
+        """Run a pass; count, time and trace it. Return the result of `run`; its exceptions pass through."""
         with self._tracer.span("reconcile") as span:
             span.note("agentmemory.kind", key.kind)
             span.note("k8s.namespace.name", key.namespace)
@@ -256,7 +256,7 @@ class OperatorMeter:
 
 
 def _result_condition(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the condition that describes the result of the last pass."""
+    """Return the condition that describes the result of the last pass: Ready if no other does; empty without any."""
     for kind in _RESULT_TYPES:
         condition = find_condition(document.get("status"), kind)
         if condition and (condition["status"] == "True" or kind in _RESULT_TYPES_IF_FALSE):

@@ -91,7 +91,7 @@ class ModelMeter(MetricSet):
         self._distillations.labels(outcome).inc()
 
     def count_memories(self, outcome: str, number: int) -> None:
-        """Count memories that a model extracted. The fate is stored, unsourced, malformed or proposed."""
+        """Count `number` memories that a model extracted, by outcome: stored, unsourced, malformed or proposed."""
         if number:
             self._made.labels(outcome).inc(number)
 
@@ -115,7 +115,8 @@ class ApiMeter(MetricSet):
 
     Attributes:
         is_tracing: True if traces are exported.
-        candidates: Number of candidates of each search.
+        models: Metrics of language models.
+        candidates: Histogram of the number of candidates that a search scored.
     """
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
@@ -210,7 +211,7 @@ class ApiMeter(MetricSet):
         self._repeated.labels(operation).inc()
 
     def count_cache_lookups(self, *, hits: int, misses: int) -> None:
-        """Count hits and misses of the embedding cache, in texts."""
+        """Count the texts that a lookup found in the embedding cache (hits) and those that it did not (misses)."""
         for result, number in (("hit", hits), ("miss", misses)):
             if number:
                 self._cached.labels(result).inc(number)

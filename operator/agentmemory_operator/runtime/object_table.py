@@ -1,4 +1,4 @@
-"""Object table: the last known state of every object of our kinds, and the owner of each slug.
+"""Object table: the last received state of every object of the project's kinds, and the owner of each slug.
 
 The operator, the API process and the development stack update it from their sources (Kubernetes, a folder). Every part
 of the operator writes statuses through `Statuses`, which also updates the table at once, before the watch delivers the
@@ -48,7 +48,7 @@ class Key:
 
 
 def key_of(document: Mapping[str, Any]) -> Key:
-    """Return the key of an object document."""
+    """Return the key of an object document. The namespace is `default` if the document has none."""
     metadata = document["metadata"]
     return Key(document["kind"], metadata.get("namespace", "default"), metadata["name"])
 
@@ -95,7 +95,7 @@ def target_memory_key(document: Mapping[str, Any]) -> Key | None:
 
 
 def documents_in(table: "ObjectTable", kind: str, namespace: str) -> list[Json]:
-    """Return the objects of a kind in one namespace."""
+    """Return the objects of a kind in one namespace, unsorted. Reads all objects of the kind."""
     return [document for document in table.documents(kind) if key_of(document).namespace == namespace]
 
 
@@ -164,7 +164,7 @@ class ObjectTable:
         return existing is None or _relevant(existing) != _relevant(document)
 
     def remove(self, key: Key) -> None:
-        """Remove an object; an unknown key is no error."""
+        """Remove an object; a key that is not in the table is no error."""
         document = self._documents.pop(key, None)
         if document is not None:
             _discard(self._kinds, key.kind, key)
@@ -192,7 +192,7 @@ class ObjectTable:
             self._written[key] = written
 
     def get(self, key: Key) -> Json | None:
-        """Return the last known state of an object, or None."""
+        """Return the last received state of an object, or None if it is not in the table."""
         return self._documents.get(key)
 
     def parse(self, document: Json) -> AgentMemory:
@@ -226,7 +226,10 @@ class ObjectTable:
         return [key for key in self.keys(AGENT_MEMORY) if self.find_connection(key) == connection]
 
     def find_memory(self, key: Key) -> Key | None:
-        """Return the key of a snapshot's or restore's AgentMemory. None if it names none or is not in the table."""
+        """Return the key of the AgentMemory that a snapshot or restore names; the AgentMemory need not exist.
+
+        None if `key` is not in the table, or its object names no AgentMemory.
+        """
         return target_memory_key(self._documents[key]) if key in self._documents else None
 
     def list_job_keys(self, memory: Key, kind: str) -> list[Key]:
@@ -251,7 +254,10 @@ class ObjectTable:
         return Key(QDRANT_CONNECTION, str(ref.get("namespace") or key.namespace), ref["name"])
 
     def tenant_lane_of(self, key: Key) -> TenantLane:
-        """Return the queue place of a pass: the namespace as tenant, and the connection as lane."""
+        """Return tenant and lane of an object in a queue: its namespace, and the connection that it uses.
+
+        The lane of a connection is the connection itself. It is None for an object without a valid reference.
+        """
         return TenantLane(key.namespace, key if key.kind == QDRANT_CONNECTION else self.find_connection(key))
 
     def find_owner(self, slug: str) -> Key | None:
@@ -354,7 +360,7 @@ def connection_key(reference: str) -> Key:
 
 
 def uid_of(document: Json | None) -> str:
-    """Return the uid of an object; '' for None."""
+    """Return the uid of an object; '' if it has none, and for None."""
     return document["metadata"].get("uid", "") if document else ""
 
 

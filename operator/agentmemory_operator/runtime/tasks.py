@@ -76,8 +76,8 @@ async def update(
         read: Reads the current value.
         write: Writes a new value that follows from the one that was read. Returns None if another writer was faster;
             then `read` and `write` are called again.
-        busy: Exception to raise if other writers were faster `max_attempts` times.
-        wait_s: Upper bound of the random wait after the first failed attempt; it doubles with each attempt.
+        busy: Exception to raise if other writers were faster in `max_attempts` attempts.
+        wait_s: Upper bound in seconds of the random wait after the first failed attempt; it doubles with each attempt.
     """
     for attempt in range(max_attempts):
         if (result := await write(await read())) is not None:
@@ -87,7 +87,7 @@ async def update(
 
 
 async def run_in_slices(work: Generator[None, None, Result]) -> Result:
-    """Run the generator to its end in slices; return its result."""
+    """Run the generator to its end in slices of 10 ms, as the module describes; return its result."""
     is_done, result = _slice(work)
     if is_done:
         return result
@@ -120,7 +120,7 @@ def run_without_pause(work: Generator[None, None, Result]) -> Result:
 
 
 def _slice(work: Generator[None, None, Result]) -> tuple[bool, Result]:
-    """Run for one slice; return whether the work is complete, and its result."""
+    """Run for one slice; return whether the work is complete, and its result, or None before."""
     deadline_s = time.perf_counter() + SLICE_S
     try:
         while True:

@@ -42,7 +42,7 @@ class Request(Protocol):
     """Requests a pass over an object."""
 
     def __call__(self, key: Key, *, after_s: float = 0.0) -> None:
-        """Request a pass now, or after a delay."""
+        """Request a pass over the object of a key, now or after `after_s` seconds."""
         ...
 
 
@@ -96,7 +96,7 @@ class WorkQueue(Generic[K]):
         return asyncio.get_running_loop().time() - self._last_progress_s
 
     def request(self, key: K, *, after_s: float = 0.0) -> None:
-        """Request a pass, now or after a delay. Of two pending requests for a key, the one that is due first wins."""
+        """Request a pass, now or after `after_s` seconds. Of two requests for a key, the one that is due first wins."""
         if after_s > 0:
             self._schedule(key, after_s)
         elif key in self._running:
@@ -109,7 +109,10 @@ class WorkQueue(Generic[K]):
             self._release_keys()
 
     def forget(self, key: K) -> None:
-        """Cancel pending requests and reset the backoff of a deleted key. A running pass continues, and its retries."""
+        """Cancel pending requests of a deleted key, and reset its backoff.
+
+        A running pass continues, and is retried if it fails.
+        """
         self._cancel(key)
         self._line.drop(key)
         self._repeat.discard(key)
@@ -208,7 +211,7 @@ class Queues:
         self._by_kind[kind] = queue
 
     def request(self, key: Key, *, after_s: float = 0.0) -> None:
-        """Request a pass, now or after a delay."""
+        """Request a pass, now or after a delay in seconds. Ignored for a kind without a queue."""
         if queue := self._by_kind.get(key.kind):
             queue.request(key, after_s=after_s)
 

@@ -79,10 +79,10 @@ class _KeyState:
     Attributes:
         uid: UID of the object.
         fingerprints: Fingerprints of the wrapping keys that the last check found, in the Secret and in the API.
-        since_ms: Time at which these were found first.
+        since_ms: Time at which a check first found these fingerprints, Unix milliseconds.
         requested: Fingerprints for which a pass was requested to copy the keys to the API.
         census: Result of the last walk under these keys; None before the first.
-        counted_ms: Time of the start of that walk.
+        counted_ms: Start of that walk, Unix milliseconds.
         health: Result of the last check; None before the first.
     """
 
@@ -116,7 +116,7 @@ class KeyChecks:
         shards: Store of data keys; None if the installation has none.
         handover: Copies wrapping keys to the retrieval API; None if the API reads the Secrets itself.
         request: Requests a reconcile pass over an object.
-        settled_s: See SETTLED_S.
+        settled_s: Seconds after a rotation for which other processes may still use the previous wrapping key.
     """
 
     table: ObjectTable
@@ -174,10 +174,12 @@ class KeyChecks:
         return state if state and state.uid == memory.metadata.uid else _KeyState(uid=memory.metadata.uid)
 
     async def _check(self, key: Key) -> float | None:
-        """Check the keys of an object; return the seconds until the next check, or None if it has no zones.
+        """Check the keys of an object; return the seconds until the next check.
+
+        None, which ends the checks, if the object has no zones, is absent, deleted or invalid, or owns no slug.
 
         Raises:
-            TransientError: If the wrapping keys cannot be read now.
+            TransientError: If the Secret with the wrapping keys cannot be read now.
         """
         memory = owned_memory(self.table, key)
         zones = effective_zones(memory) if memory else None
@@ -210,7 +212,13 @@ class KeyChecks:
             self.request(key)
 
     async def _examine(self, old_state: _KeyState, memory: AgentMemory, zones: ZoneSettings) -> _KeyState:
-        """Check the keys of an object; return its new state."""
+        """Return the new state of an object's keys. Faults of keys, Secret and key store become its health.
+
+        While the API lacks the wrapping keys, the old health stays, and one pass is requested to copy them.
+
+        Raises:
+            TransientError: If the Secret with the wrapping keys cannot be read now.
+        """
         if self.shards is None:
             return _with_trouble(old_state, Reason.KEY_STORE_MISSING, NO_STORE)
         try:

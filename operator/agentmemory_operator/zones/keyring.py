@@ -113,7 +113,7 @@ class AgentKeys:
 
 @dataclass(frozen=True, slots=True)
 class _OpenKey:
-    """A decrypted key, and the time at which its wrapping key was read."""
+    """A decrypted key, and the time at which its wrapping key was read, Unix milliseconds."""
 
     key: DataKey
     at_ms: int
@@ -380,7 +380,7 @@ class Keyring:
         return await self._wrapping.read(keys.ring, keys.read_wrapping_keys, fingerprint)
 
     def _age_ms(self, at_ms: int) -> float:
-        """Return an age; infinite if the clock was set back."""
+        """Return the milliseconds since a time; infinite if the clock was set back."""
         age_ms = self._clock.now_ms() - at_ms
         return age_ms if age_ms >= 0 else math.inf
 

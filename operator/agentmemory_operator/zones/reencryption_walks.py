@@ -25,7 +25,7 @@ from agentmemory_operator.zones.sealed_store import ZoneKeys, decrypt_fields, en
 log = logging.getLogger(__name__)
 
 PAGE = 100
-# The limit lets other agents be processed too.
+# A call ends after this many pages, so that the caller can process other agents too.
 MAX_PAGES_PER_CALL = 20
 
 PAUSE_AFTER_FAILURE_MS = 600_000
@@ -42,7 +42,7 @@ class SealedPoints:
 
     Attributes:
         store: Store that returns the points as stored, encrypted.
-        max_page_size: Maximum page size of the engine; None if unlimited.
+        max_page_size: Maximum number of points that Qdrant returns at once; None if unlimited.
     """
 
     store: PointStore
@@ -56,7 +56,11 @@ class SealedPoints:
         return self.keys.keys.rotate_before_ms
 
     async def read_stale_page(self, offset: Any) -> tuple[list[Json], Any]:
-        """Return a page of memories with keys created before `before_ms`, and the offset of the next page or None."""
+        """Return a page of memories with keys created before `before_ms`, and the offset of the next page or None.
+
+        Args:
+            offset: Offset that the previous page returned. None for the first page.
+        """
         has_old_key = {"key": KEY_CREATED_KEY, "range": {"lt": self.before_ms}}
         body = {"filter": {"must": [NOT_DELETED, has_old_key]}, "limit": min(PAGE, self.max_page_size or PAGE)}
         from_offset = {} if offset is None else {"offset": offset}
@@ -68,7 +72,9 @@ class SealedPoints:
         A memory without `rev` is skipped. One that another writer changed in the meantime is not written.
 
         Raises:
-            KeysUnavailable: If no key of the page is available, or a key was destroyed in the meantime.
+            KeysUnavailable: If no key of the page is available, or a key was destroyed in the meantime. Nothing was
+                written.
+            StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be encrypted again.
         """
         rows = [point["payload"] for point in points]
         operations = [
@@ -113,6 +119,8 @@ class ResealWalks:
     async def advance(self, points: SealedPoints, now_ms: int) -> int:
         """Encrypt up to 20 pages of memories again; return the number of writes sent. Skip those without a usable key.
 
+        Do nothing if no rotation time has passed, or during the pause after a walk that could encrypt no memory.
+
         Raises:
             StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be encrypted again; the next
                 call continues.
@@ -156,7 +164,7 @@ _NONE = Envelope("", b"")
 
 
 async def plan_reencryption(zone_keys: ZoneKeys, rows: Sequence[Mapping[str, Any]]) -> list[Payload | None]:
-    """Return the payload change of each memory; None if its key is current or it cannot be decrypted.
+    """Return the payload change of each memory; None if its key is current, or its ciphertext is absent or unreadable.
 
     On return, the new keys are stored. This matters because the new ciphertext replaces the only other one.
 

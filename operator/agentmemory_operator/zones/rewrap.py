@@ -27,7 +27,7 @@ class Census:
     """Counts of a walk through an agent's shards.
 
     Attributes:
-        shards: Number of shards.
+        shards: Number of shards, including damaged ones.
         keys: Number of data keys in readable shards.
         rewrapped: Number of keys that the walk encrypted with the current wrapping key.
         unreadable: Number of keys that use an unknown wrapping key or were modified in the store.

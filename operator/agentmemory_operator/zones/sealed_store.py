@@ -49,7 +49,7 @@ class ZoneKeys:
     """The keys of one agent's zones.
 
     Attributes:
-        scope: Agent that the ids of the memories are derived from; for a clone, the original agent.
+        scope: Slug of the agent that the ids of the memories are derived from; for a clone, the original agent.
         organisation: Owner of the keys of PROFESSIONAL memories; empty if that zone is not allowed.
     """
 
@@ -59,7 +59,7 @@ class ZoneKeys:
     organisation: str
 
     def owner_of(self, zone: str, user_id: str) -> str:
-        """Return the owner of the key of a memory."""
+        """Return the owner of the key of a user's memory: the organisation in PROFESSIONAL, else the user."""
         return self.organisation if zone == PROFESSIONAL else user_id
 
     async def get_or_create_key(self, zone: str, user_id: str) -> DataKey:
@@ -131,7 +131,7 @@ class EncryptingPointStore(ForwardingPoints):
         await self.store.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Read points and decrypt them.
+        """Read points and decrypt them. A memory that cannot be decrypted is returned as stored.
 
         Raises:
             NotImplementedError: If it is not defined which part of the method's result holds points.
@@ -244,7 +244,7 @@ class _Sealing:
     async def sealed(self, payload: Payload) -> Payload:
         """Return a payload with its fields encrypted, if it has a zone.
 
-        A payload that is still encrypted keeps its ciphertext.
+        A payload that is still encrypted keeps its ciphertext, and loses plain fields that its zone encrypts.
         """
         zone = payload.get(ZONE_KEY)
         if zone is None:
@@ -288,7 +288,7 @@ def decrypt_fields(key: DataKey, envelope: Envelope, *, scope: str, payload: Map
 
 
 def without_decryption(store: PointStore) -> PointStore:
-    """Return the store of the same points without decryption."""
+    """Return the wrapped store, which does not decrypt; `store` itself if it is no EncryptingPointStore."""
     return store.store if isinstance(store, EncryptingPointStore) else store
 
 
@@ -340,7 +340,10 @@ def _add_required(keys: Sequence[str]) -> list[str]:
 
 
 def _excluded_keys(call: PointCall[Any]) -> frozenset[str]:
-    """Return the payload keys that a call excludes. They may be in the decrypted text, so they are removed again."""
+    """Return the payload keys that a call excludes: of `query_batch`, those that its first query excludes.
+
+    The decrypted text may contain them, so they are removed after decryption.
+    """
     bodies = call.request if call.name == "query_batch" else [call.request]
     selection = bodies[0].get("with_payload") if bodies and isinstance(bodies[0], dict) else None
     return frozenset(selection["exclude"]) if isinstance(selection, dict) and "exclude" in selection else frozenset()

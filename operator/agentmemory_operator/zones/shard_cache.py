@@ -1,6 +1,6 @@
 """Cache of key shards of one process.
 
-Concurrent readers share a read; a stale shard is first compared by its version.
+Concurrent readers share a read. Before a cached shard is read again, its version is compared with the stored one.
 """
 
 import asyncio
@@ -36,8 +36,9 @@ class _ReadResult:
     """Result of one read or write of a shard.
 
     Attributes:
-        number: Sequence number, taken at its start. A caller may use a result with a higher number than its own.
-        at_ms: Time of its start.
+        number: Sequence number, taken when the read or write starts. A caller may use a result with a higher number
+            than its own.
+        at_ms: Start of the read or write, Unix milliseconds.
         shard: None if the read failed.
         error_message: Error message if the read failed.
     """
@@ -49,7 +50,7 @@ class _ReadResult:
 
     @property
     def checked_shard(self) -> Shard:
-        """The shard.
+        """The shard that was read or written.
 
         Raises:
             KeysUnavailable: If the read failed.
@@ -76,7 +77,7 @@ class ShardCache:
         self._locks: WeakValueDictionary[Place, asyncio.Lock] = WeakValueDictionary()
 
     async def read_cached(self, ring: Ring, name: str) -> Shard:
-        """Return a shard that was read at most `fresh_ms` ago.
+        """Return a shard that this process read or wrote less than `fresh_ms` ago; read it now if there is none.
 
         Raises:
             KeysUnavailable: If the key store is unavailable.

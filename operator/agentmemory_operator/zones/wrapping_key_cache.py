@@ -26,7 +26,7 @@ _RETRY_AFTER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class CachedWrapping:
-    """Result of a read of an agent's wrapping keys, and the time of its start.
+    """Result of a read of an agent's wrapping keys, and the start of that read in Unix milliseconds.
 
     `keys` is None if they were unavailable.
     """
@@ -48,12 +48,12 @@ class WrappingKeyCache:
         self._known: LRUCache[Ring, CachedWrapping] = LRUCache(max_agents)
 
     async def read(self, ring: Ring, read: ReadWrapping, needed: str = "") -> tuple[WrappingKeys, int]:
-        """Return the wrapping keys of an agent, and the time at which they were read.
+        """Return the wrapping keys of an agent, and the start of their read in Unix milliseconds.
 
         Args:
             read: Reads the keys; raises SpecInvalid or TransientError if there are none.
             needed: Fingerprint of the key that is needed. If the cached keys lack it, they are read again, at most once
-                a second. Empty if any key will do.
+                a second; the returned keys may still lack it. Empty if any key will do.
 
         Raises:
             KeysUnavailable: If the wrapping keys are unavailable.

@@ -53,7 +53,7 @@ class WrappingKeys:
         return tuple(fingerprint_of(key) for key in (self.current, self.previous) if key is not None)
 
     def wrap(self, key_id: str, material: bytes, *, zone: str, scope: str, at: int) -> KeyEntry:
-        """Encrypt a new data key; return its entry, active.
+        """Encrypt a new data key with the current wrapping key; return its entry, which is active.
 
         Args:
             material: 64 bytes.

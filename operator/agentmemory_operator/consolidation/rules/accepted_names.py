@@ -34,7 +34,7 @@ class BatchNames:
     relations: tuple[ExtractedRelation, ...] = ()
 
     def find_in(self, content: str) -> tuple[tuple[str, str], ...]:
-        """Return name and kind of the entities that a text names."""
+        """Return name and kind of the entities that a text contains by name or accepted alias."""
         text = prepare_search(content)
         return tuple((entity.name, entity.kind) for entity in self.entities if _names(text, entity))
 
@@ -48,7 +48,7 @@ def select_names(by_id: Mapping[str, Mapping[str, Any]], findings: ModelFindings
     Args:
         by_id: Memories of the batch by id.
         findings: Findings with memory ids.
-        lists: Words that are not names.
+        lists: Lists of the agent, with the words that are not names.
     """
     texts = {id_: prepare_search(row["content"]) for id_, row in by_id.items()}
 

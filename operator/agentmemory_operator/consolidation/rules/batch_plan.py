@@ -55,9 +55,9 @@ class Fact:
         type: Memory type.
         sources: Ids of the memories it was made from.
         replaced: Ids of the sources that it supersedes. Empty to supersede none.
-        importance: 0 to 1.
+        importance: Highest importance of the sources, 0 to 1.
         missing: Numbers, names and dates that no source contains. If there are any, the fact needs an approval.
-        domain: Field of knowledge, or None.
+        domain: Domain that all sources share, else `general` if the type requires one, else None.
         knowledge_category: Category that all sources share, or None.
         entities: Name and kind of each entity that it names.
         collapses: True if it was made from the versions of one memory, and becomes the newest version.
@@ -157,7 +157,7 @@ class AgentTypes:
         return self._first(EVENT_TYPES)
 
     def is_supersedable(self, name: str) -> bool:
-        """Return whether memories of a type may be superseded and outlive their session."""
+        """Return whether memories of a type may be superseded and outlive their session. True for an unlisted type."""
         kind = self.find(name)
         return kind is None or not (kind.immutable or kind.ends_with_session)
 
@@ -186,11 +186,11 @@ def plan_batch(
     """Build the plan for a batch.
 
     Args:
-        rows: Memories of the batch, all of one user.
+        rows: Memories of the batch, all of one user; at least one.
         findings: Findings with memory ids.
         kinds: Memory types of the agent.
         ungrounded: Finds parts of a text without a source.
-        lists: Words that are not names. None if the agent has no entities.
+        lists: Lists of the agent, with the words that are not names. None if the agent has no entities.
     """
     by_id = {row["id"]: row for row in rows}
     names = select_names(by_id, findings, lists) if lists else NO_NAMES

@@ -46,14 +46,17 @@ def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
 
 
 def is_candidate(row: Row) -> bool:
-    """Return whether a memory still is a candidate when it is read again before the model call."""
+    """Return whether a memory, read in full before the model call, has content and nothing that excludes candidates.
+
+    Its type and age are not checked again.
+    """
     hidden_keys = ("deletedAt", "pending", "supersededById", "zone", "expiresAt", "working")
     read_keys = (CONSOLIDATED_KEY, SEALED_KEY, ITEM_NAMESPACE_KEY)
     return not any(row.get(key) for key in (*hidden_keys, *read_keys)) and bool(row.get("content"))
 
 
 def split_batches(rows: Iterable[Row], *, min_memories: int) -> Iterator[list[str]]:
-    """Yield batches of ids, each of one user, oldest memories first. Users are ordered by their oldest memory.
+    """Yield batches of at most 50 ids of one user, oldest memories first. Users are ordered by their oldest memory.
 
     Args:
         rows: Rows with `CANDIDATE_KEYS`.

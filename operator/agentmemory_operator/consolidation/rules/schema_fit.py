@@ -49,7 +49,11 @@ class Fitted:
 def fit(value: Any, schema: Schema, path: str = "") -> Fitted:
     """Return the part of a value that matches a schema.
 
-    Strings match an `enum` regardless of case and surrounding spaces; the result has the spelling of the schema.
+    Strings match an `enum` regardless of case and surrounding spaces; the result has the spelling of the schema. A
+    float without a fraction matches `integer`.
+
+    Args:
+        path: Path of the value in the schema, for error messages; empty for the whole answer.
 
     Raises:
         SchemaMismatch: If the value or a required part of it does not match, or if parts were dropped and nothing

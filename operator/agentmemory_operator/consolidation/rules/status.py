@@ -63,7 +63,7 @@ def request_annotation(stamp: str, action: Action, run: str | None = None) -> st
 
     Args:
         stamp: Unique text, so that a repeated request differs from the previous one.
-        run: Id of the run to undo, approve or reject.
+        run: Id of the run to undo, approve or reject. None for a new run or dry run.
     """
     word = next((word for word, word_action in _WORDS.items() if word_action is action), None)
     return " ".join(part for part in (stamp, word, run) if part)
@@ -97,7 +97,7 @@ def next_action(
 
 
 def _requested_action(memory: AgentMemory, last: Mapping[str, Any]) -> PendingAction | None:
-    """Return the action that the annotation requests. None if it was done, or the value is not valid."""
+    """Return the action that the annotation requests. None without one, if it was done, or if its value is invalid."""
     text = memory.metadata.annotations.get(CONSOLIDATION_REQUESTED, "")
     if not text or len(text) > MAX_REQUEST_CHARS or text == last.get("requested"):
         return None
@@ -131,7 +131,7 @@ def last_status(
 
     Args:
         result: Result of the action, as status fields.
-        failure: None if the action succeeded.
+        failure: None if the action succeeded. Its message is cut to 1,024 characters.
         started_ms: Start, Unix milliseconds.
         duration_ms: Duration in milliseconds.
     """
@@ -171,6 +171,7 @@ def with_consolidation(
 
     Args:
         status: New status without them.
+        standing: State to report. If its last action was no run, the old condition stays.
         old: Previous status.
         generation: Generation of the object.
         now: RFC 3339 UTC.
@@ -218,5 +219,5 @@ def _state(last: Mapping[str, Any]) -> ConditionState | None:
 
 
 def render_counts(counts: Mapping[str, Any]) -> str:
-    """Render counts as text, e.g. `read 12, merged 3`."""
+    """Render counts as text, e.g. `read 12, merged 3`; `nothing to consolidate` if all are 0."""
     return ", ".join(f"{name} {number}" for name, number in counts.items() if number) or "nothing to consolidate"

@@ -11,7 +11,7 @@ _FIELD = "f:"
 
 
 def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
-    """Return the manifest plus the annotations of the live object that an apply keeps, such as a command's approval.
+    """Return the manifest plus the annotations that applying it keeps, for example the approval set by a command.
 
     Annotations that were applied earlier and are no longer in the manifest are removed.
     """
@@ -22,7 +22,7 @@ def with_kept_annotations(manifest: Json, live: Json) -> dict[str, Any]:
 
 
 def _last_applied(annotations: Json) -> set[str]:
-    """Return the names of the annotations in the manifest of the last client-side apply."""
+    """Return the names of the annotations in the manifest of the last client-side apply; empty if it has none."""
     try:
         return set(json.loads(annotations.get(LAST_APPLIED, "{}"))["metadata"]["annotations"])
     except (KeyError, TypeError, ValueError):

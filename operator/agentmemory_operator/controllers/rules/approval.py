@@ -73,13 +73,16 @@ def approval_annotations(value: str) -> dict[str, str | None]:
 
 
 def is_status_current(document: Json) -> bool:
-    """Return whether the status is about the present generation of the object."""
+    """Return whether the status is of the present generation of the object; an absent generation counts as 1."""
     status = document.get("status") or {}
     return bool(status.get("observedGeneration") == document["metadata"].get("generation", 1))
 
 
 def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress, str]:
     """Return the progress of an approved plan and a message about it.
+
+    FAILED if the object waits for the approval of another plan, or is not Ready or not InSync for a reason that
+    does not pass by itself.
 
     Args:
         document: AgentMemory as read.

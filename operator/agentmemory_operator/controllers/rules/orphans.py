@@ -33,7 +33,7 @@ class CollectionSummary:
         size: Dimensions of its vectors.
         distance: Distance function of its vectors.
         marker: Ownership marker in its metadata, or None.
-        is_kept: True if it was replaced and a sweep will remove it.
+        is_kept: True if a restore or rebuild has replaced it, and a sweep will remove it.
     """
 
     physical: str
@@ -63,7 +63,11 @@ class OwnershipClaims:
     reported: frozenset[tuple[str, str]]
 
     def has_claimed(self, collection: CollectionSummary) -> bool:
-        """Return whether an object claims a collection: by its slug's alias, or by a status in its namespace."""
+        """Return whether an object claims a collection.
+
+        That is the case if the alias of a claimed slug is a name or alias of the collection, or if a status in the
+        namespace of the collection's owner reports it.
+        """
         slugs = {name: find_slug(name) or "" for name in (collection.physical, *collection.aliases)}
         if any(slug in self.slugs and alias_of(slug) == name for name, slug in slugs.items()):
             return True

@@ -94,7 +94,10 @@ def _describe_replication(change: UpdateReplication) -> str:
 
 
 def describe_compression(layout: Layout, memories: int) -> str | None:
-    """Return a text about the RAM that a layout's compressed copies use and save. None if it has none in RAM."""
+    """Return a text about the RAM that a layout's compressed vectors use and save for a number of memories.
+
+    None if the layout keeps no compressed vectors in RAM.
+    """
     found = quantized_in_ram(layout, memories)
     if found is None or layout.quantization is None:
         return None

@@ -163,7 +163,9 @@ def failed_status(
 
 
 def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Json:
-    """Build the status of a suspended object. Ready and InSync stay as last observed, other conditions are replaced.
+    """Build the status of a suspended object: Ready and InSync stay, Suspended replaces all other conditions.
+
+    If neither Ready nor InSync was reported before, Ready is Unknown.
 
     Args:
         old: Previous status.
@@ -183,7 +185,7 @@ def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Js
 def failed_connection_status(
     reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
 ) -> Json:
-    """Build the status of an unusable connection: `failed_status`, and whether the server was reached."""
+    """Build `failed_status` of an unusable connection, with the condition Reachable: Unknown if no call was made."""
     status = failed_status(reason, message, is_stalled=is_stalled, old=old, generation=generation, now=now)
     states = [ConditionState("Reachable", _REACHABLE.get(reason), reason, message)]
     conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
@@ -202,7 +204,7 @@ def connection_status(
 
     Args:
         server: Version and capabilities of the server.
-        loads: Usage of the server's resources. None if it was not read.
+        loads: Usage of the server's resources. None if it was not read: then the status has no capacity.
         old: Previous status.
         generation: Generation of the object.
         now: RFC 3339 UTC.
@@ -302,7 +304,7 @@ def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tup
 
 
 def _woken_at(done: PassOutcome, old: Mapping[str, Any], now: str) -> str | None:
-    """Return when the optimizers were last triggered; None once the collection is green."""
+    """Return when the optimizers were last triggered; None if never, or if the collection has been green since."""
     if done.is_woken:
         return now
     before: str | None = (old.get("collection") or {}).get("wokenAt")

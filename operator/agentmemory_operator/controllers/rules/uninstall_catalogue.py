@@ -29,7 +29,7 @@ _KEPT_BYTES = "its bytes stay in Qdrant or S3; only the catalogue records where"
 
 
 def catalogue_entry(document: Json) -> Json:
-    """Return an object's document for the catalogue: it can be applied again and includes the status."""
+    """Return the document of an object for the catalogue, with its status. The document can be applied again."""
     metadata = {key: value for key, value in document["metadata"].items() if key in KEPT_METADATA}
     if notes := metadata.get("annotations"):
         metadata["annotations"] = {name: value for name, value in notes.items() if name != LAST_APPLIED}
@@ -66,7 +66,10 @@ def _fate_of_snapshot(document: Json, *, is_released: bool) -> str:
 
 
 def deletes_files(document: Json) -> bool:
-    """Return whether the operator deletes a snapshot's files when its object is deleted."""
+    """Return whether the operator deletes files when this object is deleted: those of a successful MemorySnapshot only.
+
+    Its `deletionPolicy` must be Delete, or an annotation must confirm the deletion.
+    """
     spec, notes = document.get("spec") or {}, document["metadata"].get("annotations") or {}
     is_confirmed = spec.get("deletionPolicy") == "Delete" or notes.get(CONFIRM_DELETE) == document["metadata"]["name"]
     return document["kind"] == "MemorySnapshot" and is_confirmed and has_succeeded(document.get("status") or {})

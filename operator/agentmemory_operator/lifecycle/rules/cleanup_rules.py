@@ -77,7 +77,7 @@ class CleanupRules:
     Attributes:
         lifecycle: Lifecycle settings of the object.
         types: Memory types of the object. Empty if it accepts any type.
-        now_ms: Unix milliseconds, the same for the whole run.
+        now_ms: Time at which the rules apply, Unix milliseconds; the same for the whole run.
         priority: Parameters of the priority score that pruning uses.
         unlisted: Types that end with their session if the object accepts any type.
     """
@@ -199,7 +199,7 @@ def value_rank(row: Row, rules: CleanupRules) -> tuple[int, float, int, str]:
 
 
 def plan_removals(rows: Iterable[Row], rules: CleanupRules) -> dict[str, RemovalReason]:
-    """Return the removals of a run without concurrent writes, by memory id.
+    """Return the removals of a run without concurrent writes, by memory id. Tests compare a run with this result.
 
     Args:
         rows: All rows of the agent.
@@ -257,7 +257,7 @@ def surplus_of(count: int, rules: CleanupRules) -> int:
 
 
 def count_limited(counts: Mapping[RemovalReason, int]) -> int:
-    """Count the removals that the limit of one run applies to."""
+    """Count the removals that the limit of one run applies to: all except those for `UNLIMITED_REASONS`."""
     return sum(number for reason, number in counts.items() if reason not in UNLIMITED_REASONS)
 
 

@@ -52,7 +52,7 @@ def run_status(
         counts: Removals by reason; empty if the run is withheld.
         time_ms: Start of the run, Unix milliseconds.
         duration_ms: Duration in milliseconds.
-        memory: Object whose annotation requested the run, if it has one.
+        memory: Object of the agent. If its annotation requests a run, the request is recorded as handled.
         withheld: `withheld_status` of a withheld run, else None.
     """
     status: Json = {
@@ -72,10 +72,11 @@ def withheld_status(
     """Build the status of a withheld run: its planned removals, and a message that explains how to approve it.
 
     Args:
+        counts: Planned removals by reason.
         total: Number of the agent's memories.
         digest: Value for the annotation that approves the run.
         as_of_ms: Time for which the run was planned, Unix milliseconds.
-        percent: Share of the memories that one run may remove.
+        percent: Percentage of the memories that one run may remove, for the message.
     """
     removals = sum(counts.values())
     return {
@@ -91,5 +92,5 @@ def withheld_status(
 
 
 def render_counts(counts: Mapping[RemovalReason, int]) -> str:
-    """Render counts as text, e.g. `3 decayed, 1 expired`."""
+    """Render counts as text, e.g. `3 decayed, 1 expired`; '' if all are 0."""
     return ", ".join(f"{counts[reason]} {reason}" for reason in RemovalReason if counts.get(reason))

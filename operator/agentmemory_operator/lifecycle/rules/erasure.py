@@ -132,7 +132,7 @@ class ErasureScope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCounts:
-    """Number of memories by type."""
+    """Number of memories by type; a type without memories may be absent."""
 
     types: Mapping[str, int] = field(default_factory=dict)
 
@@ -277,17 +277,17 @@ def erased_memories_filter(erasure_id: str) -> Filter:
 
 
 def tombstones_since_filter(since_ms: int) -> Filter:
-    """Build the filter for tombstones of erasures at `since_ms` or later."""
+    """Build the filter for tombstones of erasures at `since_ms` (Unix milliseconds) or later."""
     return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, _IS_ERASED]}
 
 
 def receipts_since_filter(since_ms: int, *conditions: Condition) -> Filter:
-    """Build the filter for receipts at `since_ms` or later."""
+    """Build the filter for receipts written at `since_ms` (Unix milliseconds) or later."""
     return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, IS_RECEIPT, *conditions]}
 
 
 def user_receipts_condition(agent_id: str, user_id: str) -> Condition:
-    """Build the condition for receipts of a user."""
+    """Build the condition for receipts of a user of an agent; a receipt stores the user's hash only."""
     return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
 
 

@@ -46,7 +46,7 @@ class KeyHealth:
 
     @property
     def is_trouble(self) -> bool:
-        """True if some memories with a zone cannot be read or stored."""
+        """True if the keys have a fault: some memories with a zone may not be readable or storable."""
         return self.reason != Reason.KEYS_AVAILABLE
 
 

@@ -4,7 +4,7 @@ The payload of a memory with a zone contains its encrypted fields as one text un
 key, then nonce and ciphertext in base64. The plaintext is a JSON object, so no field can replace another. The
 associated data bind the ciphertext to agent, user, memory and zone.
 
-AES-256-GCM is implemented by `cryptography`, which is imported on first use. This saves the operator 8 MiB.
+AES-256-GCM is implemented by `cryptography`, which is imported on first use. This saves the operator 8 MiB of RAM.
 """
 
 import base64
@@ -55,7 +55,7 @@ class Envelope:
 
 
 def rank_of(zone: str | None) -> int:
-    """Return the rank of a zone: 0 for none, 3 for SENSITIVE."""
+    """Return the rank of a zone by protection, from 1 to 3 (SENSITIVE); 0 for None or an unknown zone."""
     return ZONES.index(zone) + 1 if zone in ZONES else 0
 
 

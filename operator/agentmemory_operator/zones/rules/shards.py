@@ -50,7 +50,7 @@ class Shard:
 
     @property
     def is_full(self) -> bool:
-        """True if the text has no capacity for another key."""
+        """True if one more key of maximum size could make the text larger than `MAX_SHARD_BYTES`."""
         return (len(self.entries) + 1) * MAX_ENTRY_BYTES > MAX_SHARD_BYTES
 
     def with_key(self, key_id: str, entry: KeyEntry) -> "Shard":
@@ -106,7 +106,7 @@ def parse_shard(text: str, *, ring: Ring, name: str, version: str) -> Shard:
 
 
 def is_shard_name(name: str) -> bool:
-    """Return whether a name is a valid shard name."""
+    """Return whether a name is a level from 0 to 3, followed by as many hex digits."""
     return SHARD_NAME.fullmatch(name) is not None
 
 
