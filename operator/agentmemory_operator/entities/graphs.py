@@ -49,6 +49,10 @@ class EntityGraphs:
     """LRU cache of graphs by agent and scope, bounded by size over all agents.
 
     Not thread-safe: use it on one event loop.
+
+    Args:
+        monotonic: Clock of the graphs' age, in seconds.
+        max_bytes: Maximum of their estimated sizes together. A single graph is kept even if it is larger.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, max_bytes: int = MAX_CACHE_BYTES) -> None:

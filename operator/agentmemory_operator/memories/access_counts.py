@@ -154,7 +154,7 @@ class AccessCounts:
 
     @property
     def lag_s(self) -> float:
-        """Age of the oldest access that is not written yet, in seconds."""
+        """Age of the oldest access that is not written yet, in seconds; 0 if all are written."""
         oldest_ms = min((part.since_ms for part in (*self._noted.values(), *self._sent.values())), default=None)
         return 0.0 if oldest_ms is None else max(self._clock.now_ms() - oldest_ms, 0) / 1000
 

@@ -176,7 +176,7 @@ async def _advance(agent: Agent, row: _Row, olds: Mapping[str, _Row]) -> None:
 
 
 async def link(agent: Agent, old: _Row, row: _Row) -> None:
-    """Make `row` the successor of `old`, unless `row` has changed since it was read; see the module's invariant."""
+    """Make `row` the successor of `old`, unless `old` has one, or either changed since its read; see the invariant."""
     current = await read_row(agent, row["id"])
     if current is None or current["rev"] != row["rev"]:
         return
@@ -324,7 +324,7 @@ async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condit
 
 @contextmanager
 def outcome_unknown_on_failure(*further: type[Exception]) -> Iterator[None]:
-    """Turn StoreUnavailable, KeysUnavailable and `further` errors into OutcomeUnknown: an earlier step was written."""
+    """After a write: turn StoreUnavailable (not CollectionMoved), KeysUnavailable and `further` into OutcomeUnknown."""
     kinds: tuple[type[Exception], ...] = (StoreUnavailable, KeysUnavailable, *further)
     try:
         yield

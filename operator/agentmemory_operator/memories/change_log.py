@@ -38,6 +38,7 @@ class ChangesRequest:
     """Part of the log to read.
 
     Attributes:
+        limit: Maximum number of entries.
         cursor: Cursor of the previous page; None starts with the oldest entry.
         user_id: Only changes of this user, and changes of the agent as a whole; None is all.
     """
@@ -81,6 +82,8 @@ class _Part:
     """Restriction of one read.
 
     Attributes:
+        of_user: Condition on the user of the entries; None reads those of all users.
+        limit: Maximum number of entries.
         until_ms: Time up to which entries are read, Unix milliseconds.
     """
 
@@ -155,7 +158,7 @@ async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: objec
 
 
 def _of_user(agent: Agent, user_id: str | None) -> Condition | None:
-    """Return the condition of belonging to a user. The user's receipts match too, by a hash of the name."""
+    """Return the condition of belonging to a user; None for all. The user's receipts match by a hash of the id."""
     if user_id is None:
         return None
     return {"should": [equals("userId", user_id), user_receipts_condition(agent.settings.slug, user_id)]}

@@ -54,6 +54,7 @@ class MemoryDraft:
         position: Position among the memories drafted together.
         scope: String that its ids are derived from: the agent's `id_slug`, in a zone combined with a secret.
         words: None if the memory has no keyword text, or before `add_words`.
+        warnings: Messages for the response: that the memory lacks the field by which its type identifies memories.
     """
 
     record: MemoryRecord
@@ -65,10 +66,13 @@ class MemoryDraft:
 
     @property
     def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
-        """Rule for writing the draft, first match: it has an identity, supersedes, is deduplicated, has a key, or none.
+        """Rule for writing the draft; the first match counts.
 
-        Plain drafts are written in one request, keyed drafts (with an idempotency key) in another. The rest are
-        compared with stored memories first.
+        "identity": it has an identity. "chain": it names its predecessor. "once": it is deduplicated. "keyed": it has
+        an idempotency key. "plain": none of these.
+
+        Plain drafts are written in one request, keyed drafts in another. The rest are compared with stored memories
+        first.
         """
         record = self.record
         if record.identity_id is not None:
@@ -91,6 +95,7 @@ async def build_drafts(agent: Agent, cleaned: Sequence[ScrubbedMemory]) -> list[
 
     Raises:
         EmbedderUnavailable, StoreUnavailable: If no memory could be drafted. Retry.
+        SpecInvalid: If the embedding provider's key, model or number of dimensions is wrong.
     """
     return await add_words(agent, await build_drafts_without_keywords(agent, cleaned))
 
@@ -104,7 +109,7 @@ async def build_drafts_without_keywords(
         is_new: False for memories that were stored before, for example imported ones: required fields may be missing.
 
     Raises:
-        EmbedderUnavailable, StoreUnavailable: As in `build_drafts`.
+        EmbedderUnavailable, StoreUnavailable, SpecInvalid: As in `build_drafts`.
     """
     memories = [item.memory for item in cleaned]
     refused = await _errors_at(agent, memories, is_new=is_new)
@@ -135,7 +140,11 @@ def _owners(
 
 
 async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
-    """Return the errors of invalid memories by place."""
+    """Return the errors of invalid memories, and of missing parents, by index in `memories`.
+
+    Args:
+        is_new: True to check also the fields that only new memories must have.
+    """
 
     def errors_of(_: int, memory: IncomingMemory) -> list[FieldError]:
         return _errors_of(memory, agent) + (_new_errors(memory, agent) if is_new else [])
@@ -270,7 +279,7 @@ def _identity_of(memory: IncomingMemory, agent: Agent, scope: str = "") -> str |
     """Return the id of the root of a memory's identity; None if it has no identity.
 
     Args:
-        scope: Scope that ids are derived from.
+        scope: Scope that ids are derived from; '' if the caller only tests for an identity.
     """
     kind = _kind_of(memory, agent)
     field = kind.supersede_by

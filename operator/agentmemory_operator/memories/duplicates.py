@@ -1,8 +1,9 @@
 """Store each content once: a repetition by the same author adds nothing, one by another author corroborates the memory.
 
 Equal content means an equal hash, within user, type and zone, among visible memories. Memories stored here get an id
-derived from their content, so concurrent first writers store one memory. The ids of a content are numbered by `place`.
-If the memory at one place was superseded, has expired or was moved to another zone, the next place is tried.
+derived from their content, so concurrent first writers store one memory. A content has several ids, numbered from 0
+(`content_id`). If the memory under one id was superseded, has expired or was moved to another zone, the next id is
+tried.
 """
 
 from collections.abc import Sequence
@@ -29,12 +30,14 @@ from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, observation_count
 
 MAX_OBSERVERS = 20
-# Lookup ids searched for in one request, and memories read by one.
+# Maximum number of lookup ids in one search, and of memories on one page of its results.
 PAGE = 100
 
 
 async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Store each draft, or find a memory with the same content; return the outcomes by `MemoryDraft.position`.
+    """Store each draft, or find a visible memory with the same content; return the outcomes by `MemoryDraft.position`.
+
+    An outcome is the stored memory, or the error of this draft. For a single draft, no error is raised.
 
     Raises:
         StoreUnavailable: If nothing was written. Retry.
@@ -53,7 +56,8 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
     """Add an author to a memory with the same content. At most 20 authors are recorded.
 
     Returns:
-        NONE if `author` is None or recorded already, else CORROBORATE. None if the memory is no longer visible.
+        Event NONE if `author` is None or recorded already, else CORROBORATE, even if the memory has 20 authors and this
+        one is not added. None if the memory is no longer visible.
 
     Raises:
         StoreUnavailable: If other writers changed the memory in every attempt, or Qdrant is unavailable.
@@ -87,7 +91,10 @@ def is_visible(agent: Agent, row: Payload) -> bool:
 
 
 async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Write the drafts without a stored duplicate together; return the outcomes of those stored or rejected."""
+    """Write together the drafts of which no lookup id is stored yet, one for each content.
+
+    Return the outcomes of the drafts that were stored or rejected, by position.
+    """
     stored_ids = await _known(agent, drafts)
     firsts: dict[str, MemoryDraft] = {}
     for draft in drafts:
@@ -139,7 +146,10 @@ async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
 
 
 async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
-    """Take the content's first free place and return its id; None if another writer stored the same content first."""
+    """Store the draft under the first free id of its content; return the id.
+
+    None if another writer stored the same content first.
+    """
     for number in count():
         memory_id = _content_of(draft, number)
         row = await claim_id(agent, with_id(draft, memory_id))

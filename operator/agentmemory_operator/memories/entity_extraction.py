@@ -51,7 +51,7 @@ class EntityBackfill:
         self._walks: FIFOCache[str, _NamingWalk] = FIFOCache(MAX_WALKS)
 
     async def sweep(self, agent: Agent) -> int:
-        """Extract names from the next pages of memories; return the number of memories that got names.
+        """Extract names from the next pages of memories; return the number of memories in which names were found.
 
         Raises:
             StoreUnavailable, OutcomeUnknown: If Qdrant failed. The next call continues, with the page that failed.

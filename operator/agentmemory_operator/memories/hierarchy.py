@@ -139,10 +139,12 @@ async def find_missing_parents(
 
 
 async def check_hierarchy(agent: Agent, record: MemoryRecord) -> None:
-    """Raise if the parent of a memory is the memory that it supersedes, or is below that one.
+    """Raise if the parent of a memory is the memory that it supersedes, or is below that memory.
+
+    Memories without a parent, or that supersede none, always pass.
 
     Raises:
-        RequestInvalid: If it is; the message states which. Also if the parent is more than 1,000 levels deep.
+        RequestInvalid: If the hierarchy would have such a cycle, or the parent is more than 1,000 levels deep.
     """
     superseded_id, parent = record.supersedes_id, record.parent_id
     if superseded_id is None or parent is None:
@@ -185,7 +187,7 @@ async def _level_above(agent: Agent, parent_id: str, memory_id: str) -> int | No
 
 
 async def _head_of(agent: Agent, memory_id: str) -> Payload | None:
-    """Return the newest version of a memory; None if the memory does not exist."""
+    """Return the last existing version of a memory, after at most 1,000 links; None if the memory does not exist."""
     row = await read_row(agent, memory_id)
     for _ in range(MAX_LEVELS):
         next_id = row.get("supersededById") if row else None

@@ -41,7 +41,12 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Rows, nearest first. is_broken: True if the next version does not exist or does not link back."""
+    """Rows, nearest first.
+
+    Attributes:
+        has_more: True if rows were left out because `room` was reached.
+        is_broken: True if a linked row does not exist, is a removed version, or does not link back.
+    """
 
     rows: list[Payload]
     has_more: bool = False
@@ -67,6 +72,9 @@ async def read_version_ids(agent: Agent, row: _Row, *, max_versions: int = MAX_V
     """Return the ids of a memory's versions, oldest first, expired ones included.
 
     If concurrent changes break 5 readings in a row, return the versions read last.
+
+    Args:
+        max_versions: Maximum number of ids; further versions are left out.
     """
     chain = await _read_chain(agent, row, partial(chains.read_completed, agent, row["id"]), max_versions)
     return [version["id"] for version in chain.rows]

@@ -48,7 +48,10 @@ class Identities:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def store(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-        """Store the drafts, those of one identity in order; return the outcome of each by its position (`place`)."""
+        """Store the drafts, those of one identity in order; return the outcomes by `MemoryDraft.position`.
+
+        An outcome is the stored memory, or the AgentMemoryError of this draft.
+        """
         by_identity: dict[str, list[MemoryDraft]] = {}
         for draft in drafts:
             by_identity.setdefault(_identity(draft), []).append(draft)
@@ -118,7 +121,10 @@ class Identities:
             return await self._found(agent, row, draft)
 
     async def _same_request(self, agent: Agent, draft: MemoryDraft) -> Payload | None:
-        """Return the row that the same request stored before; None if there is none, or no idempotency key."""
+        """Return the row that the same request stored before; None if there is none, or no idempotency key.
+
+        Raise Conflict if the key was used with another body, or the row was deleted.
+        """
         record = draft.record
         if record.request_hash is None or record.request_id is None:
             return None
@@ -136,7 +142,7 @@ class Identities:
             await chains.complete(agent, row)
             row = await read_row(agent, row["id"]) or row
         older_id = row.get("supersedesId")
-        # The root of an identity may be a tombstone that no memory superseded.
+        # The predecessor may be the tombstone at the root: then the new memory superseded no memory.
         is_alive = older_id and (older_id != _identity(draft) or await self._is_alive(agent, older_id))
         return stored_outcome(row["id"], older_id if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 

@@ -30,8 +30,9 @@ class IncomingMemory(StatedMemory):
     Attributes:
         type: None uses the agent's default type.
         confidence, knowledge_category: None uses the default of the type, or of the agent.
-        author: Author named in the request.
-        stored_by: Authenticated caller, the author if the request names none; not part of the request.
+        author: Author named in the request; None uses `stored_by`.
+        stored_by: Authenticated caller; not part of the request.
+        supersedes: Id of the memory to supersede; None if the request names none.
         created_at: Unix milliseconds; None is the time of storage less `offset_ms`.
         valid_from: Unix milliseconds from which the statement is true; None is created_at.
         vector: Required with provider `none`, unless its zone has no vectors. Not allowed with another provider.

@@ -34,6 +34,7 @@ class StoredMemory:
         supersedes: Id of the predecessor; None without one.
         is_recorded: False if the request wrote nothing for it.
         update_count: Number of earlier versions since a model last read the chain; 0 if no version was added.
+        warnings: Messages for the response, for example about secrets that were removed.
     """
 
     id: str
@@ -79,6 +80,9 @@ async def write_drafts(
 ) -> dict[str, StoreRejected]:
     """Write drafts in one request. If the engine rejects it, halve it until the bad drafts are isolated.
 
+    Args:
+        insert_only: True to leave existing points with the same ids unchanged; False overwrites them.
+
     Returns:
         Error of each rejected draft, by memory id.
 
@@ -114,7 +118,8 @@ async def write_drafts(
 async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
     """Insert a memory under its derived id, or replace a tombstone without successor; return the stored row.
 
-    Several writers may claim an id at once: `is_written_by` returns whether this one succeeded.
+    Several writers may claim an id at once: `is_written_by` returns whether this one succeeded. If the point
+    was removed before it was read, return a superseded tombstone, which matches no draft.
 
     Raises:
         Conflict: If the same request stored the memory before and it was deleted.
@@ -146,7 +151,7 @@ def is_written_by(draft: MemoryDraft, row: Payload) -> bool:
 
 
 def with_id(draft: MemoryDraft, memory_id: str) -> MemoryDraft:
-    """Return the draft under another id, without a predecessor."""
+    """Return the draft under another id, without a predecessor and not pending."""
     return replace(draft, record=replace(draft.record, id=memory_id, supersedes_id=None, pending=False))
 
 

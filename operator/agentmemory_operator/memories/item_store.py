@@ -80,7 +80,7 @@ class StoredItem:
     """An item that is durably stored.
 
     Attributes:
-        warnings: Messages about secrets that were removed from it.
+        warnings: Messages about secrets that were removed from it, and about numbers that filters will not find.
     """
 
     memory_id: str
@@ -124,7 +124,7 @@ class Items:
         self._waiting: dict[str, list[ItemWrite]] = {}
 
     def new_key(self, idempotency_key: str | None) -> str:
-        """Return a key for an item without one; the same for the same idempotency key."""
+        """Return a key for an item that was sent without one: derived from the idempotency key, else random."""
         return keyed_id("", "item", idempotency_key) if idempotency_key else str(uuid4())
 
     async def put(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem:
@@ -135,6 +135,7 @@ class Items:
                 allows no `expires_at`, the parent is the item or below it, or the zone is not allowed.
             KeysUnavailable: If the key of the zone is unavailable.
             NotFound: If the user has no such parent.
+            SpecInvalid: If the embedding provider's key, model or number of dimensions is wrong.
             Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
                 immutable type.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
@@ -158,6 +159,9 @@ class Items:
         """Write each item; return one result per item, in order: the stored item, or its error.
 
         Items of one address are written one after the other. The contents of concurrent items are embedded together.
+
+        Args:
+            items: At least one item.
 
         Raises:
             TransientError: If no item was written and a retry may succeed for all.
@@ -197,7 +201,7 @@ class Items:
         return record_of(row | {NUMBER_KEY: version_number(row)})
 
     async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
-        """Return the earlier versions of an item, newest first, as many as are kept.
+        """Return the earlier versions of an item, newest first, at most `keep_versions` of the agent's settings.
 
         Raises:
             NotFound: If the item does not exist or has expired.
@@ -240,6 +244,10 @@ class Items:
     ) -> KeyPage:
         """Return a page of the keys of exactly one namespace, without those of locked items.
 
+        Args:
+            limit: Maximum number of items read for the page, locked ones included.
+            cursor: `next_cursor` of the previous page; None for the first page.
+
         Raises:
             RequestInvalid: If the cursor is malformed.
         """
@@ -256,7 +264,7 @@ class Items:
         return KeyPage(tuple(sorted(key for key in keys if key is not None)), following)
 
     async def namespaces(self, agent: Agent, user_id: str, *, prefix: tuple[str, ...]) -> list[NamespaceCount]:
-        """Return the namespaces with this prefix that contain items of a user, sorted."""
+        """Return the namespaces that start with `prefix` (() is any) and have items of a user, sorted, with counts."""
         body: Json = {
             "filter": prefix_filter(user_id, prefix, self._clock.now_ms(), agent.settings.ranking.endings),
             "limit": PAGE,

@@ -51,14 +51,14 @@ class ItemContent:
     """New content of an item, which replaces the stored content completely.
 
     Attributes:
-        author: Caller that sends the PUT; not part of the body.
+        author: Caller that sends the PUT, not part of the body; None stores no author.
         importance: 0..1.
-        expires_at: Unix milliseconds.
+        expires_at: Unix milliseconds; None leaves expiry to the type.
         parent_id: Id of a memory of the same user. None keeps the parent of an existing item; any other value must
             equal it.
         vector: Required with provider `none`, unless its zone has no vectors. Not allowed with another provider.
-        idempotency_key: The same key with the same body is the same write; with another body it is a Conflict. Only the
-            last 16 keys of an item are known.
+        idempotency_key: The same key with the same body is the same write; with another body it is a Conflict. An item
+            stores its last 16 keys. None: every PUT is a new write.
     """
 
     content: str
@@ -87,7 +87,10 @@ class ItemContent:
 
 
 async def scrub_item(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
-    """Return the item without secrets, and the warnings of `scrub_memories`."""
+    """Return the item with secrets removed from content and metadata, and the warnings of `scrub_memories`.
+
+    Nothing is removed if the agent's object disables scrubbing.
+    """
     memory = IncomingMemory(user_id="", content=item.content, metadata=item.metadata)
     [result] = await scrub_memories(agent, [memory])
     return replace(item, content=result.memory.content, metadata=result.memory.metadata), result.warnings
@@ -114,6 +117,8 @@ class ItemWrite:
         """Write the item if the stored point is still `row`. Read the point to learn the outcome.
 
         Args:
+            row: Payload of the point as read; None if there was no point.
+            now_ms: Time of the write, Unix milliseconds.
             extra: Further payload: marks, and earlier versions.
             count: Number of merged writes of which this is the last; each raises `rev` by 1.
         """
@@ -133,7 +138,7 @@ class ItemWrite:
             await replace_row(self._agent, point, unchanged_filter(row), replaced=row)
 
     def is_replacement(self, row: Payload | None, now_ms: int) -> bool:
-        """Return whether the stored point is a live item."""
+        """Return whether the stored point is a live item; False for None, a tombstone and an expired item."""
         return row is not None and is_live(row, self._agent.settings.ranking.endings, now_ms)
 
     def _has_same_content(self, row: Payload, now_ms: int) -> bool:
@@ -198,7 +203,7 @@ class ItemWrite:
         return {LOGGED_KEY: self._agent.clock.now_ms()}
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
-        """Return the payload that the changes are merged over: the stored item's without its author, or a new one."""
+        """Return the payload to merge the changes over: that of the live item without its author, or of a new item."""
         if row is not None and self.is_replacement(row, now_ms):
             return {key: value for key, value in row.items() if key not in _AUTHOR_KEYS}
         address, agent = self._address, self._agent
@@ -244,8 +249,11 @@ class MergedPuts:
     async def write(self, now_ms: int, *, mark: str, keep_versions: int) -> None:
         """Write the last PUT if the stored point is still `row`. Read the point to learn the outcome.
 
+        Requires at least one effective write.
+
         Args:
-            mark: Id of this write, which the point then has among its write marks.
+            now_ms: Time of the write, Unix milliseconds.
+            mark: Id of this write, which is added to the write marks of the point.
             keep_versions: Maximum number of earlier versions that the item keeps.
         """
         last = self.effective_writes[-1]
@@ -277,12 +285,12 @@ def merge_puts(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int) ->
 
 
 def unchanged_filter(row: Mapping[str, Any], *conditions: Json) -> Json:
-    """Return the filter for a point that is unchanged since it was read."""
+    """Return the filter for a point that still has the `rev` of `row` and meets the conditions."""
     return point_filter(row["id"], equals("rev", row["rev"]), *conditions)
 
 
 def _earlier(write: ItemWrite, request_marks: Sequence[str]) -> Outcome | AgentMemoryError | None:
-    """Return the outcome if an earlier request had the same idempotency key; None otherwise."""
+    """Return "repeated" if an earlier request had this key and body, a Conflict if only the key, else None."""
     if write.mark is None:
         return None
     key = write.mark.partition(":")[0]

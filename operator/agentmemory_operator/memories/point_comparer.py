@@ -44,7 +44,7 @@ class PointComparer:
 
     Attributes:
         live, copy: Names of the collections. Concurrent writes change the live one first.
-        page: Number of points per call.
+        page: Maximum number of points per call; `SAMPLE_PAGE` is a further limit for calls that return vectors.
     """
 
     points: PointStore
@@ -54,7 +54,7 @@ class PointComparer:
     equality: Equality
 
     def walk_pair(self, keys: Sequence[str] = ()) -> AsyncIterator[tuple[Rows, Rows]]:
-        """Yield all points of the live collection and of the copy, by ranges of ids."""
+        """Yield all points of the live collection and of the copy, by ranges of ids, with the payload keys `keys`."""
         return walk_pair(self.points, self.live, self.copy, self.page, keys=keys)
 
     async def read_versions(self, collection: str, ids: Iterable[PointId]) -> Rows:

@@ -59,9 +59,9 @@ def replacement_operations(
 
     Vectors that the new point omits are also deleted by name: Qdrant 1.18 keeps them while a snapshot is created. If
     Qdrant applies only the first operation of the batch, the stored point must not lose vectors. Therefore a point with
-    an edit mark is written first, and `repair._sweep_vectors` deletes what its zone does not allow. A point without a
-    mark replaces a tombstone, or an item whose vector the agent does not use: the deletion is first, so it inherits
-    none.
+    an edit mark is written first, and `repair._sweep_vectors` deletes the vectors that its zone does not allow. A point
+    without a mark replaces a tombstone, or an item whose vector the agent does not use: there the deletion is first, so
+    the new point inherits no vector.
 
     Args:
         replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point records the

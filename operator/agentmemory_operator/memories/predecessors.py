@@ -64,7 +64,7 @@ def check_zone(old: Payload, record: MemoryRecord) -> None:
     """Raise if a new version has a lower zone than its predecessor.
 
     Raises:
-        Conflict: If the zone is lower.
+        Conflict: If the zone is lower. A predecessor that is a tombstone sets no limit.
     """
     old_zone = old.get(ZONE_KEY)
     if TOMBSTONE_KEY not in old and is_lower_zone(old_zone, record.zone):

@@ -53,7 +53,7 @@ class Remember:
 
         Raises:
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
-            StoreRejected, KeysUnavailable: As in `write_drafts`.
+            SpecInvalid, StoreRejected, KeysUnavailable: As in `build_drafts` and `write_drafts`.
             OutcomeUnknown: If the batch may have been written. Memories with idempotency keys can be sent again.
         """
         cleaned = await scrub_memories(agent, memories)
@@ -87,7 +87,10 @@ class Remember:
         return [_warned(outcome, item.warnings) for outcome, item in zip(full, cleaned, strict=True)]
 
     async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:
-        """Write drafts by their rules; those with a predecessor one after the other."""
+        """Write drafts by their rules, those with a predecessor one after the other.
+
+        Return one outcome per entry, in order; errors are returned unchanged.
+        """
         ready = [draft for draft in drafts if isinstance(draft, MemoryDraft)]
         outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"])
         with outcome_unknown_on_failure(StoreRejected) if outcomes else nullcontext():
@@ -105,7 +108,7 @@ class Remember:
         return {draft.position: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
 
     async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-        """Insert drafts with an idempotency key. If another request used the key, its conflict is the outcome."""
+        """Insert drafts with an idempotency key. If the key was used with another body, the outcome is a Conflict."""
         if not drafts:
             return {}
         refused: dict[str, AgentMemoryError] = dict(await write_drafts(agent, drafts, insert_only=True))
@@ -125,7 +128,7 @@ class Remember:
             return error
 
     async def _join(self, agent: Agent, draft: MemoryDraft) -> StoredMemory:
-        """Write a memory that supersedes another."""
+        """Write a memory that supersedes another, unless the same request wrote it before, and join it to the chain."""
         record = draft.record
         existing = await read_row(agent, record.id) if record.request_hash else None
         if existing is None:
@@ -138,7 +141,7 @@ class Remember:
             row = existing or await read_row(agent, record.id)
             if conflict := find_request_conflict(row, record):
                 raise conflict
-            # Another process may have abandoned the row, or joined it and deleted it since.
+            # Another process may have abandoned the row, or erased or removed it since.
             if row is None or not await chains.join(agent, row):
                 raise not_a_head_conflict(record.supersedes_id)
         return stored_outcome(record.id, record.supersedes_id, update_count=row.get(UPDATES_KEY) or 0)
@@ -190,5 +193,4 @@ def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
 
 
 def _with_draft_warnings(draft: MemoryDraft, outcomes: Mapping[int, Outcome]) -> Outcome:
-    """Return a draft's outcome with the warnings of the draft."""
     return _warned(outcomes[draft.position], draft.warnings)

@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 # A sweep that finds nothing costs a few short scrolls. With 1,000 agents, 17 sweeps start per second.
 ROUND_S = 60.0
 PAGE = 100
-# Maximum number of pages that one sweep of an agent clears of the vectors of tombstones, and that it reads for each
-# vector to delete, and for the vectors to add.
+# Maximum number of pages that one sweep of an agent reads for each of these tasks: to delete the vectors of tombstones,
+# to delete each vector that zones no longer allow, and to add missing vectors.
 PAGES_A_SWEEP = 10
 
 

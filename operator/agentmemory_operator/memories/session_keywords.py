@@ -5,7 +5,7 @@ inserted late, superseded, deleted, or becomes a head again. Qdrant has no trans
 that changes a memory therefore
 1. sets `windowDue` on it, in the same request,
 2. reads the memories around it,
-3. rewrites stale texts, and repeats from 2 until none is stale (at most `MAX_ROUNDS` times),
+3. rewrites stale texts, and repeats from 2 until none is stale (after `MAX_ROUNDS` rounds the sweep continues),
 4. clears `windowDue`.
 
 Invariant: of two concurrent writers, at least one sees the change of the other, because each reads after it writes. If
@@ -79,8 +79,8 @@ log = logging.getLogger(__name__)
 async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, KeywordText]:
     """Return the keyword texts of memories to be written, by id; empty if the agent has no keyword vectors.
 
-    A memory in a zone without keyword vectors has none. Texts of later memories in the batch omit a superseded memory,
-    and a pending one, because its write may be rejected.
+    Memories in a zone without keyword vectors get no text. Texts of later memories in the batch omit the words of a
+    superseded memory, and of a pending one, because its write may be rejected.
     """
     source = agent.keyword
     if source is None:
@@ -101,7 +101,13 @@ async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str
 
 
 async def update_stale_texts(agent: Agent, ids: Iterable[str | None]) -> None:
-    """Rewrite stale keyword texts around changed memories. On an error, log it and leave the rest to the sweep."""
+    """Rewrite the keyword texts that marked memories among `ids` made stale, then clear the marks.
+
+    Does nothing without keyword vectors. An AgentMemoryError is only logged: the marks remain for the sweep.
+
+    Args:
+        ids: Ids of changed memories; None values are skipped.
+    """
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
         return
@@ -139,7 +145,10 @@ async def _settle(agent: Agent, source: KeywordSource, changed: set[str]) -> Non
 
 
 async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
-    """Recompute the keyword texts of memories, each by compare-and-set."""
+    """Recompute the keyword texts and vectors of memories, each by compare-and-set.
+
+    Does nothing without keyword vectors. Skips deleted and locked memories, and zones without keyword vectors.
+    """
     if (source := agent.keyword) is None:
         return
     existing = {"must": [{"has_id": sorted(ids)}, NOT_DELETED]}
@@ -167,9 +176,9 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 
 
 async def _fill(agent: Agent, source: KeywordSource) -> int:
-    """Add missing session positions and keyword vectors; return the number of memories without a keyword vector."""
+    """Add missing session positions and keyword vectors; return how many memories were found without a vector."""
     filled = 0
-    # Memories in a zone are excluded: `_sweep_vectors` adds the vectors that their zone allows.
+    # Memories in a zone are excluded: `repair._sweep_vectors` adds the vectors that their zone allows.
     missing: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     unordered = {
         "must": [*missing["must"], {"is_empty": {"key": ORDER_KEY}}],
@@ -204,7 +213,7 @@ def _has_text(agent: Agent, row: _Row) -> bool:
 
 
 def _row_of(record: MemoryRecord, index: int) -> Payload:
-    """Return the payload that a record will have."""
+    """Return the payload of a record, with its session position if other keyword texts may include its words."""
     row = payload_of(record)
     # No other text may include the words of a working memory, whose slot gets new contents, or of an encrypted memory.
     is_excluded = record.session_id is None or record.is_working or record.zone is not None
@@ -212,7 +221,10 @@ def _row_of(record: MemoryRecord, index: int) -> Payload:
 
 
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
-    """Return the ids of memories with a stale text, among the rows and the memories after them."""
+    """Return the ids of memories with a stale text.
+
+    Checked are the rows, the memories after them, and up to 100 memories whose texts include the words of hidden rows.
+    """
     stale: set[str] = set()
     sessions = group_by_session(row for row in rows if is_member(row)).values()
     spans = (_span(agent, members, source.window) for members in sessions)

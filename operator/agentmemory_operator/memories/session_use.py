@@ -29,7 +29,10 @@ _Row = Mapping[str, Any]
 
 
 def is_due(agent: Agent, row: _Row, at_ms: int) -> bool:
-    """Return whether a use at this time needs a stamp: the type ends with its session, and the last stamp is old."""
+    """Return whether a use at `at_ms` needs a stamp.
+
+    True if the memory's type ends with its session, and its last stamp is missing or more than a minute older.
+    """
     if not row.get("sessionId") or row.get("type") not in agent.settings.session_types:
         return False
     return (row.get(SESSION_USED_KEY) or 0) < at_ms - STAMP_PERIOD_MS
@@ -45,6 +48,7 @@ async def note_use(
 
     Args:
         at_ms: Time of use, Unix milliseconds, not in the future.
+        now_ms: Present time, written as `updatedAt`.
         joined: Ids of memories just stored in the session; stamped even if they would have expired by their
             `createdAt`.
 
@@ -80,7 +84,10 @@ async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
 
 
 async def note_stored(agent: Agent, records: Iterable[MemoryRecord], *, now_ms: int) -> None:
-    """Stamp the sessions of stored memories, each with the latest of their times. An error is only logged."""
+    """Stamp the sessions of stored memories, each with the latest `session_used_at` of its memories in `records`.
+
+    An error is only logged. Memories without a session, or without that time, are skipped.
+    """
     stored: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
     for record in records:
         if record.session_id and record.session_used_at is not None:

@@ -175,7 +175,7 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: b
 
 
 async def count_stored(agent: Agent) -> int:
-    """Return the number of memories of the agent, including superseded and expired ones."""
+    """Return the number of memories of the agent, including superseded and expired ones, without pending ones."""
     return await agent.store.count(agent.alias, STORED_FILTER)
 
 

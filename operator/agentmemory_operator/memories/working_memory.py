@@ -78,8 +78,9 @@ class StoredWorkingMemory:
     """A working memory that is durably stored.
 
     Attributes:
-        event: "NONE" if the session had a memory with this content already.
+        event: "NONE" if the session had a memory with this content already, else "ADD".
         evicted: Memory that was replaced; None if no memory was.
+        warnings: Messages about secrets that were removed, and about numbers that filters will not find.
     """
 
     record: MemoryRecord
@@ -90,14 +91,20 @@ class StoredWorkingMemory:
 
 @dataclass(frozen=True, slots=True)
 class EndedSession:
-    """Result of the end of a session: number of memories that were deleted or expired by it, by type."""
+    """Result of the end of a session: number of memories deleted or expired by it, by type, without zeros."""
 
     counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A slot of a session: its stored point, if any, and whether it contains a live memory."""
+    """A slot of a session.
+
+    Attributes:
+        row: Stored payload; None if the slot has no point.
+        is_taken: True if the slot contains a live memory.
+        used_at: Last use, Unix milliseconds, including uses that are not written yet; 0 if there was none.
+    """
 
     number: int
     id: str
@@ -122,7 +129,7 @@ class WorkingMemory:
         self._locks: WeakValueDictionary[tuple[str, Session], asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
-        """Return a session's working memory, most recently used first.
+        """Return a session's working memory, most recently used first, without slots that the agent no longer has.
 
         The call counts as a use of the session, not of its memories.
         """
@@ -142,6 +149,7 @@ class WorkingMemory:
         Raises:
             RequestInvalid: If the agent has types, but no type `working`, or the memory is invalid.
             NotFound, KeysUnavailable: If the parent does not exist, or the key of the zone is unavailable.
+            SpecInvalid: As in `build_drafts`.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. It is safe to retry.
         """
@@ -165,7 +173,7 @@ class WorkingMemory:
             agent.sizes.forget(memory.user_id)
 
     async def mark_used(self, agent: Agent, record: MemoryRecord) -> None:
-        """Mark a memory and its session as used after a read by id.
+        """Stamp the session of a memory that was read by id; mark a working memory as the last used of its session.
 
         An error is only logged: the read itself has succeeded.
         """

@@ -1,8 +1,8 @@
 """Privacy zones of an agent: which zones it allows, their data keys and id scopes, and the vectors that they may have.
 
 A *scope* is the string that the ids of memories are derived from. In a zone it contains a secret of the data key.
-Rows are decrypted here (by `zones/sealed_store.py`), except *locked* ones, mostly because their key is unavailable or
-deleted.
+The rows that this module gets are already decrypted by `zones/sealed_store.py`, except *locked* ones. The key of a
+locked row is mostly unavailable or deleted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ async def writing_key(agent: Agent, zone: str, user_id: str) -> DataKey:
     """Return the data key that encrypts new memories of a user in a zone, creating it if needed.
 
     Raises:
-        KeysUnavailable: If it is unavailable.
+        KeysUnavailable: If the key is unavailable, or this API process may not read zone keys.
     """
     return await zone_keys_of(agent).get_or_create_key(zone, user_id)
 
@@ -113,12 +113,12 @@ def scope_of_key(agent: Agent, key: DataKey | None) -> str:
 
 
 def has_vector(agent: Agent, zone: str | None) -> bool:
-    """Return whether memories of a zone may have a dense vector, which discloses their subject. None is no zone."""
+    """Return whether memories of a zone may have a dense vector, which discloses their subject; True without a zone."""
     return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.vectors)
 
 
 def has_words(agent: Agent, zone: str | None) -> bool:
-    """Return whether memories of a zone may have a keyword vector, which the engine stores unencrypted."""
+    """Return whether memories of a zone may have a keyword vector, which is not encrypted; True without a zone."""
     return zone is None or (agent.settings.zones is not None and zone in agent.settings.zones.words)
 
 

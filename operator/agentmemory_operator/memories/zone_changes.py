@@ -146,7 +146,7 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
     payload |= await _content_lookup(agent, row, zone)
     if entities := extract_row_entities(agent, payload):
         payload[ENTITIES_KEY] = entities
-    # The mark finds the keyword texts that include its words.
+    # Because of this mark, `update_stale_texts` rewrites the keyword texts that include the words of the version.
     payload |= {WINDOW_DUE_KEY: True} if ORDER_KEY in row else {}
     vector = await _vector_of(agent, point) if has_vector(agent, zone) else {}
     moved = {"id": row["id"], "vector": vector, "payload": payload}
@@ -171,7 +171,10 @@ async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Paylo
 
 
 async def _vector_of(agent: Agent, point: Json) -> Vector:
-    """Return the version's stored vector, or embed it again."""
+    """Return the version's stored vector, or embed its content again.
+
+    Raise Conflict if it has no vector and the agent has no embedder.
+    """
     if dense := vectors_of(point).get(""):
         vector: Vector = dense
         return vector

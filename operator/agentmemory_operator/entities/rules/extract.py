@@ -111,7 +111,10 @@ def find_occurrences(text: str, words: list[Span], dictionary: NameDictionary) -
 
 
 def _spelling_at(text: str, start: int, end: int, dictionary: NameDictionary) -> tuple[Span, str] | None:
-    """Find the spelling from `start` to `end`, including signs that are part of it: C++, C#, .NET."""
+    """Find the dictionary entry from `start` to `end`, including signs that are part of it: C++, C#, .NET.
+
+    None if the dictionary has no such spelling.
+    """
     longer = end
     while longer < len(text) and longer < end + 2 and text[longer] in _AROUND_NAMES:
         longer += 1

@@ -17,7 +17,7 @@ RelationName = Literal["contact_of", "same_owner", "uses", "works_on", "competit
 RELATIONS: tuple[RelationName, ...] = ("contact_of", "same_owner", "uses", "works_on", "competitor_of")
 
 MAX_RELATIONS, MAX_SHEET_ALIASES = 1_000, 1_000
-"""Maximum numbers per scope."""
+"""Maximum numbers of relations and of aliases per scope."""
 
 MAX_STRENGTH = 1_000_000
 _SHEET_FORM = 1

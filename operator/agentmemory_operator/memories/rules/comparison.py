@@ -41,7 +41,7 @@ class Divergence:
     Attributes:
         alike: Points of the same version in both.
         stale: Live points that the copy lacks or has with a lower revision.
-        strayed: Points whose versions differ otherwise, with their revision in the copy.
+        strayed: Points whose versions differ otherwise, with their revision in the copy; None without one.
         extra: Points that only the copy has.
     """
 

@@ -1,7 +1,7 @@
 """Decide whether a memory meets a criterion: the definition of `filters`, independent of the engine and its indexes.
 
-The engine returns candidates (`criteria.py`). If the engine gives a criterion another meaning, this module decides
-about each candidate. Before an erasure it always decides.
+The engine returns candidates (`criteria.py`). A search checks here those that the engine cannot decide with certainty.
+An erasure checks every candidate here before it deletes.
 """
 
 import re

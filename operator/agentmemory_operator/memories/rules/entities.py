@@ -70,12 +70,15 @@ def normalize_spelling(name: str) -> str:
 
 
 def is_specific(kind: EntityKind | None) -> bool:
-    """Return whether a kind describes the entity, not only the spelling of its name."""
+    """Return whether a kind describes the entity; False for None, and for `quoted` and `phrase`."""
     return kind is not None and kind not in _SPELT_KINDS
 
 
 def merge_entities(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[Entity, ...]:
-    """Return the first 32 of known and found names. A known name without a specific kind gets the found kind."""
+    """Return the entities of `before`, then the new ones of `found`, at most 32.
+
+    An entity that has no specific kind gets the kind under which `found` contains its name.
+    """
     by_name = {fold(entity.name): entity for entity in before}
     for entity in found:
         existing = by_name.setdefault(fold(entity.name), entity)

@@ -57,7 +57,7 @@ def compute_evidence(
 
     Args:
         before: The preceding memories of its session, the nearest last.
-        keyword_ids: Ids of the memories with words in its keyword text.
+        keyword_ids: Ids of the neighbours whose words its keyword text includes.
     """
     if row.get(ZONE_KEY):
         return {}

@@ -49,7 +49,7 @@ def may_exceed_int64(document: bytes) -> bool:
 
 
 def read_integer(digits: str) -> int:
-    """Return the integer of a JSON text. More than 24 digits are truncated, which still exceeds 64 bits."""
+    """Return the integer of a JSON text. A longer text is cut to 24 characters: its value still exceeds 64 bits."""
     return int(digits[:_MAX_DIGITS])
 
 

@@ -49,9 +49,11 @@ class Selection:
         scopes: Further owners whose memories are included.
         types: Types of which the memory must have one; () is any.
         tags: Tags of which the memory must have one, or all if `tags_match` is "all".
-        namespace: Prefix of the memory's namespace.
-        at_time: Unix milliseconds; only memories valid at that time, including those superseded later.
+        session_id: Session of the memory; None is any.
+        namespace: Prefix of the memory's namespace; () is any.
+        at_time: Unix milliseconds; only memories valid at that time, including those superseded later. None is any.
         include_superseded: True to include earlier versions.
+        criterion: Condition from the `filters` of a request; None if there is none.
     """
 
     user_id: str

@@ -138,7 +138,7 @@ def distance_from_range(count: int, before: int, after: int, *, changed: int) ->
 
 
 def judge_sample(compared: SampleResult, *, equality: str = "bit for bit") -> CheckFinding:
-    """Return the finding about a sample of points.
+    """Return the finding about a sample of points. `is_good` is None if no points could be compared.
 
     Args:
         equality: Description of the equality, for the message.

@@ -39,7 +39,11 @@ def zone_scope(scope: str, secret: str) -> str:
 
 
 def keyed_id(agent_id: str, user_id: str, key: str) -> str:
-    """Return the UUIDv5 of a user's idempotency key."""
+    """Return the UUIDv5 of a user's idempotency key.
+
+    Args:
+        agent_id: Scope that ids are derived from: the agent's, or that of one of its zones.
+    """
     return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, key))))
 
 

@@ -45,6 +45,7 @@ class Address:
     """Address of an item.
 
     Attributes:
+        user_id: User or shared scope that owns the item.
         namespace: Parts, at least two.
         zone: Privacy zone. The same key in another zone is another item, because ids in a zone are derived with a
             secret.
@@ -122,7 +123,7 @@ def find_length_errors(content: str, max_tokens: int | None) -> list[FieldError]
 
 
 def item_type(ranking: Ranking) -> str:
-    """Return the type of an agent's items."""
+    """Return the type of an agent's items, as `PREFERRED_TYPES` defines it."""
     names = [type_.name for type_ in ranking.types]
     return next((name for name in PREFERRED_TYPES if name in names or not names), ranking.default_type)
 

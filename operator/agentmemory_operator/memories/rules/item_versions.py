@@ -38,7 +38,7 @@ class ItemVersion:
 
     Attributes:
         valid_from, valid_to: Unix milliseconds between which it was the item's content.
-        updated_at: Time of the last edit by a caller, Unix milliseconds.
+        updated_at: Time of the last edit by a caller, Unix milliseconds; None uses `valid_from`.
         version: Version number; None in an export of an earlier API.
     """
 
@@ -69,7 +69,9 @@ class ItemVersion:
 
 
 def versions_after(row: Mapping[str, Any] | None, writes: Sequence[Payload], *, keep: int) -> Payload:
-    """Return the payload with the earlier versions of an item after a sequence of writes. Omits contents that expire.
+    """Return the payload with the earlier versions of an item, and its version number, after a sequence of writes.
+
+    Contents that have an `expiresAt` are not kept. A write that repeats the content before it adds no version.
 
     Args:
         row: Payload of the stored item; None if there is none.

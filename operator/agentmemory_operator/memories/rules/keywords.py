@@ -118,18 +118,28 @@ def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
 
 
 def date_text(created_at: int, language: str) -> str:
-    """Return a day as users write it, `8 May 2023`; in languages other than English as 2023-05-08."""
+    """Return the UTC day of a time as users write it, `8 May 2023`; in languages other than English as 2023-05-08.
+
+    Args:
+        created_at: Unix milliseconds.
+    """
     day = _EPOCH + timedelta(milliseconds=created_at)
     return f"{day.day} {_MONTHS[day.month - 1]} {day.year}" if language == DEFAULT_LANGUAGE else f"{day:%Y-%m-%d}"
 
 
 def order_of(created_at: int, position: int) -> int:
-    """Return the sort position in the session. It is below 2**53 until 2255, so every engine compares it exactly."""
+    """Return the sort position in the session: by time, then by `position` in the request, below 1,000.
+
+    It is below 2**53 until 2255, so every engine compares it exactly.
+
+    Args:
+        created_at: Unix milliseconds.
+    """
     return created_at * ORDER_STEP + position
 
 
 def session_sort_key(row: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the sort key of a memory in its session."""
+    """Return the sort key of a row with a session position: the position, then the id."""
     return row[ORDER_KEY], row["id"]
 
 

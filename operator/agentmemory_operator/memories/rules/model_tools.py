@@ -42,6 +42,7 @@ class Tool:
 
     Attributes:
         parameters: JSON Schema of an object.
+        reads_only: True if a call changes no memory.
         replaces: True if a call may replace an existing memory.
     """
 

@@ -37,7 +37,7 @@ def profile_to_facts(profile: UserProfile) -> dict[str, Any]:
 
 
 def profile_from_payload(payload: Mapping[str, Any] | None) -> UserProfile | None:
-    """Parse the profile of a point; None if it has none, or was erased."""
+    """Parse the profile of a point; None if there is no point, or its profile was erased or is malformed."""
     facts = (payload or {}).get(PROFILE_KEY)
     if not isinstance(facts, dict):
         return None

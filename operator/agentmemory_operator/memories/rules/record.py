@@ -1,6 +1,6 @@
 """A memory as one frozen value (`MemoryRecord`), and its form as the payload of a Qdrant point.
 
-Times are Unix milliseconds. Payload keys are camelCase and follow the reference design's payload table. Every point has
+Times are Unix milliseconds. Most payload keys are the attribute names in camelCase (`PAYLOAD_KEYS`). Every point has
 `rev`, which each write raises (except of `UNREVISED_KEYS`), and `updatedAt`. Copies and restores compare them to find
 the newer version.
 """
@@ -32,7 +32,7 @@ RUN_KEY, NOTED_KEY, CATEGORY_RUN_KEY = "consolidationRun", "notedByRun", "catego
 """Ids of consolidation runs: of the run that created a memory, that added a note to it, and that set its category."""
 
 IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
-"""Importance of each named level."""
+"""Importance, 0..1, by the name that a request may send instead of the number."""
 
 
 def build_fast(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
@@ -74,9 +74,9 @@ class StatedMemory:
         speaker, role: Name of the speaker in a conversation, and role: user, assistant, tool or system.
         namespace: Path of the memory. If the first part is `memories`, the second is the user.
         source_ids: Ids of the memories that this one was derived from; they may no longer exist.
-        parent_id: Id of a memory of the same user.
+        parent_id: Id of a memory of the same user; None if it has no parent.
         valid_to: Unix milliseconds until which the statement is true; None is no limit.
-        expires_at: Unix milliseconds.
+        expires_at: Unix milliseconds; None leaves expiry to the type.
         zone: Privacy zone: SENSITIVE, PERSONAL or PROFESSIONAL; None if the memory is not encrypted.
         run_id: Id of the distillation or consolidation that created it; None if a caller stored it.
         conversation_id: For a turn stored with other turns: id of the distillation of that conversation.
@@ -134,6 +134,7 @@ class MemoryRecord(StatedMemory):
         rev: Revision, from 1; each write to the point raises it, except of `UNREVISED_KEYS`.
         supersedes_id, supersedes_ids: For a merged memory the first and all of its predecessors. For any other version
             the predecessor and ().
+        superseded_by_id: Id of the next version; None for a head.
         update_count: Number of earlier versions since a model last read the chain, including those that a cleanup
             removed.
         pending: True while the memory is not yet linked into its chain; reads never return it.

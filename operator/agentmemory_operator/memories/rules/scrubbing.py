@@ -20,8 +20,10 @@ Check = Literal["any", "value", "random"]
 MARKER = re.compile(r"\[REDACTED:[a-z-]+\]")
 WORD_REST = re.compile(r"[\w-]*")
 
+# Maximum number of characters in a window.
 WINDOW = 64 << 10
-# Minimum overlap of two windows. If the end of a window cuts a longer match, the next window starts with that match.
+# Minimum overlap of two windows in characters. If the end of a window cuts a longer match, the next window starts with
+# that match.
 OVERLAP = 16 << 10
 # Maximum number of passes. `password:password:...` needs about twenty, and gets shorter with each.
 _MAX_PASSES = 64
@@ -93,7 +95,7 @@ def marker(kind: Kind) -> str:
 
 
 def scrub(text: str, rules: Sequence[SecretRule]) -> Steps[ScrubbedText]:
-    """Replace the secrets in a text."""
+    """Replace the secrets in a text, in at most 64 passes; return the text and the kinds of secrets found."""
     kinds: set[Kind] = set()
     for _ in range(_MAX_PASSES):
         finds = yield from _found(text, rules)

@@ -62,8 +62,8 @@ async def export_memories(
 ) -> AsyncIterator[list[ExportedMemory]]:
     """Yield the memories of a user, page by page, without expired and working memories.
 
-    Chains that change during the export are read by a second look. So a memory that exists throughout is yielded,
-    unless its chain changes during both looks, and twice at most: alone, and with a new version.
+    A second pass reads the chains that changed during the first. So a memory that exists throughout is yielded, unless
+    its chain changes during both passes. It may be yielded twice: alone, and with a new version.
 
     Args:
         has_vectors: True to include the dense vectors.

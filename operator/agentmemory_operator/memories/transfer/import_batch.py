@@ -28,7 +28,10 @@ class ImportLine:
         memory: Fields as a caller sends them; `supersedes` and `parent_id` are ids of the export.
         id: None derives the id from the statement, so a repeated line gets the same id.
         supersedes_ids: All predecessors of a merged memory.
+        superseded_by, superseded_at: Id of the next version, and the time at which it superseded this one in Unix
+            milliseconds; None for a head.
         stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
+        last_accessed_at: Unix milliseconds; None if it was never accessed.
         vector_of: `embedding_name` of the vector's source. A vector of another source is replaced by a new one.
         encrypted_text: Encrypted text of a memory without plain content.
         is_item: True if it is an item, under a key of its namespace.

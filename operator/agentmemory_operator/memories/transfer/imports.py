@@ -97,7 +97,10 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, can_restore
 
 
 async def _draft(agent: Agent, batch: ImportBatch) -> None:
-    """Check the lines and embed their contents. A vector from the same vector space is kept."""
+    """Decrypt and check the lines, remove secrets, and embed the contents.
+
+    A vector of the agent's vector space is kept if its content had no secrets. An agent without an embedder keeps all.
+    """
     # Predecessors are checked later, against the batch. Parents and `valid_to` are not checked: a version that was
     # superseded at the moment of its creation has an empty validity. `is_new=False` skips rules that may have changed.
     batch.decrypt_lines(await decrypt_lines(agent, batch.lines))
@@ -259,7 +262,7 @@ def _point(draft: MemoryDraft, line: ImportLine, agent: Agent) -> Json:
 
 
 async def _clean_versions(agent: Agent, versions_by_index: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
-    """Return the payload with the earlier versions of items, without secrets, by place.
+    """Return the payload with the earlier versions of items, without secrets, by index of the line.
 
     Their time of storage is now.
     """
@@ -299,7 +302,7 @@ async def _rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
 
 
 async def _heads(agent: Agent, identities: Sequence[str]) -> dict[str, str]:
-    """Return the id of the stored head of each identity."""
+    """Return the id of the stored head by identity id; the result lacks identities without a head."""
     if not identities:
         return {}
     heads_filter = {"must": [equals_any("lookupIds", identities), NOT_SUPERSEDED, NOT_DELETED]}
