@@ -830,7 +830,7 @@ class TestOneWayOut:
         made = {path.name: path.read_text() for path in PACKAGE.rglob("*.py") if "AsyncOpenAI(" in path.read_text()}
 
         assert set(made) == {"openai_service.py"}
-        assert "http_client=cast(Any, build_httpx_client(host, where))" in made["openai_service.py"]
+        assert "http_client=cast(Any, build_httpx_client(host, url))" in made["openai_service.py"]
         assert isinstance(
             build_httpx_client(HostSession(DEFAULT_EGRESS, "http://a", field="f"), "http://a")._transport, HostTransport
         )
