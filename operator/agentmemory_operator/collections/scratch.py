@@ -37,6 +37,8 @@ class ScratchCollections:
     async def reserve(self, server: Server, uid: str) -> AsyncIterator[str]:
         """Reserve the name of an object's scratch collection; delete the collection before and after its use.
 
+        A failure of the second deletion is only logged: the sweep repeats it.
+
         Args:
             uid: UID of the object. Only one caller at a time may reserve a collection for the same object.
         """

@@ -132,6 +132,7 @@ class CachedEmbedder(WrappedEmbedder):
         inner: Embedder of one agent.
         cache: Cache of the process.
         entries: Maximum number of vectors; 0 caches none. None limits only the bytes.
+        meter: Counts hits and misses. None counts them in a meter that nothing exports.
     """
 
     def __init__(

@@ -269,7 +269,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             ) from exc
 
     def has_fault(self, key: Key | None) -> bool:
-        """Return whether the last probe of a connection found a fault. Only probes call its server then."""
+        """Return whether the last probe found a fault; only probes call the server then. False for None."""
         return key in self._faults
 
     def failures(self, key: Key) -> int:

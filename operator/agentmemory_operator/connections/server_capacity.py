@@ -1,8 +1,8 @@
 """Capacity of each connection's server: its reported usage, the collections being created, and whether one more fits.
 
-For each connection, the server is read at most once a minute (by probes, and before a collection is created), and again
-right before a collection is refused. Collections that are being created in the meantime are added. These are counted by
-URL, so that they count for every connection to the same server.
+For each connection, the operator reads the server at most once a minute (in probes, and before it creates a
+collection), and again right before it refuses a collection. It adds the collections that are being created since. They
+are counted by URL, so that they count for every connection to the same server.
 """
 
 import asyncio
@@ -72,7 +72,12 @@ _NEVER = _Reading(-math.inf, -math.inf, Process())
 
 @dataclass(slots=True)
 class _Making:
-    """A collection that is being created, or was recently."""
+    """A collection that is being created, or was recently.
+
+    Attributes:
+        demand: Memory maps that are reserved for it.
+        done_s: Monotonic time at which the creation ended or failed. None while it runs.
+    """
 
     demand: MapDemand
     done_s: float | None = None
@@ -241,7 +246,12 @@ class Capacity:
     async def _within_namespace(
         self, connection: QdrantConnection, store: CapacitySource, demand: CollectionRequest
     ) -> AsyncIterator[None]:
-        """Reserve one of the collections that a namespace may have."""
+        """Reserve one of the collections that a namespace may have. Does nothing if the connection sets no limit.
+
+        Raises:
+            NamespaceFull: If existing and reserved collections have reached the limit.
+            AgentMemoryError: As `store` raises.
+        """
         limit = connection.spec.capacity.max_collections_per_namespace if connection.spec.capacity else None
         if limit is None:
             yield

@@ -123,7 +123,12 @@ class WriteMarker:
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A difference that only a new collection can remove."""
+    """A difference that only a new collection can remove.
+
+    Attributes:
+        field: Field of the spec, for example `embedding.model`, or another property of the collection.
+        observed, desired: Values as text.
+    """
 
     field: str
     observed: str

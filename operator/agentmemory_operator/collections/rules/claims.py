@@ -14,8 +14,8 @@ MAX_CONNECTIONS = 4
 """Maximum number of connections in a claim: those that the agent used last, which may still have its collections."""
 
 MAX_WITHOUT_OBJECT = 1_000
-"""Maximum number of collections of one namespace without an object that count: a tenant's own server may list any
-number."""
+"""Maximum number of one namespace's collections without an object that count as evidence: a tenant's own server may
+list any number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +138,7 @@ class AgentClaim:
     """An object that claims a slug.
 
     Attributes:
-        created: creationTimestamp of the object, RFC 3339 UTC.
+        created: creationTimestamp of the object, RFC 3339 UTC. "" if it has none, which makes it the oldest.
         has_collection: True if the object's status names a collection. Of objects created in the same second, one with
             a collection comes first, as in the operator's order.
     """

@@ -134,7 +134,7 @@ class ReplicationGap:
     """A difference between a collection's replicas and the configuration.
 
     Attributes:
-        started: Move that was just started.
+        started: Move that this pass has started. None without one.
         is_in_progress: True if the cluster will change on its own or in the next pass, so that it should be read again
             soon.
         slot_holder: Name of the object that has the slot for copying shards. None if this collection need not wait.
