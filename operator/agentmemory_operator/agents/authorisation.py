@@ -35,7 +35,7 @@ class AgentRights:
     verbs: frozenset[Verb]
 
     def has_verb(self, verb: Verb) -> bool:
-        """Return whether the caller may perform the action of a verb on the agent."""
+        """Return whether the caller has the verb on the agent: one of `verbs`."""
         return verb in self.verbs
 
     def check_users(self, users: Iterable[str], *, field: str = "user_id") -> None:

@@ -108,7 +108,7 @@ class CallerCache:
     def _forget(self, digest: Digest, task: asyncio.Task[TokenReviewResult]) -> None:
         del self._in_flight[digest]
         if not task.cancelled():
-            task.exception()  # retrieve it, in case every waiter was cancelled
+            task.exception()  # or asyncio logs it if every waiter was cancelled
 
     async def _call_review(self, digest: Digest, token: str, semaphore: asyncio.Semaphore) -> TokenReviewResult:
         async with semaphore:

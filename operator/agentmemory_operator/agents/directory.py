@@ -262,7 +262,7 @@ class AgentDirectory:
         return self._entry(slug).settings
 
     def list_settings(self) -> list[AgentSettings]:
-        """Return the settings of every agent, sorted by slug."""
+        """Return the settings of every agent, sorted by slug. Slugs without an eligible object are left out."""
         entries = sorted(self._entries.items())
         return [entry.settings for slug, entry in entries if entry.belongs_to(self.claims.namespace_of(slug))]
 

@@ -54,7 +54,7 @@ class Readiness:
         self._all_synced = asyncio.Event()
 
     def record_synced(self, source: Hashable) -> None:
-        """Record that a source was read completely."""
+        """Record that a source was read completely at least once."""
         self._synced.add(source)
         if self._synced >= self._sources:
             self._all_synced.set()

@@ -257,7 +257,7 @@ class ClaimRegistry:
             self.request(key)
 
     def _owners(self) -> Iterator[tuple[str, AgentMemory]]:
-        """Yield each slug with the object that has it, the oldest of its claimants."""
+        """Yield each slug with the AgentMemory that owns it. Slugs whose owner is invalid are left out."""
         for key in self.table.keys(AGENT_MEMORY):
             document = self.table.get(key)
             if document is None or self.table.find_owner(slug_of(document)) != key:
@@ -348,7 +348,7 @@ def _claimed_by(memory: AgentMemory, connections: tuple[str, ...] = ()) -> SlugC
 
 
 def _held_by(snapshot: Json) -> tuple[str, str]:
-    """Return namespace and slug that a MemorySnapshot keeps claimed."""
+    """Return the namespace and slug that a MemorySnapshot uses. The slug is "None" until its status names an agent."""
     status = snapshot.get("status")
     agent = status.get("agent") if isinstance(status, dict) else None
     return str(snapshot["metadata"].get("namespace")), str(agent)

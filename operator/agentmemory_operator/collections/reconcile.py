@@ -129,7 +129,7 @@ class _Plans:
     previous_owner: Marker | None
 
     def draft(self, terms: PassTerms) -> PassDraft:
-        """Decide which changes are made under these terms."""
+        """Decide which changes the pass makes under these terms, and which are withheld."""
         refusal = None
         if self.may_hold:
             refusal = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
@@ -296,7 +296,7 @@ def _ignored(draft: PassDraft) -> SpecInvalid:
 
 
 def _outcome(draft: PassDraft, alias: str, desired: Collection, observed: Observation) -> PassOutcome:
-    """Build the outcome of an applied draft; raise if the server ignored a change."""
+    """Build the outcome of an applied draft; raise SpecInvalid if the server accepted a change without applying it."""
     full_plan, remaining_plan = _still_to_do(draft, alias, desired, observed)
     pending = without_drift(full_plan) if full_plan and draft.leaves_drift else full_plan
     allowed = allowed_changes(pending, _refused(pending, draft.goal, observed, draft.terms)) if pending else ()

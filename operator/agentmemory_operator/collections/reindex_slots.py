@@ -15,7 +15,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import alias_of
 
 Observe = Callable[[str], Awaitable[Observation | None]]
-"""Returns the collection behind an alias, or None."""
+"""Returns the observed collection behind an alias, or None if there is none."""
 
 PLACE_TTL_S = 120.0
 """Seconds without a request after which a waiting object is removed from the queue: it was deleted, suspended or needs

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ScratchCollections:
-    """The scratch collections of one cluster.
+    """The scratch collections of one cluster. One instance per operator: it records which of them are in use.
 
     Attributes:
         cluster_id: Returns the ID of the cluster.

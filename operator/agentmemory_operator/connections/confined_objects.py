@@ -39,7 +39,7 @@ class ConfinedObjects:
         return await self._objects.head(self._own(key))
 
     def get(self, key: str, *, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of an object, from a byte offset."""
+        """Open the content of an object, from a byte offset; NotFound if it does not exist."""
         return self._objects.get(self._own(key), offset=offset)
 
     async def delete(self, key: str) -> None:
@@ -47,7 +47,7 @@ class ConfinedObjects:
         await self._objects.delete(self._own(key))
 
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
-        """Yield those objects of a folder that belong to the namespace."""
+        """Yield those objects of a folder that belong to the namespace, without their `sha256`."""
         async for stored in self._objects.list(self._own_folder(prefix)):
             if self._area.contains(stored.key):
                 yield stored

@@ -140,10 +140,10 @@ async def embed_question(embedder: Embedder, text: str) -> Vector:
 
 
 class EmbeddingMeter(Protocol):
-    """Measures embedding calls."""
+    """Measures embedding calls and their tokens, by provider."""
 
     def measure_embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
-        """Return the context in which one call is made and measured."""
+        """Return the context in which one call that embeds `texts` texts is made and measured."""
         ...
 
     def count_tokens(self, provider: str, tokens: int) -> None:

@@ -287,7 +287,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         return max(0.0, last_probe_s + MIN_PROBE_PERIOD_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted connection."""
+        """Drop the faults, capabilities and capacity of a deleted connection; its link is closed after its last use."""
         super().forget(key)
         self._faults.pop(key, None)
         self._servers.pop(key, None)

@@ -49,7 +49,7 @@ class CapacitySource(Protocol):
         ...
 
     async def read_owner(self, physical: str) -> Tenant | None:
-        """Return the tenant in a collection's marker, or None."""
+        """Return the tenant in a collection's marker, or None if the marker is missing or names none."""
         ...
 
 
@@ -218,7 +218,7 @@ class Capacity:
 
     @contextmanager
     def _reserve(self, connection: QdrantConnection, need: MapDemand) -> Iterator[None]:
-        """Count a collection as being created."""
+        """Count a collection as being created within the context, and as completed after it."""
         url = connection.spec.url
         reservation = _Making(need)
         self._pending.setdefault(url, []).append(reservation)
@@ -281,7 +281,7 @@ class Capacity:
             granted.remove(own_grant)
 
     async def _of(self, key: Key, tenant: Tenant, names: list[str], store: CapacitySource) -> list[str]:
-        """Return the collections of a tenant, by their markers."""
+        """Return the names of a tenant's collections, by their markers. Owners are cached; see OWN_TENANT_TTL_S."""
         cached = self._tenants.setdefault(key, {})
         for deleted in cached.keys() - set(names):
             del cached[deleted]
@@ -293,7 +293,7 @@ class Capacity:
         return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted connection."""
+        """Drop the state of a deleted connection, except collections that are being created: they are counted by URL."""
         for state in (self._readings, self._read_locks, self._count_locks, self._bounds, self._tenants, self._granted):
             state.pop(key, None)
 
@@ -313,7 +313,7 @@ class Capacity:
 
 
 def key_of(connection: QdrantConnection) -> Key:
-    """Return the key of a connection."""
+    """Return the key of a connection in the table of objects."""
     return Key(QDRANT_CONNECTION, connection.metadata.namespace, connection.metadata.name)
 
 

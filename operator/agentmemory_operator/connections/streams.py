@@ -16,7 +16,7 @@ RESUME_DELAY_S = 0.2
 
 
 async def report_nothing(done: int, total: int) -> None:
-    """Report no progress."""
+    """Ignore the progress: the default where no status shows it."""
 
 
 async def with_progress(

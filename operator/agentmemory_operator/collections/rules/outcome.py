@@ -1,4 +1,4 @@
-"""The outcome of a pass over a collection."""
+"""The outcome of a pass over a collection: its state, the changes made, and the changes that are withheld."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

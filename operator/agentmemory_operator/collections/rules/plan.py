@@ -68,7 +68,7 @@ from agentmemory_operator.spec.presets.table import figures_to_set
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordered changes of the collection `physical`."""
+    """Changes of the collection `physical`, in the order in which a pass applies them."""
 
     physical: str
     changes: tuple[Change, ...]

@@ -101,12 +101,12 @@ class Costs:
 
     @property
     def disk_per_node(self) -> int:
-        """Bytes of disk on each node."""
+        """Bytes of disk on each node, rounded up."""
         return math.ceil(self.disk_bytes / self.nodes)
 
     @property
     def ram_per_node(self) -> int:
-        """Bytes of RAM on each node."""
+        """Bytes of RAM on each node, rounded up."""
         return math.ceil(self.ram_bytes / self.nodes)
 
 

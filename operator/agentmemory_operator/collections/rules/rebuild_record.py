@@ -65,7 +65,7 @@ def recall_to_json(recall: ProbeRecall) -> Json:
 
 
 def recall_from_json(recorded: Mapping[str, Any] | None) -> ProbeRecall | None:
-    """Parse recorded figures, or None without any."""
+    """Parse the figures of a record or status. None if they lack the number of probes."""
     names = {key: name for name, key in _FIGURES.items()}
     values = {names.get(key, key): value for key, value in (recorded or {}).items()}
     figures = {name: values[name] for name in ProbeRecall.__slots__ if name in values}

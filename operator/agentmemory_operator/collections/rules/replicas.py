@@ -67,12 +67,12 @@ class Placement:
 
     @property
     def active(self) -> int:
-        """Number of active replicas."""
+        """Number of active replicas of all shards together."""
         return sum(state == ACTIVE for states in self.shards.values() for state in states.values())
 
     @property
     def inactive(self) -> tuple[str, ...]:
-        """Descriptions of the inactive replicas."""
+        """One text for each replica that is not active, with shard, peer and state, sorted by shard and peer."""
         return tuple(
             f"shard {shard} on peer {peer} is {state}"
             for shard, states in sorted(self.shards.items())

@@ -123,7 +123,7 @@ class TakeoverRequest:
     owner: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Render the request for a connection's status."""
+        """Render the request for a connection's status; `owner` becomes an object."""
         return asdict(self) | {"owner": dict(self.owner)}
 
 
