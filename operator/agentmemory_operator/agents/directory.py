@@ -155,19 +155,12 @@ class _Entry:
 
     @property
     def own(self) -> _Opened | None:
-        """The agent as last opened for the object that has the slug. None if it was opened for another, or never.
-
-        The embedder and keys of another object are not reused.
-        """
+        """The agent as last opened. None if that was for another object, whose keys must not be reused, or never."""
         opened = self.opened
         return opened if opened and opened.agent.settings.owner == self.settings.owner else None
 
     def belongs_to(self, namespace: str | None) -> bool:
-        """Record the namespace that owns the slug; return whether it has an object with the slug.
-
-        Args:
-            namespace: None accepts an object of any namespace.
-        """
+        """Record the namespace that owns the slug, or None for any; return whether it has an object with the slug."""
         if namespace != self.namespace:
             self.namespace = namespace
             self.decide()
