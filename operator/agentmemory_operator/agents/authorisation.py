@@ -35,11 +35,11 @@ class AgentRights:
     verbs: frozenset[Verb]
 
     def has_verb(self, verb: Verb) -> bool:
-        """Return whether the caller may perform the action of a verb on the agent."""
+        """Return whether the caller has the verb on the agent: one of `verbs`."""
         return verb in self.verbs
 
     def check_users(self, users: Iterable[str], *, field: str = "user_id") -> None:
-        """Raise unless the caller may act for each of these users and shared scopes; skip malformed scopes.
+        """Raise unless the caller may act for each of these users and shared scopes. Malformed scopes are not checked.
 
         Args:
             field: Name of the request field that contains them.
@@ -87,7 +87,7 @@ class AgentRights:
 
     @property
     def author(self) -> str | None:
-        """Author of the memories that the caller stores without naming one. None if callers are not authenticated."""
+        """Default author of the caller's memories: `NAMESPACE/NAME` or `hook:NAME`. None without an identity."""
         return self.caller.account or None
 
     def _why_not(self, user_id: str) -> str:

@@ -18,8 +18,8 @@ from agentmemory_operator.ports.access import TokenReviews
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 
-# Seconds for which results are cached. A revoked token, or one of a deleted ServiceAccount or pod, is still accepted
-# for up to ACCEPTED_TTL_S.
+# Maximum seconds for which results are cached; an accepted token is cached at most until it expires. A revoked token,
+# or one of a deleted ServiceAccount or pod, is still accepted for up to ACCEPTED_TTL_S.
 ACCEPTED_TTL_S = 30.0
 REJECTED_TTL_S = 10.0
 # Seconds before an acceptance expires from which `find_cached` renews it in the background. Renewals have their own
@@ -34,7 +34,7 @@ Digest = bytes
 
 @dataclass(slots=True)
 class CallerCache:
-    """Callers by token.
+    """Identifies the callers of tokens: from two bounded caches, otherwise by a review.
 
     Attributes:
         reviews: Reviews tokens at the Kubernetes API server.
@@ -66,7 +66,7 @@ class CallerCache:
     def find_cached(self, token: str) -> Caller | None:
         """Return the caller of a token from the cache, without I/O; None if it is not cached.
 
-        Start a review in the background if an acceptance expires soon.
+        If a cached acceptance expires within RENEW_BEFORE_S, start a review in the background.
 
         Raises:
             Unauthenticated: If the token is cached as invalid.
@@ -108,7 +108,7 @@ class CallerCache:
     def _forget(self, digest: Digest, task: asyncio.Task[TokenReviewResult]) -> None:
         del self._in_flight[digest]
         if not task.cancelled():
-            task.exception()  # retrieve it, in case every waiter was cancelled
+            task.exception()  # or asyncio logs it if every waiter was cancelled
 
     async def _call_review(self, digest: Digest, token: str, semaphore: asyncio.Semaphore) -> TokenReviewResult:
         async with semaphore:

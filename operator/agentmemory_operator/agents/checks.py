@@ -77,12 +77,17 @@ def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[Field
 
 
 def find_type(agent: Agent, name: str) -> MemoryType | None:
-    """Return the rules of a memory type, or None if it is not one of `Ranking.endings`, for example no longer."""
+    """Return the rules of a memory type. None if `Ranking.endings` does not contain it."""
     return next((type_ for type_ in agent.settings.ranking.endings if type_.name == name), None)
 
 
 def expiry_errors(kind: MemoryType | None, expires_at: int | None) -> list[FieldError]:
-    """Return an error if memories of the type never expire and `expires_at` is set. Empty if valid."""
+    """Return an error if memories of the type never expire and `expires_at` is set. Empty if valid.
+
+    Args:
+        kind: Rules of the type. None, for an undefined type, permits any expiry.
+        expires_at: Requested expiry, Unix milliseconds. None if the request has none.
+    """
     if expires_at is None or kind is None or not kind.never_expires:
         return []
     rule = f"memories of type {kind.name!r} never expire (types[].immutable without ttl)"
@@ -90,7 +95,7 @@ def expiry_errors(kind: MemoryType | None, expires_at: int | None) -> list[Field
 
 
 def is_immutable(agent: Agent, row: Mapping[str, Any]) -> bool:
-    """Return whether the type of a stored memory forbids callers to supersede or change it."""
+    """Return whether a stored memory's type forbids callers to supersede or change it. False for an unknown type."""
     kind = find_type(agent, row["type"])
     return kind is not None and kind.immutable
 

@@ -64,7 +64,7 @@ class CollectionFacts:
 
     @property
     def space(self) -> Space:
-        """The space that vectors and writes must belong to."""
+        """Space of the stored vectors. A query vector or write made for another space is rejected."""
         return self.epoch, self.source.identity, self.distance
 
     @property
@@ -116,7 +116,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
 
 
 def allows_exact(config: Json) -> bool:
-    """Return whether a collection's strict mode permits exact searches and counts."""
+    """Return whether a collection permits exact searches and counts: strict mode is off, or does not forbid them."""
     strict = config.get("strict_mode_config") or {}
     return not strict.get("enabled") or strict.get("search_allow_exact") is not False
 

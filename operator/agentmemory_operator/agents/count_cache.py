@@ -1,4 +1,4 @@
-"""Cached numbers of memories behind a user's filter, so that most searches need no count in Qdrant.
+"""Cache the number of memories that match a user's filter, so that most searches need no count in Qdrant.
 
 A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. New memories of
 this process are added to the cached counts of all memories of their user: a search of them right after a store need not
@@ -16,7 +16,8 @@ from cachetools import FIFOCache
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.caller_rights import is_shared
 
-# Seconds for which a count is valid. It may lag behind writes of other processes; this process's change it at once.
+# Seconds for which a count is valid. Writes of other processes may be missing from it until then; a write of this
+# process updates or discards it at once.
 MAX_AGE_S = 10.0
 # Age in seconds from which a search that uses a count renews it in the background.
 RENEW_AFTER_S = 7.0
@@ -27,10 +28,11 @@ Count = Callable[[], Awaitable[int]]
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A count.
+    """Cached result of a count.
 
     Attributes:
         requested_s, received_s: Monotonic times at which the count was requested and received.
+        size: Number of memories: the result of the count, plus those that this process has stored since.
         is_whole: True if the filter selects all of a user's memories, independent of their fields.
     """
 
@@ -91,9 +93,9 @@ class CountCache:
         task.add_done_callback(lambda _: self._renewing.pop(key))
 
     def write_marker(self, user_id: str) -> object:
-        """Return an object that another one replaces once this process writes memories of the user or shared scope.
+        """Return the present marker of a user or shared scope. Each write of this process to its memories replaces it.
 
-        Callers compare it by identity. It is also replaced if `MAX_USERS` others were added since.
+        Callers compare markers by identity. A marker is also replaced after `MAX_USERS` others were added.
         """
         return self._marks.setdefault(user_id, object())
 

@@ -1,7 +1,7 @@
 """The live table of agents, fed by a source (a watch on objects or a folder of manifests).
 
-The ranking comes from the object and takes effect at once. The embedding comes from the collection's metadata, so query
-vectors match the stored ones even if the object requests another embedding and the rebuild is not done yet.
+The ranking comes from the object and takes effect at once. The embedding comes from the collection's metadata. So query
+vectors match the stored ones, even before a rebuild for another embedding in the object's spec is completed.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class Agent:
         clock: Source of the times of writes.
         vectors: Names of all vectors of the collection, configured or not; the default vector is "".
         allows_exact: True if the collection's strict mode permits exact searches and counts.
-        epoch: Epoch of the collection.
+        epoch: Number and contents of the last change of the alias's target; see `Epoch`.
         write_s: Maximum seconds from the start of an acknowledged write until its effect.
         entity_lists: Word lists for finding names in memories. None if the object has no entities.
         zone_keys: Keys of sealed memories, even if the object allows zones no longer. None if this process may not read
@@ -111,7 +111,7 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """An opened agent, the facts it was opened with, and the fence that holds the latest facts."""
+    """An opened agent, the facts that it was opened with, and the fence with the facts of the latest read."""
 
     agent: Agent
     facts: CollectionFacts
@@ -155,12 +155,12 @@ class _Entry:
 
     @property
     def own(self) -> _Opened | None:
-        """The agent as last opened. None if it was not, or for an object of another name: its keys are not reused."""
+        """The agent as last opened. None if that was for another object, whose keys must not be reused, or never."""
         opened = self.opened
         return opened if opened and opened.agent.settings.owner == self.settings.owner else None
 
     def belongs_to(self, namespace: str | None) -> bool:
-        """Record the namespace that owns the slug; return whether an object of that namespace exists."""
+        """Record the namespace that owns the slug, or None for any; return whether it has an object with the slug."""
         if namespace != self.namespace:
             self.namespace = namespace
             self.decide()
@@ -255,7 +255,7 @@ class AgentDirectory:
         return self._entry(slug).settings
 
     def list_settings(self) -> list[AgentSettings]:
-        """Return the settings of every agent, sorted by slug."""
+        """Return the settings of every agent, sorted by slug. Slugs without an eligible object are left out."""
         entries = sorted(self._entries.items())
         return [entry.settings for slug, entry in entries if entry.belongs_to(self.claims.namespace_of(slug))]
 
@@ -348,7 +348,7 @@ async def open_collection(
     """Open an agent without a directory and without a fence, as the operator does.
 
     Args:
-        embedder: Used in place of the one that the collection's metadata names.
+        embedder: Embedder of queries and new memories, whatever embedding the collection's metadata names.
         min_epoch: Lowest epoch number of the collection that is accepted, from the slug's claim.
 
     Raises:
@@ -388,7 +388,7 @@ async def _has_sealed(agent: Agent) -> bool:
 
 
 def agent_not_found(slug: str) -> NotFound:
-    """Return the error for an agent that does not exist or that the caller may not see, which must look the same."""
+    """Return the error for an agent that does not exist or that the caller may not see: both get the same message."""
     if slug != slug.lower():
         return NotFound(f"there is no agent {slug!r}: their names have no capitals, as {slug.lower()!r}")
     return NotFound(

@@ -98,5 +98,5 @@ def _claim_of(table: ObjectTable, key: Key, document: Json, old_claim: AgentClai
 
 
 def _place_of(claim: AgentClaim) -> tuple[str, str]:
-    """Return the key of a claim in the directory."""
+    """Return slug and UID. If one of them changes, the directory must remove the old claim."""
     return claim.settings.slug, claim.uid

@@ -54,7 +54,7 @@ class FenceTiming:
 
     @property
     def max_wait_s(self) -> float:
-        """Seconds that a write may wait before its call to the server: `hold_s`, and 1 s to read the metadata."""
+        """Maximum seconds that a write waits before its call to Qdrant: `hold_s`, and 1 s to read the metadata."""
         return self.hold_s + 1.0
 
 
@@ -93,7 +93,7 @@ class Fence:
         return self.facts.space == space
 
     def renew_if_due(self) -> None:
-        """Start a read in the background if the last successful one started at least half a lease ago."""
+        """Start a background read if none is in flight and no successful one has started in the last half lease."""
         if self._in_flight is None and self.timing.now_s() - self._last_read_s >= self.timing.lease_s / 2:
             self._start_read()
 

@@ -40,7 +40,7 @@ from agentmemory_operator.ports.points import ForwardingPoints, PointCall, Point
 T = TypeVar("T")
 
 COVERED_WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
-"""Write methods that the store covers; for each it is known what a failed call may have written."""
+"""Write methods that the store permits: those for which `write` can decide whether a failed call has written."""
 
 
 class FencedStore(ForwardingPoints):
@@ -212,7 +212,10 @@ class FencedStore(ForwardingPoints):
             await asyncio.sleep(timing.poll_s)
 
     async def _check_for_move(self, error: StoreRejected) -> None:
-        """Raise a better error if a closed or replaced collection, or a changed strict mode, explains a rejection."""
+        """Raise another error if a closed or replaced collection, or a changed strict mode, explains a rejection.
+
+        Raise `error` if the metadata cannot be read. Return if nothing explains it.
+        """
         try:
             facts = await self._fence.read()
         except AgentClosed as closed:

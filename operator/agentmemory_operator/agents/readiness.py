@@ -54,15 +54,15 @@ class Readiness:
         self._all_synced = asyncio.Event()
 
     def record_synced(self, source: Hashable) -> None:
-        """Record that a source was read completely."""
+        """Record that a source was read completely at least once."""
         self._synced.add(source)
         if self._synced >= self._sources:
             self._all_synced.set()
 
     def record_failure(self, source: Hashable, message: str) -> None:
-        """Record the reason why a source cannot be read.
+        """Record why a source cannot be read, for the error of `check_start`.
 
-        Readiness probes do not return it: they need no authentication.
+        Readiness probes do not return the reason: they need no authentication.
         """
         self._failures[source] = message
 
@@ -81,11 +81,14 @@ class Readiness:
         await asyncio.Event().wait()
 
     def record_activity(self, source: Hashable) -> None:
-        """Record that a source has just sent something."""
+        """Record the present time as that of the source's last event, for `age_s`."""
         self._heard_s[source] = self._now_s()
 
     def age_s(self) -> float:
-        """Return the seconds since the most silent source last sent something; 0 if none has, as with a folder."""
+        """Return the seconds since the last event of the source that has been silent longest.
+
+        0 if no source has sent an event, as with a folder.
+        """
         now_s = self._now_s()
         return max((now_s - last_heard_s for last_heard_s in self._heard_s.values()), default=0.0)
 
@@ -113,7 +116,10 @@ class Readiness:
             await asyncio.sleep(PROBE_PERIOD_S)
 
     async def probe(self) -> None:
-        """Probe the Qdrant server of every connection in use once, by reading one collection."""
+        """Read one collection through every connection in use, and record whether no server responded.
+
+        Without agents nothing is read, and no server counts as unavailable.
+        """
         settings = {(agent.connection_namespace, agent.connection): agent for agent in self._directory.list_settings()}
         results = await gather_bounded(map(self._responds, settings.values()), concurrency=MAX_CONCURRENT_PROBES)
         is_unavailable = bool(results) and not any(results)
@@ -122,7 +128,7 @@ class Readiness:
         self._is_unavailable = is_unavailable
 
     async def _responds(self, settings: AgentSettings) -> bool:
-        """Return whether the Qdrant server of an agent's connection answers in time, also if it rejects the read."""
+        """Return whether an agent's Qdrant server responds within PROBE_PERIOD_S, even with a rejection."""
         try:
             store = await self._store_for(settings)
             async with asyncio.timeout(PROBE_PERIOD_S):

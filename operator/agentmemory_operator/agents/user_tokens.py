@@ -23,7 +23,11 @@ MIN_KEY_READ_PERIOD_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class MintedToken:
-    """A new token. It is returned once and never logged."""
+    """A new token. It is returned once and never logged.
+
+    Attributes:
+        expires_at_ms: Expiry, Unix milliseconds.
+    """
 
     token: str = field(repr=False)
     expires_at_ms: int

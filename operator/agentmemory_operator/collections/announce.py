@@ -2,7 +2,7 @@
 
 Actors: the operator, and API processes that read and write through the alias. API processes do not watch the metadata,
 and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
-waits ANNOUNCE_S (7 s) after the announcement; see `agents/fence.py` for their side and the invariant.
+waits ANNOUNCE_S (7 s) after the announcement. `agents/fence.py` has the steps of API processes and the invariant.
 
 Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a
 rebuild.
@@ -85,7 +85,7 @@ class MoveAnnouncer:
     """Writes announcements and waits for them.
 
     Attributes:
-        announce_s: See ANNOUNCE_S.
+        announce_s: Minimum seconds from an announcement to the move; see ANNOUNCE_S.
         late_s: Seconds that a write may take to arrive at Qdrant. None uses the timeout of calls to the server.
         monotonic, sleep: Clock and sleep function of this process, in seconds.
     """
@@ -139,6 +139,7 @@ class AliasSwitch:
     """Moves an alias to a collection into which no writes are copied: a restored or a previously replaced one.
 
     Attributes:
+        now_ms: Returns the time, Unix milliseconds.
         check: Raises if the move is no longer required. Called right before the move, under the alias's lock.
         min_epoch: Minimum number of the target's epoch; see `SlugClaim`.
     """
@@ -152,9 +153,9 @@ class AliasSwitch:
     min_epoch: int = 0
 
     async def run(self, locks: AliasLocks, announcer: MoveAnnouncer, *, expected_target: str | None) -> None:
-        """Announce the move, wait, hold the writers, and move the alias.
+        """Announce the move, wait, pause the writers, and move the alias.
 
-        Does nothing if the alias already points to `target`.
+        Does nothing if the alias already points to `target`. If it has no target, nothing is announced.
 
         Args:
             expected_target: Expected present target of the alias. If it is right, not all aliases are listed. None if
@@ -186,7 +187,7 @@ class AliasSwitch:
             raise
 
     async def _prepare(self, announcement: Announcement | None) -> None:
-        """Check that the move is still valid, write the target's epoch, and hold the writers."""
+        """Check that the move is still valid, write the target's epoch, and pause the writers."""
         await self.check()
         live = await find_live(self.server, self.alias, announcement.source if announcement else self.target)
         if (live.physical if live else None) != (announcement.source if announcement else None):
@@ -209,7 +210,7 @@ class AliasSwitch:
 
 
 async def write_phase(server: Server, announcement: Announcement, phase: Phase) -> None:
-    """Write the phase of a move into the source's metadata."""
+    """Write an announcement with a phase into the source's metadata, replacing any earlier one."""
     embedding = embedding_to_json(announcement.embedding) if announcement.embedding else None
     document = build_announcement(
         announcement.source,

@@ -1,8 +1,8 @@
 """Ownership of slugs by namespaces, recorded in claims, even after the object with the slug is deleted.
 
 A claim is written before the collection of its object is created, and outlives the object. While a collection,
-placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer, not
-even on a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
+placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer. This
+includes a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
 the slug of its object (`claim`), and a background loop releases claims without remaining data.
@@ -39,12 +39,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CLAIMS_AHEAD = 64
-"""Maximum number of objects of its namespace whose slugs a new claim stages for the same write. Parsing the objects
-blocks the event loop."""
+"""Maximum number of unclaimed objects of the same namespace whose slugs are claimed together with a new claim: parsing
+more of them would block the event loop too long."""
 
 MAX_MISSES = 6
-"""Failed checks after which the claim of a deleted object is left to the periodic check of all claims: the server may
-never respond."""
+"""Consecutive failed checks after which the claims of deleted objects are left to the periodic check of all claims: a
+server may never respond."""
 
 ClaimChanges = Mapping[str, SlugClaim | None]
 """New claims by slug; None removes one."""
@@ -239,7 +239,10 @@ class ClaimRegistry:
         self.publish(claims)
 
     async def _complete(self) -> None:
-        """Build the first set: stored claims, then those of collections, then those of objects, the oldest first."""
+        """Build and store the first set, then request passes over all AgentMemories.
+
+        For each slug, a stored claim comes first, then that of collections, then that of the oldest object.
+        """
         witnesses, unread = await self._survey.survey_all(
             timeout_s=self.periods.first_set_timeout_s, poll_s=self.periods.retry_period_s
         )
@@ -254,7 +257,7 @@ class ClaimRegistry:
             self.request(key)
 
     def _owners(self) -> Iterator[tuple[str, AgentMemory]]:
-        """Yield each slug with the object that has it, the oldest of its claimants."""
+        """Yield each slug with the AgentMemory that owns it. Slugs whose owner is invalid are left out."""
         for key in self.table.keys(AGENT_MEMORY):
             document = self.table.get(key)
             if document is None or self.table.find_owner(slug_of(document)) != key:
@@ -266,7 +269,10 @@ class ClaimRegistry:
                 continue
 
     async def _add_unread(self) -> None:
-        """Add claims from connections that were unavailable for the first set. Existing claims stay."""
+        """Add claims from connections that were unavailable for the first set. Existing claims stay.
+
+        A connection that was deleted adds none, and no longer counts as unread.
+        """
         unread = [connection_key(name) for name in sorted(self.table.claims.unread)]
         responses: dict[Key, list[ClaimEvidence] | None] = {key: [] for key in unread if self.table.get(key) is None}
         responses |= await self._survey.survey([key for key in unread if key not in responses])
@@ -296,7 +302,7 @@ class ClaimRegistry:
         return unclear
 
     def _without_object(self) -> dict[str, SlugClaim]:
-        """Return the claims of slugs that no AgentMemory has, and no MemorySnapshot of the claim's namespace.
+        """Return the claims of slugs that no AgentMemory uses, and no MemorySnapshot in the claim's namespace.
 
         A claim without connections was reserved manually and is never released.
         """
@@ -342,7 +348,7 @@ def _claimed_by(memory: AgentMemory, connections: tuple[str, ...] = ()) -> SlugC
 
 
 def _held_by(snapshot: Json) -> tuple[str, str]:
-    """Return namespace and slug that a MemorySnapshot keeps claimed."""
+    """Return the namespace and slug that a MemorySnapshot uses. The slug is "None" until its status names an agent."""
     status = snapshot.get("status")
     agent = status.get("agent") if isinstance(status, dict) else None
     return str(snapshot["metadata"].get("namespace")), str(agent)

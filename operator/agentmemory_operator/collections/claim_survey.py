@@ -37,7 +37,7 @@ class ClaimSurvey:
 
     Attributes:
         cluster_id: Returns the ID of the cluster.
-        timeout_s: Timeout of reading one connection's server, in seconds.
+        timeout_s: Seconds after which a connection's server counts as not responding.
     """
 
     table: ObjectTable
@@ -93,7 +93,10 @@ class ClaimSurvey:
         ]
 
     def _witness(self, summary: CollectionSummary, key: Key, cluster_id: str) -> ClaimEvidence | None:
-        """Return the evidence of a collection, or None if its marker is missing, foreign, or of another connection."""
+        """Return the evidence of a collection.
+
+        None if its marker is missing, lacks the namespace, or names another cluster or connection.
+        """
         marker, slug = summary.marker, slug_of_collection(summary)
         if marker is None or not marker.namespace or marker.cluster_id != cluster_id:
             return None

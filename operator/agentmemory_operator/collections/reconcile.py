@@ -80,18 +80,18 @@ class PassDraft:
     """Decisions of a pass about the observed collection, before any change.
 
     Attributes:
-        plan: Changes to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
+        plan: Changes that lead to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
         refusal: Changes that are withheld, with the reason. None if none are.
         goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the
             collection under the revision in force, or None if that is unknown.
         allowed: Changes that the pass makes, in order.
-        previous_owner: Marker of the owner from which this object takes the collection over.
+        previous_owner: Marker of the owner from which this object takes the collection over. None without a takeover.
         is_drift: True if the differences to `goal` were not made by the operator.
         leaves_drift: True if such differences stay, because of the object's drift policy.
         plan_to_goal: All changes to `goal`, including withheld ones and drift that stays. None without `goal`.
         terms: Terms of the pass.
         queued: Changes that wait for the Reindex slot; not in `allowed`.
-        slot_holder: Name of the object that has the slot.
+        slot_holder: Name of the object that has the slot. "" if nothing is queued.
     """
 
     observed: Observation | None
@@ -113,9 +113,9 @@ class _Plans:
     """Plans of a pass. They are made once; a draft is derived again once the costs of a Rebuild are known.
 
     Attributes:
-        plan: Changes to the desired collection.
+        plan: Changes from the observed to the desired collection.
         older: Desired collection under the preset revision in force. None if that is the newest one, or unknown.
-        base: Changes to `older`.
+        base: Changes from the observed collection to `older`. None without `older`.
         may_hold: True if the plan is an upgrade of the preset, which may have to be approved.
     """
 
@@ -129,7 +129,7 @@ class _Plans:
     previous_owner: Marker | None
 
     def draft(self, terms: PassTerms) -> PassDraft:
-        """Decide which changes are made under these terms."""
+        """Decide which changes the pass makes under these terms, and which are withheld."""
         refusal = None
         if self.may_hold:
             refusal = _held_upgrade(self.plan, self.base, self.desired, self.observed, terms)
@@ -296,7 +296,7 @@ def _ignored(draft: PassDraft) -> SpecInvalid:
 
 
 def _outcome(draft: PassDraft, alias: str, desired: Collection, observed: Observation) -> PassOutcome:
-    """Build the outcome of an applied draft; raise if the server ignored a change."""
+    """Build the outcome of an applied draft; raise SpecInvalid if the server accepted a change without applying it."""
     full_plan, remaining_plan = _still_to_do(draft, alias, desired, observed)
     pending = without_drift(full_plan) if full_plan and draft.leaves_drift else full_plan
     allowed = allowed_changes(pending, _refused(pending, draft.goal, observed, draft.terms)) if pending else ()

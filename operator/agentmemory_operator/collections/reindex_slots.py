@@ -1,7 +1,7 @@
 """Slots for reindexing: one collection of a connection at a time, in the order of the requests.
 
-The holder of a slot is kept in memory. Its status contains `reindexSince`, which is written before the Reindex starts.
-So after a restart, an object gets the slot only if no collection of an object with `reindexSince` is still busy.
+The holders of slots are kept in memory. The operator writes `reindexSince` into an object's status before its Reindex
+starts. After a restart, an object gets the slot only if no other object with `reindexSince` has a busy collection.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -15,11 +15,11 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import alias_of
 
 Observe = Callable[[str], Awaitable[Observation | None]]
-"""Returns the collection behind an alias, or None."""
+"""Returns the observed collection behind an alias, or None if there is none."""
 
 PLACE_TTL_S = 120.0
-"""Seconds after its last request for the slot after which an object loses its place: it was deleted, suspended or needs
-no Reindex."""
+"""Seconds without a request after which a waiting object is removed from the queue: it was deleted, suspended or needs
+no Reindex any more."""
 
 
 def is_running(observed: Observation) -> bool:
@@ -53,6 +53,9 @@ class ReindexSlots:
         Returns:
             The object that has the slot, still reindexes, or gets the slot first. None if the slot is acquired, or if
             the object has no connection.
+
+        Raises:
+            AgentMemoryError: As `observe` raises. The slot is free again, and the object stays queued.
         """
         connection = self.table.find_connection(key)
         if connection is None:
@@ -107,7 +110,7 @@ class ReindexSlots:
         return min(present, key=lambda key: (queue[key].since_s, key), default=None)
 
     def _queued_since(self, key: Key, now_s: float) -> float:
-        """Return the start of the waiting time from the object's status, so that it keeps its place after a restart."""
+        """Return the start of an object's wait, Unix seconds: from its status after a restart, otherwise now."""
         for condition in _status(self.table.get(key)).get("conditions") or []:
             if condition["reason"] == Reason.REINDEX_QUEUED:
                 since = condition.get("lastTransitionTime")
@@ -123,7 +126,7 @@ class ReindexSlots:
         return None
 
     def _reindexing(self, connection: Key) -> Iterator[tuple[Key, str]]:
-        """Yield the objects whose status says that they reindex, each with its alias."""
+        """Yield the objects with `reindexSince` in their status that own their slug, each with its alias."""
         for key in self.table.find_users(connection):
             document = self.table.get(key)
             status = _status(document)

@@ -64,7 +64,10 @@ async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, ph
 
 
 async def keep_snapshots_available(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> set[str]:
-    """Return the names of a collection's snapshot files. Create a placeholder if only files remain of it."""
+    """Return the names of a collection's snapshot files; empty if there are none.
+
+    If only files remain of a deleted collection, create a placeholder: without one, Qdrant does not list them.
+    """
     if await snapshots.metadata(physical) is None:
         await snapshots.create_placeholder(physical)
         await drop_empty_placeholder(collections, snapshots, physical)
@@ -72,7 +75,7 @@ async def keep_snapshots_available(collections: CollectionStore, snapshots: Snap
 
 
 async def drop_empty_placeholder(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> int:
-    """Delete a placeholder without snapshots; return the number of its snapshots."""
+    """Return the number of a collection's snapshots. Delete the collection if it is a placeholder without any."""
     snapshot_count = len(await snapshots.files(physical))
     # Read the metadata right before: only a placeholder may be deleted here.
     if not snapshot_count and is_placeholder(await snapshots.metadata(physical)):
@@ -99,7 +102,7 @@ async def has_owner(server: Server, name: str, owner: Key, cluster_id: ClusterId
 
 
 async def alias_points_to(server: Server, alias: str, physical: str) -> bool:
-    """Return whether an alias points to a collection."""
+    """Return whether clients reach a collection by an alias, or by its own equal name. False for a placeholder."""
     live = await find_live(server, alias, physical)
     return live is not None and live.physical == physical
 

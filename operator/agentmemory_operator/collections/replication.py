@@ -62,7 +62,7 @@ async def replicate(
 
 
 def _may_move(outcome: PassOutcome, placement: Placement, factor: int) -> bool:
-    """Return whether replicas can be moved now: not while a rebuild replaces the collection.
+    """Return whether replicas can be moved now: the server has an API for it, and no rebuild replaces the collection.
 
     A collection whose own replication factor is not the configured one keeps its replicas: the difference is drift that
     stays, or its correction is withheld.

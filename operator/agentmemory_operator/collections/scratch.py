@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ScratchCollections:
-    """The scratch collections of one cluster.
+    """The scratch collections of one cluster. One instance per operator: it records which of them are in use.
 
     Attributes:
         cluster_id: Returns the ID of the cluster.
@@ -36,6 +36,8 @@ class ScratchCollections:
     @contextlib.asynccontextmanager
     async def reserve(self, server: Server, uid: str) -> AsyncIterator[str]:
         """Reserve the name of an object's scratch collection; delete the collection before and after its use.
+
+        A failure of the second deletion is only logged: the sweep repeats it.
 
         Args:
             uid: UID of the object. Only one caller at a time may reserve a collection for the same object.

@@ -45,8 +45,8 @@ class TakeoverRequests:
     def record(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
         """Record a refusal. Return the connection whose owner may allow the takeover.
 
-        Return None, and forget the object's request, if no connection's owner decides about the takeover: the present
-        owner is unknown or in the same namespace, the connection does not exist, or the owner's marker names a
+        Return None, and forget the object's request, if no connection's owner decides about the takeover. The present
+        owner is then unknown or in the same namespace, or the connection is missing, or the owner's marker names a
         connection that the object does not use.
 
         Args:
@@ -167,8 +167,8 @@ async def allow_takeover(
     The operator carries them out in its next passes.
 
     Args:
-        cluster_id: Adds one entry for each connection that allows all objects of this earlier cluster. None adds one
-            entry for each object.
+        cluster_id: ID of an earlier cluster. Objects with the namespace and name of their owner share one entry in
+            their connection, which allows all of that cluster. None adds one entry for each object.
     """
     entries: dict[tuple[str, str], list[Json]] = {}
     for request in refused:

@@ -68,7 +68,7 @@ class AgentSecrets:
     Attributes:
         secrets: Reads keys of embedding and language models, hooks and privacy zones.
         notices: Reports to users that the Secret of an embedding in force may not be sent to its service. None logs it.
-        slugs_with_secret: Slugs of the agents that have a Secret, as far as known.
+        slugs_with_secret: Slugs of the agents that have, or had, a Secret: listed by `sweep` or written since.
         is_complete: True once `slugs_with_secret` is complete.
     """
 
@@ -188,7 +188,7 @@ class AgentSecrets:
     def _qdrant_values(
         self, access: ServerAccess, alias: str, stored_values: dict[str, str]
     ) -> tuple[str | None, dict[str, str | None]]:
-        """Return how the API accesses Qdrant, and the values for it."""
+        """Return `Token`, `Key` or None as `sync_secret` does, and CA certificate and token or key by slot."""
         endpoint, spec, namespace = access.endpoint, access.connection.spec, access.connection.metadata.namespace
         values: dict[str, str | None] = {}
         if spec.tls and endpoint.ca_pem is not None:
@@ -206,8 +206,8 @@ class AgentSecrets:
     def _token(self, api_key: str, alias: str, stored_token: str, *, has_jwt_rbac: bool | None) -> str | None:
         """Return the token for the API: the present one until half its lifetime has passed.
 
-        None if the server accepts none, if it does not report this and no token is stored, or if the connection's key
-        is itself a token.
+        None if the server accepts no tokens, or if the connection's key is itself a token. None too if the server does
+        not report whether it accepts tokens, and no token is stored.
         """
         now_s = self.clock.now_ms() // 1000
         expiry_s = self.tokens.expiry_s(stored_token, api_key, alias)

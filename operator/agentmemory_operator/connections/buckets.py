@@ -59,7 +59,7 @@ class Storages:
 
         Args:
             namespace: Namespace of the object and of the Secret.
-            encryption: Server-side encryption of new objects.
+            encryption: Server-side encryption of new objects. None leaves it to the bucket's default.
 
         Raises:
             SecretMissing: If the Secret does not exist, or lacks a key.

@@ -31,23 +31,23 @@ class ConfinedObjects:
         await self._objects.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream with constant memory usage."""
+        """Store a stream as one object with bounded memory; it becomes visible only once it is complete."""
         return await self._objects.put(self._own(key), content, metadata=metadata)
 
     async def head(self, key: str) -> StoredObject | None:
-        """Return the metadata of an object, or None."""
+        """Return the metadata of an object, or None if it does not exist."""
         return await self._objects.head(self._own(key))
 
     def get(self, key: str, *, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open an object for reading."""
+        """Open the content of an object, from a byte offset; NotFound if it does not exist."""
         return self._objects.get(self._own(key), offset=offset)
 
     async def delete(self, key: str) -> None:
-        """Delete an object."""
+        """Delete an object; a missing one is no error."""
         await self._objects.delete(self._own(key))
 
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
-        """Yield those objects of a folder that belong to the namespace."""
+        """Yield those objects of a folder that belong to the namespace, without their `sha256`."""
         async for stored in self._objects.list(self._own_folder(prefix)):
             if self._area.contains(stored.key):
                 yield stored
@@ -55,7 +55,7 @@ class ConfinedObjects:
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
-        """Abort unfinished uploads below a prefix in the area; return their number."""
+        """Abort unfinished uploads of a minimum age to keys of the namespace below a prefix; return their number."""
         own_prefix = prefix if self._area.contains(prefix) else self._own_folder(prefix)
         return await self._objects.abort_uploads(
             own_prefix, older_than_ms=older_than_ms, matches=lambda key: self._area.contains(key) and matches(key)

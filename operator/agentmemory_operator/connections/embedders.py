@@ -84,7 +84,12 @@ class GatheringEmbedder(WrappedEmbedder):
         self._lock = asyncio.Lock()
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return one vector for each text, in order. Raises the provider's error about any of the texts."""
+        """Return one vector for each text, in order.
+
+        Raises:
+            RequestInvalid, EmbedderUnavailable: If the provider rejects, or fails on, one of the texts.
+            AgentMemoryError: As `embed_each` raises; repeated in all later calls of this instance.
+        """
         self._queued |= {text: None for text in texts if text not in self._done}
         async with self._lock:
             if self._error is not None:
@@ -114,7 +119,7 @@ class PrefixedEmbedder(WrappedEmbedder):
         self._prefixes = prefixes
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return one vector for each memory, in order."""
+        """Return one vector for each text, in order, embedded with the prefix for memories."""
         return await self._inner.embed([self._prefixes.passage + text for text in texts])
 
     async def embed_question(self, text: str) -> Vector:
@@ -123,7 +128,7 @@ class PrefixedEmbedder(WrappedEmbedder):
 
 
 def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
-    """Wrap an embedder so that it puts the prefixes before each text. Return it unchanged if there are none."""
+    """Wrap an embedder so that it puts the prefixes before each text. None returns the embedder unchanged."""
     return PrefixedEmbedder(embedder, prefixes) if prefixes else embedder
 
 
@@ -135,10 +140,10 @@ async def embed_question(embedder: Embedder, text: str) -> Vector:
 
 
 class EmbeddingMeter(Protocol):
-    """Measures embedding calls."""
+    """Measures embedding calls and their tokens, by provider."""
 
     def measure_embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
-        """Return the context in which one call is made and measured."""
+        """Return the context in which one call that embeds `texts` texts is made and measured."""
         ...
 
     def count_tokens(self, provider: str, tokens: int) -> None:

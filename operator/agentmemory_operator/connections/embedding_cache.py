@@ -49,7 +49,7 @@ class EmbeddingCache:
         return sum(shelf.size_bytes for shelf in self._shelves)
 
     def add_partition(self) -> "CachePartition":
-        """Add an empty partition for one embedder."""
+        """Add an empty partition for one embedder. It is freed once the embedder no longer refers to it."""
         shelf = CachePartition()
         self._shelves.add(shelf)
         return shelf
@@ -132,6 +132,7 @@ class CachedEmbedder(WrappedEmbedder):
         inner: Embedder of one agent.
         cache: Cache of the process.
         entries: Maximum number of vectors; 0 caches none. None limits only the bytes.
+        meter: Counts hits and misses. None counts them in a meter that nothing exports.
     """
 
     def __init__(
@@ -184,11 +185,11 @@ class CachedEmbedder(WrappedEmbedder):
             if self._running.get(key) is task:
                 del self._running[key]
         if not task.cancelled():
-            task.exception()  # retrieve it, in case every caller was cancelled
+            task.exception()  # or asyncio logs it if every caller was cancelled
 
 
 def size_of(vector: Packed) -> int:
-    """Return the bytes that a cached vector occupies."""
+    """Return the bytes that a cached vector occupies, including `ENTRY_BYTES`."""
     return ENTRY_BYTES + len(vector)
 
 

@@ -69,9 +69,12 @@ class SecretNotices:
         self._last_messages: FIFOCache[tuple[str, str, Destination], str] = FIFOCache(MAX_NOTICES)
 
     async def report(self, secret: str, to: Destination, message: str) -> None:
-        """Post a message as an event of the current object, unless it repeats the last one for Secret and host.
+        """Post a message as a Warning event of the current object, unless it repeats the last one for Secret and host.
 
-        The message is only logged if there is no current object, or nothing that posts events.
+        If there is no current object, or `events` is None, the message is only logged.
+
+        Args:
+            secret: NAMESPACE/NAME of the Secret.
         """
         metadata = self._metadata()
         notice = (metadata.uid if metadata else "", secret, to)

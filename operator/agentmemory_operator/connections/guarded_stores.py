@@ -125,7 +125,7 @@ class _Snapshots(_Guarded):
 
     @asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a snapshot for reading."""
+        """Open the content of a snapshot file, after checking its name and its collection."""
         await self._check_file(physical, name)
         async with self._store.download(physical, name) as content:
             yield content

@@ -1,7 +1,7 @@
 """The store of one connection, which is replaced by a new one when the connection's URLs, timeout or Secrets change.
 
-A replaced store closes after its last use. Secrets are not watched. They are read again when the spec has changed, on
-request (by each probe of the operator), and when the server refuses the key or its certificate is not trusted.
+A replaced store closes after its last use. Secrets are not watched. They are read again when the spec has changed, and
+on request (by each probe of the operator). A refused key or an untrusted certificate of the server has the same effect.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ MIN_READ_PERIOD_S = 1.0
 
 
 class Closeable(Protocol):
-    """A resource that a link holds."""
+    """A resource with connections to close: a store, or all stores of a server."""
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class Renewable(Generic[H]):
-    """Holds a resource that was opened with a Secret. If a server refuses it, a changed Secret opens another one.
+    """Holds a resource that was opened with a Secret. If a server refuses the key, the Secret is read again.
 
     Args:
         resource: First resource.
@@ -76,7 +76,7 @@ class Endpoint:
     """Address and credentials of a server.
 
     Attributes:
-        api_key: Never logged.
+        api_key: Key for all calls; never logged. None sends no key.
         timeout_s: Timeout of each call in seconds.
         ca_pem: Trusted CA certificates. None uses those of the system.
         nodes: URLs of all nodes of a cluster. Empty for a single server, or if the nodes are not called one by one.

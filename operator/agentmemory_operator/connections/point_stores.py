@@ -49,8 +49,8 @@ class PointStores(Resolver["LinkedPoints"]):
         """Return the store of the agent's connection: the same object until the spec changes or the store is dropped.
 
         Raises:
-            StoreUnavailable: If the connection is missing or invalid, may not be used from this namespace, or its
-                Secret is missing or may not be sent to its host.
+            StoreUnavailable: If the connection is missing or invalid, or may not be used from this namespace. Also if
+                its Secret is missing or may not be sent to its host.
             TransientError: If the Secret or the namespace's labels cannot be read now.
         """
         key = _connection_of(settings)

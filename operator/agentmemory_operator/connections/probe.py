@@ -269,7 +269,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             ) from exc
 
     def has_fault(self, key: Key | None) -> bool:
-        """Return whether the last probe of a connection found a fault. Only probes call its server then."""
+        """Return whether the last probe found a fault; only probes call the server then. False for None."""
         return key in self._faults
 
     def failures(self, key: Key) -> int:
@@ -287,7 +287,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         return max(0.0, last_probe_s + MIN_PROBE_PERIOD_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted connection."""
+        """Drop the faults, capabilities and capacity of a deleted connection; its link is closed after its last use."""
         super().forget(key)
         self._faults.pop(key, None)
         self._servers.pop(key, None)

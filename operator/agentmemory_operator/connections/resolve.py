@@ -157,7 +157,7 @@ class Server:
     authorizer: CollectionAuthorizer | None = None
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections of all three stores."""
         await self.collections.close()
         await self.snapshots.close()
         await self.points.close()
@@ -198,7 +198,7 @@ class Servers(Resolver[Link[Server]]):
         secrets: Reads keys and certificates.
         open_server: Opens the server of an endpoint.
         cluster_id: Returns the ID of this cluster.
-        capacity: Capacity of each server. None starts a new one.
+        capacity: Capacity of each server, shared with `Connections`. None creates one that is not shared.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class Servers(Resolver[Link[Server]]):
         `work` must not trust any object's fields.
 
         Args:
-            work: As of `use`.
+            work: Called a second time if the server refused the key and the Secret has a new one.
 
         Raises:
             SpecInvalid: If the connection does not exist, or its Secret is missing.

@@ -1,8 +1,8 @@
 """Capacity of each connection's server: its reported usage, the collections being created, and whether one more fits.
 
-For each connection, the server is read at most once a minute (by probes, and before a collection is created), and again
-right before a collection is refused. Collections that are being created in the meantime are added. These are counted by
-URL, so that they count for every connection to the same server.
+For each connection, the operator reads the server at most once a minute (in probes, and before it creates a
+collection), and again right before it refuses a collection. It adds the collections that are being created since. They
+are counted by URL, so that they count for every connection to the same server.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class CapacitySource(Protocol):
         ...
 
     async def read_owner(self, physical: str) -> Tenant | None:
-        """Return the tenant in a collection's marker, or None."""
+        """Return the tenant in a collection's marker, or None if the marker is missing or names none."""
         ...
 
 
@@ -72,7 +72,12 @@ _NEVER = _Reading(-math.inf, -math.inf, Process())
 
 @dataclass(slots=True)
 class _Making:
-    """A collection that is being created, or was recently."""
+    """A collection that is being created, or was recently.
+
+    Attributes:
+        demand: Memory maps that are reserved for it.
+        done_s: Monotonic time at which the creation ended or failed. None while it runs.
+    """
 
     demand: MapDemand
     done_s: float | None = None
@@ -213,7 +218,7 @@ class Capacity:
 
     @contextmanager
     def _reserve(self, connection: QdrantConnection, need: MapDemand) -> Iterator[None]:
-        """Count a collection as being created."""
+        """Count a collection as being created within the context, and as completed after it."""
         url = connection.spec.url
         reservation = _Making(need)
         self._pending.setdefault(url, []).append(reservation)
@@ -241,7 +246,12 @@ class Capacity:
     async def _within_namespace(
         self, connection: QdrantConnection, store: CapacitySource, demand: CollectionRequest
     ) -> AsyncIterator[None]:
-        """Reserve one of the collections that a namespace may have."""
+        """Reserve one of the collections that a namespace may have. Does nothing if the connection sets no limit.
+
+        Raises:
+            NamespaceFull: If existing and reserved collections have reached the limit.
+            AgentMemoryError: As `store` raises.
+        """
         limit = connection.spec.capacity.max_collections_per_namespace if connection.spec.capacity else None
         if limit is None:
             yield
@@ -271,7 +281,7 @@ class Capacity:
             granted.remove(own_grant)
 
     async def _of(self, key: Key, tenant: Tenant, names: list[str], store: CapacitySource) -> list[str]:
-        """Return the collections of a tenant, by their markers."""
+        """Return the names of a tenant's collections, by their markers. Owners are cached; see OWN_TENANT_TTL_S."""
         cached = self._tenants.setdefault(key, {})
         for deleted in cached.keys() - set(names):
             del cached[deleted]
@@ -283,7 +293,7 @@ class Capacity:
         return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted connection."""
+        """Drop the state of a deleted connection, except collections being created: they are counted by URL."""
         for state in (self._readings, self._read_locks, self._count_locks, self._bounds, self._tenants, self._granted):
             state.pop(key, None)
 
@@ -303,7 +313,7 @@ class Capacity:
 
 
 def key_of(connection: QdrantConnection) -> Key:
-    """Return the key of a connection."""
+    """Return the key of a connection in the table of objects."""
     return Key(QDRANT_CONNECTION, connection.metadata.namespace, connection.metadata.name)
 
 

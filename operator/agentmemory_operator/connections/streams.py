@@ -8,7 +8,7 @@ from agentmemory_operator.errors import ChecksumMismatch, StorageUnavailable
 from agentmemory_operator.ports.objects import ObjectStore
 
 Progress = Callable[[int, int], Awaitable[None]]
-"""Called periodically with the number of bytes done and in total."""
+"""Called periodically with the number of bytes transferred so far, and the total number of bytes."""
 
 PROGRESS_PERIOD_S = 2.0
 MAX_RESUMES = 5
@@ -16,7 +16,7 @@ RESUME_DELAY_S = 0.2
 
 
 async def report_nothing(done: int, total: int) -> None:
-    """Report no progress."""
+    """Ignore the progress: the default where no status shows it."""
 
 
 async def with_progress(
@@ -38,6 +38,9 @@ async def with_resumes(objects: ObjectStore, key: str, size: int) -> AsyncIterat
 
     An error after the last byte is ignored. After an attempt that yielded no byte, the next one waits with exponential
     backoff.
+
+    Args:
+        size: Number of the object's bytes. 0 if unknown: an error after the last byte then counts too.
 
     Raises:
         StorageUnavailable: If the fifth resumed attempt failed too.

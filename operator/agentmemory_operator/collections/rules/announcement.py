@@ -25,7 +25,7 @@ calls."""
 
 
 class Phase(StrEnum):
-    """Phase of a move. `Final` holds back writes."""
+    """Phase of a move. `Announced`: API processes get no new lease on the space. `Final`: they hold back writes too."""
 
     ANNOUNCED = "Announced"
     FINAL = "Final"

@@ -65,7 +65,7 @@ class MapDemand:
 
     Attributes:
         maps: Number of memory maps.
-        explanation: Explanation of the number, for messages.
+        explanation: Indexes, segments and shards that the number is computed from, for messages; "" without any.
     """
 
     maps: int = 0
@@ -120,6 +120,8 @@ _WAYS = {
 
 def need_of(collection: Collection, *, peers: int = 1) -> MapDemand:
     """Return the memory maps that a collection needs on one node, for its share of the replicas, rounded up.
+
+    If Qdrant chooses the number of segments, the largest one that it may choose (8) is assumed.
 
     Args:
         peers: Number of nodes over which its shards are spread.
@@ -203,7 +205,8 @@ def level_of(loads: Sequence[Load], before: Level | None = None) -> Level | None
     """Return the fill level of a server. None if memory maps are unknown and open files are below every threshold.
 
     Args:
-        before: Last level. It is lowered only once the load is 1 % of the limit below the threshold (hysteresis).
+        before: Last level. It is lowered only once the load is over 1 % of the limit below its threshold (hysteresis).
+            None if unknown.
     """
     share = max((load.share for load in loads), default=0.0)
     level = max(level for level, threshold in THRESHOLDS.items() if share >= threshold)
@@ -259,7 +262,9 @@ def build_condition(level: Level | None, status: CapacityStatus | None) -> Condi
     """Build the condition `NearCapacity`.
 
     Args:
-        status: Reported loads. The message is built from them, so that it changes only with the status.
+        level: Fill level. None makes the condition Unknown.
+        status: Reported loads. The message is built from them, so that it changes only with the status. None makes the
+            condition Unknown.
     """
     holds, reason = _STATES[level]
     if level is None or status is None:

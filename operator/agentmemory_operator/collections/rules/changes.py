@@ -91,7 +91,7 @@ class UpdateReplication:
 
     @property
     def copies(self) -> tuple[CopyReplica, ...]:
-        """Those of `moves` that copy a shard."""
+        """Those of `moves` that copy a shard; the others drop a replica."""
         return tuple(move for move in self.moves if isinstance(move, CopyReplica))
 
 
@@ -116,14 +116,19 @@ class CreateIndexes:
 
 @dataclass(frozen=True, slots=True)
 class WriteMarker:
-    """Write the ownership marker into the collection's metadata."""
+    """Write the ownership marker into the collection's metadata, replacing any earlier marker."""
 
     marker: Marker
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:
-    """A difference that only a new collection can remove."""
+    """A difference that only a new collection can remove.
+
+    Attributes:
+        field: Field of the spec, for example `embedding.model`, or another property of the collection.
+        observed, desired: Values as text.
+    """
 
     field: str
     observed: str
@@ -162,7 +167,10 @@ WAKING = (
 
 
 def class_of(change: Change) -> ChangeClass:
-    """Return the cost class of a change."""
+    """Return the cost class of a change.
+
+    A change of replicas is a Reindex only if shards are copied. Dropping the keyword vector is InPlace.
+    """
     match change:
         case Rebuild():
             return ChangeClass.REBUILD

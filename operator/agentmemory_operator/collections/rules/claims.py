@@ -14,8 +14,8 @@ MAX_CONNECTIONS = 4
 """Maximum number of connections in a claim: those that the agent used last, which may still have its collections."""
 
 MAX_WITHOUT_OBJECT = 1_000
-"""Maximum number of collections of one namespace without an object that count: a tenant's own server may list any
-number."""
+"""Maximum number of one namespace's collections without an object that count as evidence: a tenant's own server may
+list any number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +115,13 @@ def _claim_from(witnesses: Sequence[ClaimEvidence]) -> SlugClaim:
 
 
 def claim_to_json(claim: SlugClaim) -> dict[str, Any]:
-    """Render a claim as it is stored."""
+    """Render a claim as it is stored; `leastEpoch` is left out if it is 0."""
     document = {"namespace": claim.namespace, "uid": claim.uid, "connections": list(claim.connections)}
     return document | ({"leastEpoch": claim.min_epoch} if claim.min_epoch else {})
 
 
 def claim_from_json(document: Any) -> SlugClaim | None:
-    """Parse a stored claim; None if it is invalid, as users can edit the storage."""
+    """Parse a stored claim. None without a namespace; other invalid fields get their defaults."""
     if not isinstance(document, Mapping) or not isinstance(document.get("namespace"), str):
         return None
     connections, min_epoch = document.get("connections"), document.get("leastEpoch")
@@ -138,7 +138,7 @@ class AgentClaim:
     """An object that claims a slug.
 
     Attributes:
-        created: creationTimestamp of the object, RFC 3339 UTC.
+        created: creationTimestamp of the object, RFC 3339 UTC. "" if it has none, which makes it the oldest.
         has_collection: True if the object's status names a collection. Of objects created in the same second, one with
             a collection comes first, as in the operator's order.
     """
@@ -150,5 +150,5 @@ class AgentClaim:
 
     @property
     def seniority(self) -> tuple[str, bool, str]:
-        """Sort key; the object with the lowest gets the slug."""
+        """Sort key: creation time, then objects with a collection first, then UID. The lowest key gets the slug."""
         return self.created, not self.has_collection, self.uid

@@ -25,10 +25,11 @@ METADATA_KEY = "agentmemory"
 """Metadata key of the marker. A PATCH merges metadata key by key."""
 
 ORIGIN_KEY = "agentmemoryOrigin"
-"""Metadata key of a clone: the agent that the memories were first stored for."""
+"""Metadata key of a clone: the slug of the agent that the memories were first stored for."""
 
 PREVIOUS_KEY = "agentmemoryPrevious"
-"""Metadata key of a replaced collection: times of its replacement and of the end of its retention, and the reason."""
+"""Metadata key of a replaced collection: {"since", "keepUntil"} in RFC 3339, and "restore" (the object) or
+"rebuild" (its target collection), which replaced it."""
 
 GREEN, GREY, RED = "green", "grey", "red"
 """The states of a collection in Qdrant that decisions depend on."""
@@ -164,7 +165,7 @@ class Observation:
         points: Approximate number of points, tombstones included.
         indexed: Approximate number of indexed vectors.
         state: green, yellow, grey or red.
-        is_busy: True if optimizations are queued or running, or shards are being copied between peers.
+        is_busy: True if the state is not green, updates are queued, or shards are being copied between peers.
         fault: Qdrant's error message if the optimizers have stopped, otherwise "".
         record: Record of the rebuild that created it. None otherwise.
         must_clients_wait: True if the collection is closed, or a move of its alias is announced or final; see
@@ -202,14 +203,14 @@ def settings_by_name(collection: Collection) -> dict[str, Any]:
 
 
 def has_same_vectors(live: Collection, desired: Collection) -> bool:
-    """Return whether both collections have the same vector space. Without a marker, only the size is compared."""
+    """Return whether both collections have the same vector space. If either has no marker, only sizes are compared."""
     if live.marker is None or desired.marker is None:
         return live.size == desired.size
     return live.marker.embedding.identity == desired.marker.embedding.identity
 
 
 def with_owner(marker: Marker, own: Marker) -> Marker:
-    """Return `marker` with the owner of `own`. Its description of the vectors stays."""
+    """Return `marker` with owner, UID, connection and slug of `own`. Its configuration and embedding stay."""
     return replace(
         marker,
         cluster_id=own.cluster_id,
@@ -227,7 +228,7 @@ def marker_to_json(marker: Marker) -> dict[str, Any]:
 
 
 def marker_from_json(document: Mapping[str, Any]) -> Marker:
-    """Parse a marker from metadata; unknown keys of newer versions are ignored."""
+    """Parse a marker from metadata. Missing numbers become 0, missing texts "" or None; unknown keys are ignored."""
     cluster_id, namespace, name = _owner_from(document)
     return Marker(
         cluster_id=cluster_id,
@@ -330,7 +331,8 @@ def build_limits(spec: StrictModeSpec | None) -> Limits | None:
 def diff_limits(desired: Limits | None, live: Limits | None) -> Limits:
     """Return the limits for a PATCH: those that differ, and values that lift limits that are no longer configured.
 
-    Limits that the spec does not offer stay unchanged. None is lifted if strict mode is to be off.
+    Empty if nothing is desired. Limits that the spec does not offer stay unchanged. If strict mode is turned off, no
+    limit is lifted.
     """
     if not desired:
         return ()

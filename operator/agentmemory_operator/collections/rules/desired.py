@@ -54,7 +54,7 @@ class PassTerms:
 
     Attributes:
         takeover: Permissions to take over another object's collection. None permits nothing.
-        approved: Digest of the approved plan. None without one.
+        approved: Digest of the approved plan or Rebuild, maybe with `-recall`. None without an approval.
         older: Desired collections under each older revision of the preset.
         earlier_endings: For each older revision, a text about memories that the newest one removes earlier or rejects;
             "" if there are none.

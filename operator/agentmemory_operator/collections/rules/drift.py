@@ -56,7 +56,8 @@ class Difference:
     """One difference, as text.
 
     Attributes:
-        path: Field of the spec.
+        path: Path of the field below `spec`, for example `index.hnsw.m`.
+        desired, observed: Values as text. "None" if a value or index is missing.
     """
 
     path: str

@@ -121,7 +121,11 @@ def quantized_in_ram(layout: Layout, memories: int) -> QuantizedRam | None:
 
 
 def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
-    """Return the estimates of the collection and of every profile, by name and number of memories."""
+    """Return the estimates of the collection (AS_CONFIGURED) and of every profile, by name and number of memories.
+
+    Args:
+        expected_memories: Number of memories to estimate in addition to ESTIMATED_SIZES.
+    """
     sizes = sorted({*ESTIMATED_SIZES, expected_memories})
     by_name = {AS_CONFIGURED: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
     for name in PROFILES:

@@ -1,4 +1,4 @@
-"""The outcome of a pass over a collection."""
+"""The outcome of a pass over a collection: its state, the changes made, and the changes that are withheld."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class PassOutcome:
         plan: Remaining changes, all withheld by `refusal`.
         refusal: Withheld changes with the reason. None if nothing is withheld.
         applied: Changes that the pass made.
-        previous_owner: Owner from which this pass took the collection over.
+        previous_owner: Marker of the owner from which this pass took the collection over. None without a takeover.
         corrected: Drift that the pass corrected.
         drift: Drift that remains, because the drift policy is Report or the correction is withheld. Empty if it is
             Ignore.

@@ -13,7 +13,7 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, f
 
 CONDITION = "Outgrown"
 LARGE_GRAPH_M, LARGE_GRAPH_EF_CONSTRUCT = 32, 256
-"""Parameters of the graph above the first step."""
+"""Minimum parameters of an HNSW graph with which an agent counts as adapted to the first step."""
 
 HYSTERESIS_SHARE = 0.9
 """Share of a step below which it counts as no longer passed (hysteresis): numbers of points are approximate."""
@@ -21,7 +21,7 @@ HYSTERESIS_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class GrowthStep:
-    """Number of memories, and the advice for agents with more of them."""
+    """A number of memories, with condition reason and advice for agents that have more."""
 
     memories: int
     reason: Reason
@@ -78,7 +78,7 @@ def build_outgrown_condition(
 
 
 def has_passed_step(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether the new status reports a higher step than the old one."""
+    """Return whether the new status reports a higher step than the old one, or a step where the old one has none."""
     old_step, new_step = _step_in(old), _step_in(new)
     return new_step is not None and (old_step is None or old_step.memories < new_step.memories)
 

@@ -68,7 +68,7 @@ from agentmemory_operator.spec.presets.table import figures_to_set
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordered changes of the collection `physical`."""
+    """Changes of the collection `physical`, in the order in which a pass applies them."""
 
     physical: str
     changes: tuple[Change, ...]
@@ -121,10 +121,10 @@ def plan_changes(
     """Plan the changes from the observed to the desired collection; empty if there are no differences.
 
     Args:
-        desired: Canonical, with the object's marker.
+        desired: Canonical desired collection, with the object's marker.
         observed: None if there is no collection behind the alias.
-        alias: Stable name.
-        physical: Name of a new collection.
+        alias: Name by which clients address the collection.
+        physical: Name for a new collection. Unused if one is observed.
         needs_alias: True if a collection with the alias's own name must be replaced by one behind the alias.
     """
     if observed is None:

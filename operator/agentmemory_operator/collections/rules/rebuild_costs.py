@@ -78,12 +78,13 @@ class Costs:
     """Estimated costs of a Rebuild. Bytes are needed in addition to the present collection, until that is removed.
 
     Attributes:
+        seconds: Minimum duration, without the response time of the embedding provider.
         calls: Requests to the embedding provider. 0 if vectors are copied.
         tokens: Tokens to embed. None if no content was sampled, or if vectors are copied.
         price: Price of the tokens, in the currency of the object's price. None without tokens, or if it has no price.
         disk_bytes, ram_bytes: Total of all nodes.
         nodes: Number of nodes over which they are spread.
-        shortage: Reason why the server lacks space. None if it fits, as far as known.
+        shortage: Reason why the server lacks space. None if the reported resources suffice, or nothing was reported.
         obstacle: Reason why the Rebuild is impossible. None if it is possible.
     """
 
@@ -100,12 +101,12 @@ class Costs:
 
     @property
     def disk_per_node(self) -> int:
-        """Bytes of disk on each node."""
+        """Bytes of disk on each node, rounded up."""
         return math.ceil(self.disk_bytes / self.nodes)
 
     @property
     def ram_per_node(self) -> int:
-        """Bytes of RAM on each node."""
+        """Bytes of RAM on each node, rounded up."""
         return math.ceil(self.ram_bytes / self.nodes)
 
 
@@ -155,7 +156,7 @@ def needs_embedding(plan: Plan) -> bool:
 
 
 def describe_costs(costs: Costs) -> str:
-    """Render the costs as one short sentence."""
+    """Render calls, tokens, price, bytes and minimum duration as one phrase; unknown numbers are left out."""
     parts = [f"about {_gib(costs.disk_bytes)} of disk and {_gib(costs.ram_bytes)} of RAM during the rebuild"]
     if costs.calls:
         parts.insert(0, f"{costs.calls:,} embedding call{'s' if costs.calls > 1 else ''}{_words(costs)}")

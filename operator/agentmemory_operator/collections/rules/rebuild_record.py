@@ -65,7 +65,7 @@ def recall_to_json(recall: ProbeRecall) -> Json:
 
 
 def recall_from_json(recorded: Mapping[str, Any] | None) -> ProbeRecall | None:
-    """Parse recorded figures, or None without any."""
+    """Parse the figures of a record or status. None if they lack the number of probes."""
     names = {key: name for name, key in _FIGURES.items()}
     values = {names.get(key, key): value for key, value in (recorded or {}).items()}
     figures = {name: values[name] for name in ProbeRecall.__slots__ if name in values}
@@ -114,9 +114,9 @@ class RebuildRecord:
         moved_ms: Time of the move, Unix milliseconds. None before it.
         recall: Recall of probe searches. None before they are made.
         way_back: Copy of a plain collection that is kept for the rollback. It becomes the source once the plain one is
-            deleted.
-        deleted_ms: Time right before a plain collection was deleted, Unix milliseconds.
-        pause_ms: Milliseconds in which neither the plain collection nor the alias existed.
+            deleted. None before its creation, and if the source is not plain.
+        deleted_ms: Time right before a plain collection was deleted, Unix milliseconds. None before that.
+        pause_ms: Milliseconds in which neither the plain collection nor the alias existed. None if not measured.
     """
 
     source: str
@@ -203,8 +203,10 @@ def clear_copied_keys() -> dict[str, Any]:
 def keep_as_completed(before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Build the change of metadata for a collection into which a snapshot was restored in place.
 
+    It removes the announcement of a move, and replaces the rebuild record that comes from the snapshot.
+
     Args:
-        before: Metadata before the restore. Its rebuild record is kept as completed.
+        before: Metadata before the restore. Its rebuild record is kept as completed. None without one.
     """
     record = record_from_json(before)
     completed = None if record is None else record_to_json(replace(record, step=RebuildStep.DONE))

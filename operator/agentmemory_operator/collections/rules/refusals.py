@@ -141,15 +141,19 @@ def is_empty(observed: Observation) -> bool:
     """Return whether a collection is empty, so that its Rebuild needs no approval.
 
     The number of points is an estimate, and writers may add points. So the rebuild checks whether a point can be read
-    (`rebuilds/rebuild_start.py: correct_point_count`), for the last time while writers are held. Collections that are
-    unmarked or have the alias's own name never qualify: clients other than the API may write to them and cannot be
-    held.
+    (`rebuilds/rebuild_start.py: correct_point_count`), for the last time while writers are paused. Collections that are
+    unmarked or have the alias's own name never qualify: clients other than the API may write to them, and cannot be
+    paused.
     """
     return observed.points == 0 and observed.collection.marker is not None and not observed.is_plain
 
 
 def is_approved(plan: Plan, approved: str | None) -> bool:
-    """Return whether an approval is for this plan: for its Rebuild, or for the whole plan."""
+    """Return whether an approval is for this plan: for its Rebuild, or for the whole plan.
+
+    Args:
+        approved: Digest in the object's annotation, maybe with RECALL_APPROVAL_SUFFIX. None or "" approves nothing.
+    """
     if not approved:
         return False
     digests = {plan.digest}
@@ -305,7 +309,7 @@ def check_ownership(
     """Return the owner from which the collection is taken over. None if it has no marker or belongs to this object.
 
     Args:
-        takeover: Permissions of this object to take over collections.
+        takeover: Permissions of this object to take over collections. None permits nothing.
 
     Raises:
         NotOwned: If it belongs to another object and no takeover is permitted. Names the owner only within the same
@@ -379,7 +383,12 @@ def describe_owner(marker: Marker, *, cluster_id: str) -> str:
 
 
 def find_deletion_obstacle(alias: str, *, points: int, confirmation: str | None) -> str | None:
-    """Return why a collection is kept although its deletion was requested, or None if it may be deleted."""
+    """Return why a collection is kept although its deletion was requested, or None if it may be deleted.
+
+    Args:
+        points: Number of memories; 0 needs no confirmation.
+        confirmation: Value of the object's annotation, which must equal `alias`. None without one.
+    """
     if points == 0 or confirmation == alias:
         return None
     return (

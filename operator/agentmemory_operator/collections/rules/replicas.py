@@ -67,12 +67,12 @@ class Placement:
 
     @property
     def active(self) -> int:
-        """Number of active replicas."""
+        """Number of active replicas of all shards together."""
         return sum(state == ACTIVE for states in self.shards.values() for state in states.values())
 
     @property
     def inactive(self) -> tuple[str, ...]:
-        """Descriptions of the inactive replicas."""
+        """One text for each replica that is not active, with shard, peer and state, sorted by shard and peer."""
         return tuple(
             f"shard {shard} on peer {peer} is {state}"
             for shard, states in sorted(self.shards.items())
@@ -134,7 +134,7 @@ class ReplicationGap:
     """A difference between a collection's replicas and the configuration.
 
     Attributes:
-        started: Move that was just started.
+        started: Move that this pass has started. None without one.
         is_in_progress: True if the cluster will change on its own or in the next pass, so that it should be read again
             soon.
         slot_holder: Name of the object that has the slot for copying shards. None if this collection need not wait.

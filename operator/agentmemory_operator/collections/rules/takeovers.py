@@ -110,7 +110,7 @@ class TakeoverRequest:
     Attributes:
         since: Time of the first refusal, RFC 3339 UTC. Requests sort by it.
         kind, namespace, name: The refused object.
-        agent: Slug of the agent whose collection was refused.
+        agent: Slug of the refused object's agent.
         owner: Present owner of the collection or slug, as pairs of field and value: clusterId, namespace, name and uid,
             as far as known.
     """
@@ -123,7 +123,7 @@ class TakeoverRequest:
     owner: tuple[tuple[str, str], ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Render the request for a connection's status."""
+        """Render the request for a connection's status; `owner` becomes an object."""
         return asdict(self) | {"owner": dict(self.owner)}
 
 

@@ -41,7 +41,7 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
 
 
 def _selects(selector: NamespaceSelector, labels: Mapping[str, str]) -> bool:
-    """Return whether a selector matches. A namespace without any label does not: it may not exist or be unreadable."""
+    """Return whether a selector matches. Without labels it never does: the namespace may be missing or unreadable."""
     has_labels = (selector.match_labels or {}).items() <= labels.items()
     return (
         bool(labels)

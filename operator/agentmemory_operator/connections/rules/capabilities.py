@@ -43,7 +43,7 @@ class ServerCapabilities:
 
 
 def parse_version(version: str) -> tuple[int, int] | None:
-    """Parse a version to (major, minor), or None if it is not numeric."""
+    """Parse a version to (major, minor). None if either is missing or not numeric."""
     parts = version.removeprefix("v").split(".")[:2]
     if len(parts) < 2 or not all(part.isdigit() for part in parts):
         return None

@@ -86,7 +86,7 @@ class AllowedHosts:
 
 
 def parse_allowed(text: str) -> AllowedHosts | None:
-    """Parse AGENTMEMORY_ALLOWED_HOSTS; None if it is empty.
+    """Parse AGENTMEMORY_ALLOWED_HOSTS, comma-separated hosts and networks; None if it has no entry.
 
     Raises:
         ValueError: If an entry is neither a host nor a network. The message quotes it.
@@ -137,7 +137,7 @@ class EgressPolicy:
         )
 
     def find_unresolved_refusal(self, host: str, port: int) -> EgressRefusal | None:
-        """Return why a name must not be resolved: it is forbidden, or every address would be. None if it may be."""
+        """Return why a name must not be resolved: it is forbidden, or no address would be allowed. None otherwise."""
         if normalise_host(host) in _NEVER_NAMES:
             return EgressRefusal.NEVER
         if self.allowed is None or self.allowed.networks or self.allowed.lists_name(host, port):

@@ -87,7 +87,7 @@ def destinations_of(url: str, *more: str) -> Destinations:
     """Return the destinations of a value that is sent to URLs.
 
     Raises:
-        SpecInvalid: If one is not an HTTP URL with a host.
+        SpecInvalid: If one is not an http:// or https:// URL with a valid host and port and without user info.
     """
     return Destinations(tuple(sorted({_place_of(target) for target in (url, *more)})))
 

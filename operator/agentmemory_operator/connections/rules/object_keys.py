@@ -140,7 +140,7 @@ def _is_named_by(named_location: Any, location: Mapping[str, Any]) -> bool:
 
 
 def object_location(s3_object: S3Object) -> Json:
-    """Build the location of an object for a status."""
+    """Build the entry of `status.locations` for an object that a spec names."""
     return _location(s3_object, s3_object.key)
 
 
@@ -185,7 +185,7 @@ def bucket_name(bucket: S3Bucket) -> str:
 
 
 def storage_url(endpoint: str | None, region: str) -> str:
-    """Return the URL of a storage; by default Amazon's in the region."""
+    """Return the URL of a storage. `endpoint` None means Amazon's storage in the region."""
     return endpoint or f"https://s3.{region}.amazonaws.com"
 
 
