@@ -223,7 +223,7 @@ async def _replace(state: State, collection: ServedCollection, building: pathlib
             own.generation = 0 if before is None else before + 1
             rename(building / SHARD, collection.shard_folder(own.generation))
         own.built, own.unsettled = record.built, None
-        own.indexed_base, own.unindexed_points = record.indexed_base, record.unindexed_points
+        own.indexed_base, own.left_plain = record.indexed_base, record.left_plain
         collection.save()
         collection.summary = None
         if before is not None:

@@ -49,7 +49,7 @@ class Record:
         generation: Number of the current engine folder; None until the first request for points.
         built: Configuration that the segments were last built with, see `rebuild_key`.
         indexed_base: Number of indexed dense vectors after the last optimization.
-        unindexed_points: Number of points that the last optimization left unindexed on purpose.
+        left_plain: Number of points that the last optimization left unindexed on purpose.
         unsettled: Name of a vector for which the engine may differ from the configuration; None normally.
         replicas: shard -> peer -> state; empty for a single server.
     """
@@ -60,7 +60,7 @@ class Record:
     generation: int | None = None
     built: Json = None
     indexed_base: int = 0
-    unindexed_points: int = 0
+    left_plain: int = 0
     unsettled: str | None = None
     replicas: dict[str, dict[str, str]] = field(default_factory=dict)
 

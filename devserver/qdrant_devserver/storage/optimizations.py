@@ -116,7 +116,7 @@ class Optimizations:
         plain = summary.points - _per_point(summary.indexed_dense, collection)
         threshold = optimizers["indexing_threshold"]
         too_large = plain * largest_vector_bytes(record.configuration) > threshold * KIBIBYTE
-        if threshold and too_large and plain > record.unindexed_points * REGROWTH:
+        if threshold and too_large and plain > record.left_plain * REGROWTH:
             return True
         lost = record.indexed_base - summary.indexed_dense
         enough = record.indexed_base >= optimizers["vacuum_min_vector_number"]
@@ -221,7 +221,7 @@ class Optimizations:
             # A PATCH during the optimization shows as a difference from the built configuration.
             record.built = rebuild_key(configuration, indexed=indexed > 0)
             # Without the points in the journal, which were not optimized.
-            record.unindexed_points = max(0, built.points - _per_point(indexed, collection))
+            record.left_plain = max(0, built.points - _per_point(indexed, collection))
             collection.save()
             collection.journal = None
             self._shards.replace(collection, fresh)
