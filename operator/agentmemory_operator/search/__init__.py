@@ -1,1 +1,1 @@
-"""Search: select candidate memories, score them, and prove whether the result is exact."""
+"""Search for memories, with a proof of exactness on request; counts of memories and of users."""

@@ -1,7 +1,8 @@
 """Count the memories of an agent and the memories that a search may return.
 
-With an index on type, the engine counts all memories of an agent in seven requests. This process counts those with
-faded confidence: the scoring model Confidence lowers it while a memory is not used.
+With an index on type, the engine counts the memories of an agent in seven requests: one for each of the five states,
+and two for the oldest and the newest memory. The scoring model Confidence lowers the confidence of a memory while it is
+not used. With this model and at most 10,000 active memories, this process also counts those with faded confidence.
 """
 
 import asyncio
@@ -27,9 +28,9 @@ from agentmemory_operator.spec.expression.scoring_parameters import Confidence
 MAX_LISTED = 20_000
 # Memories or types per response of the engine.
 PAGE = 1_000
-# Maximum number of memories to count faded ones among: 10 requests, about 100 ms in total.
+# Maximum number of active memories that are read to count faded ones: 10 requests, about 100 ms in total.
 MAX_DECAY_READS = 10_000
-# Maximum number of memories that are counted by reading, state by state, without an index on type: some seconds.
+# Maximum number of memories of one state that are read to count types without an index on type: some seconds.
 MAX_TYPE_READS = 100_000
 TOO_MANY_UNINDEXED = (
     f"cannot be counted for more than {MAX_TYPE_READS:,} memories without an index: name user_id, or add"
@@ -40,7 +41,7 @@ TOO_MANY_UNINDEXED = (
 async def count_matching(agent: Agent, filter_: Filter) -> int:
     """Return the number of matching memories.
 
-    If the strict mode forbids exact counts and there are more than 20,000, the number is the engine's estimate.
+    If the strict mode forbids exact counts and the engine estimates more than 20,000, return that estimate.
     """
     if not agent.allows_exact:
         estimate = await agent.store.count(agent.alias, filter_, exact=False)
@@ -53,7 +54,7 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     """Count the memories of a user or scope; None counts those of the whole agent.
 
     Raises:
-        RequestInvalid: If there is no index on type yet, and more than 100,000 memories have one state.
+        RequestInvalid: If there is no index on type, and more than 100,000 memories are in one state.
         StoreUnavailable: If Qdrant is unavailable.
     """
     now_ms = agent.clock.now_ms()
@@ -68,14 +69,14 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
 async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int | None:
     """Count memories with faded confidence by reading them, because a filter cannot compute it.
 
-    None if the scoring model is not Confidence, or there are too many memories.
+    None if the scoring model is not Confidence, or more than 10,000 memories are active.
     """
     if not isinstance(agent.settings.ranking.model, Confidence) or size > MAX_DECAY_READS:
         return None
     body = {"filter": active, "limit": PAGE, "with_payload": list(DECAY_KEYS), "with_vector": False}
     decayed = 0
     async for points in read_pages(agent, body):
-        # A memory deleted after it was matched has no times.
+        # The engine reads payloads after it matches: a memory deleted in between is a tombstone without times.
         rows = (point["payload"] for point in points)
         decayed += count_decayed((row for row in rows if "createdAt" in row), agent.settings.ranking, now_ms)
     return decayed
@@ -85,13 +86,13 @@ async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]
     """Count the memories per type for each filter; without an index on type, by reading them.
 
     Raises:
-        RequestInvalid: If there are too many to read.
+        RequestInvalid: If more than 100,000 memories that match one filter would have to be read.
     """
     if agent.settings.indexes.get("type") == "keyword":
         max_limit = agent.settings.ranking.max_query_limit
         limit = PAGE if max_limit is None else min(PAGE, max_limit)
         with suppress(StoreRejected):
-            # Rejected until the index exists.
+            # Qdrant rejects a facet until the index exists: read the memories instead.
             facets = (agent.store.facet(agent.alias, "type", filter_, limit=limit) for filter_ in filters)
             return list(await asyncio.gather(*facets))
     return [await _count_types_by_reading(agent, filter_) for filter_ in filters]
@@ -119,7 +120,7 @@ def _by_state(counts_by_state: list[dict[str, int]]) -> dict[str, dict[State, in
 
 
 async def _edge(agent: Agent, filter_: Filter, direction: str) -> int | None:
-    """Return the first createdAt in an order; None without memories."""
+    """Return the smallest (asc) or largest (desc) createdAt of the matching memories; None if there are none."""
     order = {"key": "createdAt", "direction": direction}
     body = {"filter": filter_, "limit": 1, "with_payload": ["createdAt"], "with_vector": False, "order_by": order}
     points, _ = await read_memories(agent, body)

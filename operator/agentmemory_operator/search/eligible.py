@@ -1,7 +1,8 @@
 """Determine the memories that a search may return.
 
 If the engine may evaluate a criterion differently from `criteria_match`, the engine only finds candidates and
-`criteria_match` decides. The search is then restricted to the matching ids and the memories that certainly match.
+`criteria_match` decides. The filter of the search then contains the ids that match, and the condition that the engine
+can decide with certainty (`compile_certain`).
 """
 
 from dataclasses import replace
@@ -20,7 +21,7 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 from agentmemory_operator.zones.sealed_store import without_decryption
 
 PAGE = 500
-# About 3 s of reading.
+# Maximum number of memories that are read to decide a criterion: about 3 s.
 MAX_READ = 100_000
 # Maximum number of ids in a request: 800 KB, and each list of candidates repeats them.
 MAX_MATCHING = 20_000
@@ -34,7 +35,8 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
     estimate; see `count_matching`.
 
     Raises:
-        RequestInvalid: If a criterion requires reading too many memories, or matches too many.
+        RequestInvalid: If more than 100,000 memories must be read to decide the criterion, or more than 20,000 of those
+            match.
     """
     indexes, criterion = agent.settings.indexes, selection.criterion
     found = visible_filter(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
@@ -58,7 +60,7 @@ async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter)
     """Return the ids of the candidates that meet a criterion.
 
     Raises:
-        RequestInvalid: If too many memories have to be read, or match.
+        RequestInvalid: If there are more than 100,000 candidates, or more than 20,000 of them match.
     """
     keys = [*keys_of(criterion), TOMBSTONE_KEY]
     body = {"filter": candidates, "limit": PAGE, "with_payload": keys, "with_vector": False}
@@ -66,7 +68,7 @@ async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter)
     count = 0
     async for points in read_pages(replace(agent, store=without_decryption(agent.store)), body):
         count += len(points)
-        # A memory deleted after it was matched has no values, so it would meet a NOT.
+        # The engine reads payloads after it matches. A memory deleted in between has no values and would meet a NOT.
         found = (point for point in points if TOMBSTONE_KEY not in point["payload"])
         matching += [point["id"] for point in found if matches(criterion, point["payload"])]
         if count > MAX_READ:

@@ -97,7 +97,10 @@ def _check_weights(ranking: Ranking) -> list[FieldError]:
 
 
 def _check_keywords(request: SearchRequest, agent: Agent) -> Iterator[FieldError]:
-    """Yield errors of options that only an agent with keywords supports."""
+    """Yield the errors of `hybrid`, which needs a keyword index and a query, and of `neighbours`.
+
+    `neighbours` needs a keyword index and at most 100 results.
+    """
     has_order, remedy = agent.keyword is not None, "or set index.keyword.enabled in its object"
     if request.hybrid and not has_order:
         yield FieldError("hybrid", f"this agent has no keyword index: omit hybrid, {remedy}")

@@ -1,6 +1,6 @@
 """Post-process the results of a search: rerank them by a cross-encoder, and read their neighbours.
 
-A failure of the cross-encoder never fails a search.
+If the cross-encoder cannot be opened, is unavailable or too slow, the search keeps its order and returns a warning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,14 +18,14 @@ from agentmemory_operator.spec.presets.table import Reranking
 
 
 class MeteredReranker:
-    """Reranker that measures the calls of another one."""
+    """Wrapper of a reranker that records the duration, outcome and number of texts of each call."""
 
     def __init__(self, inner: Reranker, meter: ApiMeter) -> None:
         self._inner = inner
         self._meter = meter
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
-        """Return how well each text answers the query, in order. Raises the errors of the inner reranker."""
+        """Return a score for each text, in order; larger is better. Errors of the inner reranker pass through."""
         with self._meter.measure_reranking(len(texts)):
             return await self._inner.rerank(model, query, texts)
 
@@ -35,8 +35,8 @@ class RerankedPoints:
     """Points in their final order.
 
     Attributes:
-        numbers: Scores of the cross-encoder, by id, of the points that it read.
-        warnings: Reason why nothing was reranked.
+        numbers: Scores of the cross-encoder by id of the points that it read; empty if nothing was reranked.
+        warnings: Reason why the cross-encoder failed; empty if it did not fail or was not called.
     """
 
     points: Sequence[Json]
@@ -45,7 +45,10 @@ class RerankedPoints:
 
 
 async def rerank_points(reranker: Reranker, reranking: Reranking, query: str, points: Sequence[Json]) -> RerankedPoints:
-    """Rerank the first points by the cross-encoder. If it fails, keep the order and return a warning."""
+    """Rerank the first `reranking.candidates` points; the remaining ones follow in their order.
+
+    If the cross-encoder fails, keep the order of all points and return a warning.
+    """
     if not points:
         return RerankedPoints(points)
     first, remaining = points[: reranking.candidates], points[reranking.candidates :]
@@ -67,10 +70,10 @@ Neighbours = Mapping[str, tuple[MemoryRecord, ...]]
 
 
 async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, now_ms: int) -> Neighbours:
-    """Read the visible neighbours of results; results without a place in a session have no entry.
+    """Read the visible neighbours of results; a result whose payload has no session order gets no entry.
 
     Args:
-        points: Results.
+        points: Results, with their payloads.
         count: Maximum number of neighbours before each result, and after it.
     """
     rows = [point["payload"] for point in points if ORDER_KEY in point["payload"]]

@@ -68,7 +68,7 @@ class SearchHit(NamedTuple):
 
     Attributes:
         terms: Terms of the score; None without `explain` and `terms`.
-        match: Match of the memory and the query. With `terms` it may contain the similarity only.
+        match: Match of the memory and the query; None if `terms` is None. Without keywords, only the similarity.
         rank_before: Rank by similarity among the candidates, from 1; None unless their matches were read.
         rerank: Score of the cross-encoder; None if it did not read this result.
     """
@@ -88,9 +88,9 @@ class CandidateCounts:
     Attributes:
         scored: Number of candidates that the engine scored. They have the minimum similarity, or were found by words or
             names.
-        below_threshold: Number of candidates, found by full scans if allowed, whose score is below the threshold.
+        below_threshold: Number of candidates, found by full scans if allowed, that only the threshold removes.
         eligible: Number of memories that the filters select.
-        is_exact: True if it is proven that the best candidates are the best of all eligible memories.
+        is_exact: True if the best candidates are proven the best eligible memories; False if strict mode prevents it.
     """
 
     scored: int
@@ -111,7 +111,8 @@ class SearchAnswer:
             scores. May lag 10 s behind writes of other processes.
         removed_by_threshold: Number of results, within `top_k`, that the thresholds on score and similarity removed.
         threshold: Minimum score; minus infinity if there is none.
-        duration_ms: Duration of embedding, engine and reranking together.
+        duration_ms: Duration of embedding, engine and reranking together; reading neighbours is not included.
+        candidates: Figures of the candidates; None without `explain`.
         neighbours: Neighbours of results; None unless requested.
         warnings: Reasons why this search is expensive, with the remedy, or was not reranked.
     """
@@ -200,7 +201,7 @@ class SearchService:
         return _resolve(agent, request, fusion, narrowed=narrowed, along=activations, now_ms=now_ms), vector
 
     async def _along(self, agent: Agent, request: SearchRequest, fusion: Fusion | None) -> Mapping[str, float]:
-        """Return the activation of the memories linked to the query's names, highest first, within its scopes only."""
+        """Return activations of memories linked to names in the query, best first. Empty without entities or fusion."""
         settings = agent.settings.entities or EntitySettings()
         if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
             return NO_ACTIVATIONS
@@ -216,7 +217,8 @@ class _SearchSetup:
         top_k: Maximum number of results.
         fetched: Number of results requested from the engine; more than `top_k` if more are reranked.
         rerank: None if nothing is reranked.
-        words: Keyword query; None without keywords.
+        words: Keyword query; None if keywords do not count in the search.
+        features: Features of the query; None if the agent has no keyword index or the request no query.
         solves_terms: True to derive the similarity of each result from its score.
         activations: Activation of the memories linked to the query's names.
     """
@@ -347,7 +349,7 @@ async def _explained(
         point["id"] for point in setup.filter_points(best)
     }
     scores = [point["score"] for point in best]
-    # The proof may take tens of milliseconds for hundreds of cells.
+    # The proof may take tens of milliseconds for hundreds of cells, which would block the event loop.
     prove = partial(is_proven_complete, unlisted, scores, top_k=setup.fetched, threshold=setup.threshold)
     return _Response(points, question.matches(lists, setup.features), below, is_same and await asyncio.to_thread(prove))
 

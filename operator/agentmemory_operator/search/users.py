@@ -16,7 +16,7 @@ from agentmemory_operator.search.rules.memory_states import state_filters
 
 # Users per request: even with the longest names, the response stays below the size limit.
 USERS_PER_REQUEST = 5_000
-# If there are more users, those with the most memories are listed.
+# Number of users after which no further page of counts is read. The engine returns users with the most memories first.
 MAX_LISTED_USERS = 50_000
 # Queries per request.
 QUERIES_PER_REQUEST = 100
@@ -75,6 +75,7 @@ async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> 
 
     Raises:
         RequestInvalid: If the cursor is malformed.
+        StoreUnavailable: If Qdrant is unavailable, or memories were deleted during each of 10 reads.
     """
     after = "" if cursor is None else _name_in(cursor)
     active = state_filters(None, agent.settings.ranking.endings, agent.clock.now_ms())["active"]
@@ -97,6 +98,7 @@ async def read_user(agent: Agent, user_id: str) -> UserDetails:
 
     Raises:
         NotFound: If it has neither a name nor memories that a search can find.
+        StoreUnavailable: If Qdrant is unavailable, or memories were deleted during each of 10 reads.
     """
     active = state_filters(None, agent.settings.ranking.endings, agent.clock.now_ms())["active"]
     profile = await read_profile(agent, user_id)
@@ -109,7 +111,7 @@ async def read_user(agent: Agent, user_id: str) -> UserDetails:
 
 
 async def name_user(agent: Agent, user_id: str, name: str) -> None:
-    """Set the name of a user or scope; create it if it does not exist.
+    """Set the name of a user or scope; store a profile for it if there is none.
 
     Raises:
         StoreUnavailable: If Qdrant is unavailable, or other writers changed the name in every attempt.
@@ -147,7 +149,7 @@ def _profile_of(agent: Agent, user_id: str) -> UserPoint:
 
 
 async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
-    """Return the number of memories per user, and whether there are further users."""
+    """Return the number of memories per user, and whether there may be further users."""
     max_limit = agent.settings.ranking.max_query_limit
     limit = min(USERS_PER_REQUEST, max_limit or USERS_PER_REQUEST)
     counts: dict[str, int] = {}

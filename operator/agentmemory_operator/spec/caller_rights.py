@@ -144,7 +144,7 @@ class TokenReviewResult:
 
     Attributes:
         caller: Authenticated caller, or None if the token was rejected.
-        refusal: Reason for the rejection. Contains no secret, so it is safe to return to the client.
+        refusal: Reason for the rejection, safe to return to the client: no secrets. Empty if accepted.
         expires_at_s: Expiry of an accepted token in Unix seconds. None if the token was rejected.
     """
 

@@ -112,12 +112,12 @@ def max_interval_ms(schedule: str, time_zone: str) -> int | None:
 def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> int:
     """Return the delay of a run after its scheduled time in milliseconds, so that many runs do not start at once.
 
-    The delay is at most a tenth of the time until the next run, so that runs scheduled every minute still happen every
-    minute, and at most 5 minutes. It depends only on the identity and this maximum, and is 0 without a next run.
+    The delay is at most 5 minutes, and at most a tenth of the time until the next run. So runs scheduled every minute
+    still happen every minute. It depends only on the identity and this maximum, and is 0 without a next run.
 
     Args:
         identity: Distinguishes the objects that share a schedule.
-        at_ms: The scheduled time.
+        at_ms: The scheduled time in Unix milliseconds.
     """
     next_ms = next_time_ms(schedule, time_zone, after_ms=at_ms) or at_ms
     max_spread_ms = min((next_ms - at_ms) // _SPREAD_SHARE, MAX_SPREAD_MS)

@@ -99,4 +99,4 @@ def with_session_end(type_: MemoryType, idle_hours: float | None) -> MemoryType:
 
 
 SESSION_USED_KEY = "sessionUsedAt"
-"""Payload key of memories that last a session: time of the session's last use. See `memories/session_use.py`."""
+"""Payload key of memories that end with their session: its last use, Unix ms. See `memories/session_use.py`."""

@@ -76,13 +76,13 @@ def number_of(physical: str, alias: str) -> int | None:
 
 
 def next_physical(alias: str, names: Iterable[str | None]) -> str:
-    """Return a physical name with a number above all known ones, so that no collection has or had it.
+    """Return a physical name with a number above those of all `names`, so that no collection has or had it.
 
     If that number has more than 9 digits, it is the lowest unused number instead.
 
     Args:
         alias: The stable name, which the physical name starts with.
-        names: All known names: of collections (placeholders included), in statuses and of snapshots. None is ignored.
+        names: Names of all collections (placeholders included), in statuses and of snapshots. None is ignored.
     """
     numbers = {number for name in names if name and (number := number_of(name, alias)) is not None}
     number = max(numbers, default=0) + 1

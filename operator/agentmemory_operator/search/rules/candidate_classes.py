@@ -24,10 +24,11 @@ Box = Mapping[str, Interval]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryClass:
-    """Memories with a minimum of recency, importance and use.
+    """Memories that meet all of these conditions; the defaults allow every memory.
 
     Attributes:
-        recency: Minimum recency by the half-life of the type. All memories of a type that does not decay have it.
+        recency: Minimum recency by the half-life of the type, 0..1. All memories of a type that does not decay have it.
+        importance, accesses: Minimum importance, 0..1, and minimum number of accesses.
         age_days, idle_days: Maximum days since creation, and since the last access. Infinity allows any.
         type_names: Only these types; empty is any.
     """
@@ -40,7 +41,7 @@ class MemoryClass:
     type_names: tuple[str, ...] = ()
 
     def condition(self, types: Sequence[MemoryType], now_ms: int) -> Condition:
-        """Return the condition that a memory belongs to the class at a time."""
+        """Return the filter condition for the memories that belong to the class at `now_ms`."""
         # Without listed types nothing decays, so all memories are new.
         must: list[Condition] = [self._is_new(types, now_ms)] if self.recency and types else []
         must.extend(self._is_recent(now_ms))
@@ -53,7 +54,9 @@ class MemoryClass:
         return {"must": must}
 
     def box(self, type_: MemoryType | None) -> Box | None:
-        """Return a box in which all memories of a type belong to the class; None if no such box is known.
+        """Return a box in which all memories of a type belong to the class.
+
+        None if the class excludes the type, or requires a recency and the half-life of the type is unknown.
 
         Args:
             type_: None for a type that the object does not list.

@@ -104,17 +104,20 @@ class CandidatePlan:
 
     @property
     def leaf_params(self) -> dict[str, Any]:
-        """Parameters of one list of a union. A list is rescored only with oversampling: the union is rescored too."""
+        """Parameters of one list of a union: a full scan if the plan is exact, else an index search.
+
+        An index search is rescored only with oversampling, because the union is rescored too.
+        """
         return self._whole if self.is_exact else self._params(rescore=self.rescore and self.oversampling > 1)
 
     @property
     def union_params(self) -> dict[str, Any]:
-        """Parameters for scoring the union of the lists."""
+        """Parameters for scoring the union of the lists, by the original vectors if `rescore` is set."""
         return self._whole if self.rescore else {"quantization": {"rescore": False}}
 
     @property
     def _whole(self) -> dict[str, Any]:
-        """Parameters of a full scan with the original vectors, if the strict mode allows it."""
+        """Parameters of a full scan by the original vectors; of an index search if the strict mode forbids it."""
         if self.allows_exact:
             return {"exact": True}
         # The engine fully scans so few points anyway, unless they exceed the full-scan threshold.
@@ -140,6 +143,7 @@ def plan_candidates(
 
     Args:
         eligible: Number of memories that match the filter.
+        top_k: Number of results to request from the engine.
         extra_lists: Number of lists in addition to those by similarity, if not all memories are scored.
     """
     max_limit = ranking.max_query_limit or ANY_NUMBER
@@ -181,7 +185,7 @@ def similarity_of(distance: str, engine_score: float) -> float:
 def score_threshold(distance: str, min_similarity: float) -> float | None:
     """Return the engine's score threshold for a minimum similarity, for Euclid a maximum distance.
 
-    None for no threshold.
+    None if every memory reaches the minimum: at -1 or below, and for Euclid at 0 or below.
     """
     if min_similarity <= NO_GATE:
         return None

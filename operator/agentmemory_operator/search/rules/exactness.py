@@ -44,9 +44,10 @@ class ListEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnlistedMemories:
-    """Knowledge about the memories that are on no list.
+    """Bounds of the memories that no candidate list contains.
 
     Attributes:
+        ends: End of each list by similarity.
         by_words: Keyword score of the first memory beyond the keyword list; None if that list is complete or there is
             none.
         fusion: None if the search uses no keywords.
@@ -61,7 +62,7 @@ class UnlistedMemories:
     types: Sequence[str] = field(default_factory=tuple)
 
     def may_reach(self, floor: float) -> bool:
-        """Return whether an unlisted memory may score above `floor`; False is proven."""
+        """Return whether an unlisted memory may score above `floor`. False means that none can."""
         return any(
             self._score(ranges) > floor
             for name in (set(self.types) or type_names_of(self.ranking))
@@ -79,7 +80,7 @@ class UnlistedMemories:
                 yield Ranges(numbers, frozenset({type_name}))
 
     def _score(self, ranges: Ranges) -> float:
-        # The ranks beyond the end of a list are unknown.
+        # RRF scores by rank, and the ranks beyond the end of a list are unknown: nothing can be proven.
         if self.fusion is not None and self.fusion.method == "RRF":
             return math.inf
         return score_bounds(self.ranking, ranges).high
@@ -143,7 +144,10 @@ def read_ends(plan: CandidatePlan, hits: Sequence[Sequence[Mapping[str, float]]]
 def read_keyword_end(
     plan: CandidatePlan, hits: Sequence[Sequence[Mapping[str, float]]], features: QueryFeatures | None
 ) -> float | None:
-    """Return the keyword score, 0..1, of the first memory beyond the keyword list; None if there is no such memory."""
+    """Return the keyword score, 0..1, of the first memory beyond the keyword list.
+
+    None if there is no such memory, no keyword list, or no query features.
+    """
     keyword_lists = hits[len(plan.filters) :]
     return (
         keyword_term(keyword_lists[0][0]["score"], features)
@@ -163,7 +167,7 @@ def is_proven_complete(unlisted: UnlistedMemories, scores: Sequence[float], *, t
 
 
 def _cells(boxes: Sequence[Box]) -> Iterator[dict[str, Interval]]:
-    """Yield cells that together contain every memory. Each box contains a cell completely or is disjoint from it."""
+    """Yield cells that together contain every memory. Each box contains a cell completely or shares only a border."""
     cuts: dict[str, set[float]] = {}
     for box in boxes:
         for name, interval in box.items():

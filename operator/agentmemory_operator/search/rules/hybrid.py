@@ -2,8 +2,8 @@
 
 Candidates are the nearest memories and those with the most and rarest words of the query. Their union is scored by both
 signals, so a memory found by one signal does not count as 0 in the other. `$score[0]` is the similarity. `$score[1]` is
-the BM25 score; the engine weights words by their rarity among the memories of the searched users, before 1.19 in the
-collection. Source of the numbers: `docs/adr/0009`.
+the BM25 score. A rarer word weighs more: from Qdrant 1.19, rare among the memories of the searched users and scopes;
+before, rare in the whole collection. Source of the numbers: `docs/adr/0009`.
 
 If names in the query are linked to memories (`entities/rules/activation.py`), those are a third list. With RRF it is
 one more ranked list; with Score, `$score[2]` is the activation.
@@ -66,7 +66,7 @@ class Match:
     Attributes:
         keyword: 0..1; None if the search used no keywords.
         entities: Activation by the names in the query; None if they are linked to no memories.
-        evidence: Evidence variables, 0..1, by name; None if they do not count.
+        evidence: Evidence variables, 0..1, by name; None if they are not part of `fused`.
         fused: Combination of all signals, which ranks instead of the similarity; equal to it if nothing is combined.
     """
 
@@ -99,7 +99,7 @@ class CandidateQueries:
 
         Args:
             hits: Responses of the engine to the lists.
-            features: Features of the query; None if only the similarity is known.
+            features: Features of the query. None gives matches with the similarity only.
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in hits]
         return {
@@ -157,7 +157,7 @@ def build_hybrid_queries(
     """Return the queries of a search by vectors and keywords.
 
     Candidates are the nearest memories with the minimum similarity, those that match the words best, and the most
-    activated ones. Each list has at most `plan.limit` entries.
+    activated ones. Each of these lists has at most `plan.limit` entries.
 
     Args:
         words: See `build_keyword_query`.
@@ -165,7 +165,7 @@ def build_hybrid_queries(
     """
     activations = dict(islice(activations.items(), plan.limit))
     entity_lists = [_along_names(plan, activations, fusion)] if activations else []
-    # If the plan is exact, each list contains all matching memories; otherwise each list adds its own.
+    # If the plan is exact, all lists are parts of one set of at most `limit` memories. Otherwise they may be disjoint.
     total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(activations)
     by_words = {**words, "filter": plan.filters[0], "limit": plan.limit}
     by_meaning = _by_meaning(plan, vector, distance)
@@ -236,7 +236,7 @@ def _saturating(variable: str, half: Formula, maximum: float = 1.0) -> Formula:
 
 
 def _along_names(plan: CandidatePlan, levels: Mapping[str, float], fusion: Fusion) -> Query:
-    """Return the query for the memories linked to names: by distinct rank values with RRF, else by activation."""
+    """Return the query that lists the memories linked to names, scored by rank with RRF, else by activation."""
     is_rrf = fusion.method == "RRF"
     weights = {id_: float(len(levels) - rank) if is_rrf else value for rank, (id_, value) in enumerate(levels.items())}
     terms = [{"mult": [value, {"has_id": [id_]}]} for id_, value in weights.items()]

@@ -34,8 +34,8 @@ class Statistics:
 
     Attributes:
         types: Counts by type, then by state; zero counts are omitted.
-        decayed: Number of active memories with an effective confidence below .5; None if the scoring model is not
-            Confidence, or there are too many memories to read.
+        decayed: Number of active memories with an effective confidence below 0.5; None if the scoring model is not
+            Confidence, or more than 10,000 memories are active.
         oldest, newest: Smallest and largest createdAt of active memories, Unix milliseconds; None if there are none.
     """
 
@@ -72,7 +72,11 @@ def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int)
 
 
 def count_decayed(payloads: Iterable[Mapping[str, Any]], ranking: Ranking, now_ms: int) -> int:
-    """Count memories with an effective confidence below .5. The scoring model must be Confidence."""
+    """Count memories with an effective confidence below 0.5. The scoring model must be Confidence.
+
+    Args:
+        payloads: Payloads with the keys `DECAY_KEYS`; `type` and `createdAt` are required.
+    """
     effective = build_terms(ranking)[EFFECTIVE_CONFIDENCE]
     values = (
         values_of(

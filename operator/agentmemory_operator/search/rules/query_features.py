@@ -73,10 +73,10 @@ class QueryFeatures:
 
     Attributes:
         half_score: BM25 score at which the keyword term is 0.5.
-        names: Words that may be names, in lower case.
+        names: Words that may be names, in lower case, at most 8: capitalised content words, or all if none is.
         is_first_person: True if the query contains I, me, my, mine or myself.
         asks_when: True if the query asks for a time.
-        dates: Start and end (exclusive) of the days, months and years that the query names, in Unix milliseconds.
+        dates: Start and end (exclusive) of the days, months and years in UTC that the query names, Unix milliseconds.
     """
 
     half_score: float
@@ -184,7 +184,7 @@ def _is_marked(*marks: str) -> Condition:
 
 
 def _dates_in(query: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of the days, months and years that a text names, at most four."""
+    """Yield start and end (exclusive) of the days, months and years among the first four dates of a text."""
     for _, found in zip(range(_MAX_DATES), _DATE.finditer(query), strict=False):
         try:
             since, until = _days_of(found)

@@ -25,7 +25,7 @@ DECAY_FIELDS = {
 
 
 def find_strict_gate(ranking: Ranking) -> str | None:
-    """Return the field name of a gate that excludes even new good matches; None if there is none."""
+    """Return the gate that excludes even new good matches of every type: minSimilarity or scoreThreshold, else None."""
     if ranking.min_similarity > GOOD_MATCH:
         return "minSimilarity"
     names = [type_.name for type_ in ranking.types] or [ranking.default_type]
@@ -33,7 +33,7 @@ def find_strict_gate(ranking: Ranking) -> str | None:
 
 
 def find_cut_off_days(ranking: Ranking) -> dict[str, int]:
-    """Return the types with memories that searches exclude within a year, and after how many days.
+    """Return the types whose memories the threshold or the model excludes within a year, and after how many days.
 
     The test memory is a good match of default importance that was never accessed. Types are omitted if even new
     memories are excluded.

@@ -7,8 +7,9 @@ The weighted model: score = boost * (wSimilarity * similarity + wRecency * recen
 
 and, if the object sets it, multiplied by 1 - confidenceShare + confidenceShare * confidence.
 
-A type that does not decay has recency 1. Memories of a type that the object no longer lists have recency 0.5: their
-half-life is unknown, so they rank between new and old ones. `score_trees` has the other models.
+A type that does not decay has recency 1, and so has every type if the object lists none. Otherwise memories of an
+unlisted type have recency 0.5: their half-life is unknown, so they rank between new and old ones. `score_trees` has the
+other models.
 """
 
 import re
@@ -64,6 +65,8 @@ class ScoreTerms:
     """The terms of one score.
 
     Attributes:
+        similarity: Similarity to the query; if the search fuses signals, the fused match.
+        keyword: Keyword score, 0..1; 0 without keywords.
         terms: The model's own terms by name; for an expression, the terms of its sum by their text.
         variables: For an expression, the value of each variable in it.
         age_days: Days since createdAt, never negative.
@@ -105,7 +108,10 @@ MIN_SIMILARITY_WEIGHT = 0.05
 
 
 def determines_similarity(ranking: Ranking) -> bool:
-    """Return whether the similarity can be computed from the scores of this ranking."""
+    """Return whether a score determines the similarity.
+
+    It does for the weighted sum without a confidence share, if the similarity has a weight of at least 0.05.
+    """
     is_plain = ranking.model is None and not ranking.confidence_share
     return is_plain and ranking.weights.similarity >= MIN_SIMILARITY_WEIGHT
 
@@ -126,7 +132,7 @@ def solve_similarity(score: float, memory: ScoreInput, ranking: Ranking, *, now_
 def score_inputs(
     record: MemoryRecord, *, similarity: float = 0.0, keyword: float = 0.0, evidence: Mapping[str, float] = NO_NUMBERS
 ) -> ScoreInput:
-    """Return the fields of a memory that its score depends on."""
+    """Return the fields of a memory that its score depends on, with its match. A missing confidence counts as 1."""
     return ScoreInput(
         type=record.type,
         similarity=similarity,
@@ -179,7 +185,7 @@ class ScoreTemplate:
     parts: tuple[str, ...]
 
     def render(self, now_ms: int, gaps: Mapping[str, Formula] = NO_PLACEHOLDERS) -> JsonText:
-        """Return the query at a time.
+        """Return the query for the current time `now_ms`, with all placeholders replaced.
 
         Args:
             gaps: Values of the other placeholders, by name.
@@ -231,7 +237,7 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
 
     Proof by interval arithmetic: the oracle scores no such memory above `high`. The engine's score may exceed it by
     1e-5, relative to scores above 1, so compare with that margin. `ranges_of` returns the ranges of all memories;
-    `Ranges.limited` narrows one variable.
+    `Ranges.with_interval` replaces that of one variable.
     """
     tree = build_score_tree(ranking)
     # Type by type: boost, half-life and cases of one type never combine with those of another.

@@ -1,6 +1,7 @@
 """The scoring models as expression trees: their named terms, and the score that combines them.
 
-The boost of the memory's type multiplies the score in every model.
+The boost of the memory's type multiplies the score in every model. Only the model Priority excludes memories: it then
+replaces the score by `EXCLUDED_SCORE`.
 """
 
 import math
@@ -151,7 +152,7 @@ def _daily_rate(model: Importance) -> Expression:
 
 @lru_cache(maxsize=256)
 def build_priority(model: Priority) -> Expression:
-    """Return the priority of a memory, which is independent of the query."""
+    """Return the expression of a memory's priority, 0..1, which is independent of the query."""
     return _priority_terms(model)["priority"]
 
 
@@ -170,7 +171,7 @@ def _priority_terms(model: Priority) -> Mapping[str, Expression]:
 
 
 def _horizon(horizons: Horizons) -> Expression:
-    """Return the weight of the memory's horizon, relative to the largest weight."""
+    """Return the expression of the weight for the memory's age, or of the knowledge bank, relative to the largest."""
     steps = ((1 / 24, horizons.hourly), (1.0, horizons.daily), (7.0, horizons.weekly), (30.0, horizons.monthly))
     largest = max(horizons.yearly, horizons.knowledge_bank, *(weight for _, weight in steps))
     by_age: Expression = Const(horizons.yearly / largest)

@@ -55,6 +55,15 @@ class EmbeddingSettings:
 
     Provider, model, dimensions and prefixes identify the vector space. The other fields only state how the provider is
     reached and called, and how many vectors are cached.
+
+    Attributes:
+        model: Model of the provider. None with provider `none`.
+        prefixes: None if both are empty.
+        base_url: Base URL of provider openai. None is OpenAI's.
+        secret: Key of a Secret with the API key. None sends no key.
+        batch_size: Maximum number of texts in a request.
+        timeout_s: Timeout of a request in seconds.
+        cache_entries: Maximum number of texts with cached vectors. 0 disables the cache.
     """
 
     provider: str

@@ -10,7 +10,7 @@ from agentmemory_operator.spec.presets.table import Preset
 
 @dataclass(frozen=True, slots=True)
 class DeclaredName:
-    """Known name in an object's own list.
+    """Name in an object's own list of technologies or systems.
 
     Attributes:
         cased: True if the name is also an everyday word, so that only its exact spelling in a sentence counts.

@@ -46,7 +46,7 @@ def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
 
 
 def has_cleanup_schedule(lifecycle: Lifecycle) -> bool:
-    """Return whether cleanups run on a schedule."""
+    """Return whether cleanups run on a schedule. False for Never, and if `lifecycle_fault` finds a fault."""
     return lifecycle.schedule != NEVER and lifecycle_fault(lifecycle) is None
 
 

@@ -42,10 +42,10 @@ from agentmemory_operator.spec.zones import KEY_CREATED_KEY, ZoneSettings
 # Type of a memory stored without one, if the object allows any type.
 UNTYPED = "memory"
 
-# Lookup of existing memories during a write, if types have identities or memories are deduplicated.
+# Finds existing memories during a write, if a type has `supersede_by` or memories are deduplicated.
 LOOKUP_INDEXES = (("lookupIds", "keyword"),)
 
-# Detects the end of a session, if sessions end by themselves.
+# Finds the memories of ended sessions, if sessions end when they are idle.
 SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
 
 # Filters memories by zone, if there are zones.
@@ -57,7 +57,7 @@ ROTATION_INDEXES = ((KEY_CREATED_KEY, "integer"),)
 # Finds conversations that a model has not read yet.
 MODEL_INDEXES = (("distilDue", "bool"),)
 
-# The API rejects searches for more results. Documented limit.
+# Maximum `top_k` of a search, which the API enforces and documents.
 MAX_TOP_K = 10_000
 
 
@@ -70,21 +70,22 @@ class Ranking:
     """Settings of search ranking.
 
     Attributes:
+        limit: Number of results of a search without top_k.
         model: Scoring model. None is the weighted sum.
         confidence_share: Share of confidence in the weighted sum, 0..1. 0 ignores confidence.
-        candidates: Number of memories that the engine scores. None derives it from the number of
-            memories that match the filter.
+        candidates: Number of memories that the engine scores. None derives it from the number of memories that match
+            the filter.
         search_ef: The engine's `hnsw_ef`. None leaves it to the engine.
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
-        fusion: Combination of the rankings by words and by meaning.
-        evidence: Weights of evidence in addition to similarity and keyword, if memories have evidence.
+        fusion: Combination of similarity and keywords.
+        evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
-        allows_overrides: True if a request may set its own weights.
+        allows_overrides: True if a request may set its own weights and minimum similarity.
         max_query_limit: Largest number of results of a request in the engine's strict mode. None if the object sets
             no limit or disables strict mode.
         oversampling: Factor, at least 1, of the number of candidates that are rescored.
         types: Memory types. Empty allows any type, each without decay.
-        unlisted: If any type is allowed, the types that end with their session.
+        unlisted: If any type is allowed, the types that end with their session. Empty otherwise.
         score_threshold: Minimum combined score. -1 filters nothing out.
         min_similarity: Minimum similarity, -1..1. -1 filters nothing out.
     """
@@ -138,7 +139,7 @@ class AgentSettings:
         scoring_fault: Reason why the object's own scoring expression cannot be used. None if it can.
         lifecycle: Rules for the writing of memories and for cleanups.
         scrubs_secrets: True to remove text that looks like a credential from memories before they are stored.
-        knowledge_category: Default of a memory stored without one. None stores none.
+        knowledge_category: Knowledge category of a memory stored without one. None stores none.
         max_content_tokens: Longest content of a memory, in tokens of 4 characters. None is the limit of the API.
         keep_versions: Number of replaced versions of an item to keep.
         hooks: Paths that accept signed memories.
@@ -247,7 +248,7 @@ def endings_of(memory: AgentMemory) -> Endings:
 
 
 def subjects_of(access: Access | None) -> tuple[Subject, ...]:
-    """Return the subjects that may call the API for the agent."""
+    """Return the subjects that may call the API for the agent. Empty without `access`."""
     subjects = access.subjects if access else None
     return tuple(
         Subject(

@@ -34,7 +34,7 @@ class Tuning(CollectionFigures):
     Attributes:
         profile: Profile that the object names. None if it names none.
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
-        oversampling: Factor of the number of candidates that are rescored.
+        oversampling: Factor, at least 1, of the number of candidates that are rescored.
     """
 
     profile: str | None
@@ -71,7 +71,7 @@ def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning
 
 
 def quantization_of(spec: QuantizationSpec | None, base: CollectionFigures) -> Quantization | None:
-    """Return the quantization in force.
+    """Return the quantization in force. None keeps no compressed vectors.
 
     A block in the spec replaces that of the base. If the base has the same type, unset fields of Scalar and the bits of
     Turbo come from it. All other unset fields have fixed defaults.

@@ -178,7 +178,7 @@ def _limited(ranges: Ranges, name: str, sign: str, value: float) -> Ranges:
 
 
 def _cut(interval: Interval, sign: str, value: float) -> Interval:
-    """Return the values for which a comparison is true. `!=` excludes a value only at an end of the known range."""
+    """Return the values for which a comparison is true. `!=` excludes a value only at an end of `interval`."""
     below, above = math.nextafter(value, -math.inf), math.nextafter(value, math.inf)
     match sign:
         case "<" | "<=":

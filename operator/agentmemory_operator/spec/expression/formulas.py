@@ -66,6 +66,6 @@ _LARGEST_FLOAT32 = 3.4028234663852886e38
 
 
 def split_constant(value: int) -> Formula:
-    """Return an integer below 2**48 as a sum of two constants that float32 represents exactly."""
+    """Return an integer from 0 to 2**48 - 1 as a sum of two constants that float32 represents exactly."""
     low = value & 0xFFFFFF
     return {"sum": [float(value - low), float(low)]}

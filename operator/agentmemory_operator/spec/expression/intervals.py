@@ -18,7 +18,7 @@ class Interval:
 
     @classmethod
     def enclosing(cls, values: Iterable[float]) -> Self:
-        """Return the smallest interval that contains the values. It is unbounded if one of them is NaN."""
+        """Return the smallest interval that contains the values. It is unbounded if one is NaN. Needs a value."""
         numbers = list(values)
         return cls(-math.inf, math.inf) if any(map(math.isnan, numbers)) else cls(min(numbers), max(numbers))
 

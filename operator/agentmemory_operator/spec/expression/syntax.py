@@ -43,7 +43,7 @@ class ExpressionInvalid(AgentMemoryError):
 
 @dataclass(frozen=True, slots=True)
 class NumberLiteral:
-    """A number literal."""
+    """A number without a sign: a minus before it is a `Negation`."""
 
     start: int
     end: int
@@ -61,7 +61,7 @@ class TextLiteral:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A name without arguments: a variable, or the word `type`. Not checked to be known."""
+    """A name without arguments: a variable, or the word `type`. The parser does not check that the name exists."""
 
     start: int
     end: int
@@ -70,7 +70,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A call of a function. Neither its name nor the number of its arguments is checked."""
+    """A call of a function. The parser checks neither its name nor the number of its arguments."""
 
     start: int
     end: int
@@ -80,7 +80,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Negation:
-    """A negated operand."""
+    """A minus sign and its operand, or a subtracted term."""
 
     start: int
     end: int
@@ -117,8 +117,7 @@ def parse_expression(text: str) -> Part:
     """Return the syntax tree of an expression.
 
     Raises:
-        ExpressionInvalid: If it has a syntax error, or more than 1,000 characters, 24 levels or 400 tokens,
-            of which the end of the text is one.
+        ExpressionInvalid: If it has a syntax error, or more than 1,000 characters, 24 levels of nesting or 400 tokens.
     """
     if len(text) > MAX_EXPRESSION_CHARS:
         raise ExpressionInvalid(

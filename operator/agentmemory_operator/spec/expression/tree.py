@@ -87,7 +87,7 @@ class Expression(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Const:
-    """A constant."""
+    """A constant, which is compiled without loss of digits (`exact_constant`)."""
 
     value: float
 
@@ -103,7 +103,7 @@ class Const:
 
 @dataclass(frozen=True, slots=True)
 class Var:
-    """Value of a variable."""
+    """Value of a variable. Its bounds are infinite if the ranges lack the variable."""
 
     name: str
 
@@ -251,7 +251,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[[float], float], Callable[[Interval], Int
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Function of one argument, by its name in `FUNCTIONS`."""
+    """Function of one argument. `name` is a key of `FUNCTIONS` and the name of the function in the engine."""
 
     name: str
     operand: Expression

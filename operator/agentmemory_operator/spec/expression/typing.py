@@ -87,7 +87,7 @@ class CheckedExpression:
 
     @property
     def root(self) -> Expression:
-        """The whole expression."""
+        """Expression of the score: the only term, or the sum of all terms."""
         return self.terms[0].value if len(self.terms) == 1 else Sum(tuple(term.value for term in self.terms))
 
 

@@ -39,7 +39,7 @@ MAX_DECAY_RATE = 10.0
 
 # Half-life of a type that never fades, where the formula needs a number. Exact in float32.
 NEVER_DAYS = float(2**40)
-# For types that the object does not list any more: their aging is unknown.
+# For memories of a type that the object does not list, if it lists any: their half-life is unknown.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 
 # Rounding can make the engine's cosine slightly larger than 1. The inner product has no bound: this one is assumed.
@@ -183,21 +183,25 @@ def ranges_of(distance: str) -> Ranges:
 
 
 def variable(name: str, types: Sequence[MemoryType]) -> Expression:
-    """Return the expression of a variable, by its name."""
+    """Return the expression of a variable. Half-life and decay rate depend on the listed types."""
     if name == HALF_LIFE_DAYS:
         return half_life_of(types)
     return decay_rate_of(types, Const(DEFAULT_DECAY_RATE)) if name == DECAY_RATE else Var(name)
 
 
 def half_life_of(types: Sequence[MemoryType]) -> Expression:
-    """Return the expression of the half-life of the memory's type, in days."""
+    """Return the expression of the half-life of the memory's type, in days.
+
+    It is 2**40 for a type that does not decay or if no types are listed, and 365 for an unlisted type otherwise.
+    """
     return _by_half_life(types, lambda days: Const(NEVER_DAYS if days is None else days), UNLISTED_HALF_LIFE_DAYS)
 
 
 def recency_of(types: Sequence[MemoryType], age: Expression) -> Expression:
     """Return the expression of the recency by the half-life of the memory's type.
 
-    Types with the same half-life share a term.
+    It is 1 for a type that does not decay or if no types are listed, and 0.5 for an unlisted type otherwise. Types with
+    the same half-life share a term.
     """
     return _by_half_life(types, lambda days: Const(1.0) if days is None else Decay(age, Const(days)), UNLISTED_RECENCY)
 

@@ -1,1 +1,1 @@
-"""The kinds: spec, status, and the rules of admission."""
+"""The four kinds: models of spec and status, the CRDs generated from them, and the checks of manifests."""

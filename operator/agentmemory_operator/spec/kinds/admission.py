@@ -188,7 +188,7 @@ def _duplicates(schema: Schema, entries: list[Any], path: _Path) -> Iterator[_Pr
 
 
 def _known(schema: Schema, value: Any) -> Any:
-    """Return the value without fields that the schema lacks or leaves open."""
+    """Return the value without fields for which the schema has no constraints."""
     properties = schema.get("properties")
     if isinstance(value, dict) and properties:
         known_fields = {name: child for name, child in value.items() if properties.get(name)}

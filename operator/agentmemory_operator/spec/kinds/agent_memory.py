@@ -321,7 +321,10 @@ class AgentMemorySpec(Model):
 
 
 class Metadata(BaseModel):
-    """Fields of an object's metadata that decisions use."""
+    """Metadata of an object, reduced to the fields that the operator reads.
+
+    Times are RFC 3339. `deletion_timestamp` is None until the object is deleted.
+    """
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="ignore", frozen=True)
 

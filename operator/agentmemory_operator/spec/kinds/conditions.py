@@ -208,5 +208,5 @@ def find_condition(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, 
 
 
 def is_true(conditions: Sequence[Mapping[str, Any]], kind: str) -> bool:
-    """Return whether the condition of a type is True."""
+    """Return whether the condition of a type is True. False if there is none of the type."""
     return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)

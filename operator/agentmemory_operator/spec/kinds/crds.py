@@ -168,7 +168,7 @@ def object_schema(kind: KindDefinition) -> Schema:
 
 
 def render_crd(kind: KindDefinition) -> dict[str, Any]:
-    """Render the CustomResourceDefinition of a kind."""
+    """Render the CustomResourceDefinition of a kind, with one version, which is served and stored."""
     version = {
         "name": VERSION,
         "served": True,

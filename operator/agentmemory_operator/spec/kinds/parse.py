@@ -190,7 +190,7 @@ def _parsed(model: type[_Document], document: object, old: object) -> _Document:
 
 
 def _summary(problems: list[FieldError]) -> str:
-    """Join the errors to one message. Text that is invalid Unicode is escaped."""
+    """Join the first 20 errors to one message, with the number of the others. Invalid Unicode is escaped."""
     reported = "; ".join(map(str, problems[:_MAX_REPORTED]))
     suffix = f"; and {len(problems) - _MAX_REPORTED} more" if len(problems) > _MAX_REPORTED else ""
     return (reported + suffix).encode(errors="backslashreplace").decode()
@@ -212,6 +212,6 @@ def _metadata_of(meta: ObjectMeta) -> Metadata:
 
 
 def _status_of(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the status as it is. On creation the API server drops it."""
+    """Return the status, not validated. Empty if there is none or it is not an object."""
     status = document.get("status")
     return dict(status) if isinstance(status, Mapping) else {}

@@ -1,4 +1,4 @@
-"""Drop the unreadable fields of an object's status, which users with write access to statuses can cause.
+"""Drop the fields of a status that the operator cannot read. Users with write access to statuses can write such fields.
 
 The API server validates statuses against the schema; files in a folder are not validated at all. The API server's check
 of times is also less strict than the parser here. A top-level field that violates the schema is treated as absent,
@@ -41,7 +41,7 @@ _schema_of = cache(structural_schema)
 def with_readable_status(document: Json) -> Json:
     """Return an object without the unreadable fields of its status, and with missing fields of conditions filled in.
 
-    If nothing changes, the same object is returned.
+    A status that is not an object is dropped as a whole. If nothing changes, the same object is returned.
     """
     status, model = document.get("status"), _MODELS.get(str(document.get("kind")))
     if status is None or model is None:

@@ -46,7 +46,7 @@ class CelRule:
 
 
 def url_rule(name: str, example: str) -> CelRule:
-    """Return the rule that a field is an HTTP URL without credentials."""
+    """Return the rule that the field `name` is an http or https URL without user, query and fragment."""
     return CelRule(
         f"self.matches('{_HTTP_URL}')",
         f"{name} must be an http:// or https:// URL without user, query or fragment, for example {example}",
@@ -69,7 +69,7 @@ def atomic_map() -> JsonDict:
 
 
 def set_list() -> JsonDict:
-    """Return the schema keys of a list without duplicates."""
+    """Return the schema key of a list whose entries, all scalars, are unique."""
     return {LIST_TYPE: "set"}
 
 

@@ -35,7 +35,7 @@ class RebuildSpec(Model):
 
 
 class RebuildState(StrEnum):
-    """State of a rebuild. It has ended in Failed, Stopped and Done."""
+    """State of a rebuild. Failed, Stopped and Done are final; in all others it is active."""
 
     RUNNING = "Running"
     WAITING = "Waiting"

@@ -35,10 +35,12 @@ class Profile:
         full_scan_memories: A filter that matches at most this many memories is scanned instead of searched in the
             graph. 0 uses the engine's threshold.
         segments: Target number of segments, unless `has_segment_per_cpu` applies. 0 is one for each CPU.
+        indexing_threshold_kb: Kilobytes of vectors from which a segment gets a graph.
         has_segment_per_cpu: True for one segment for each CPU once the raw vectors have eight times the indexing
             threshold. Eight CPUs are assumed; with fewer vectors their segments would be too small for a graph.
         cold_from_bytes: Raw vectors of at least this total size stay on disk. None keeps all in the page cache.
-        quantization: Pairs of a minimum total size of the raw vectors and the method, ascending.
+        quantization: Pairs of a minimum total size of the raw vectors in bytes and the method, ascending. Method None
+            keeps no compressed vectors.
         oversampling: Oversampling of searches. None uses the method's default.
     """
 

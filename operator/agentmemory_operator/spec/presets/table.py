@@ -20,6 +20,7 @@ class ScalarQuantization:
 
     Attributes:
         quantile: Share of the values within the int8 range. None uses the engine's default.
+        always_ram: True to keep the compressed vectors in RAM, wherever the originals are.
     """
 
     quantile: float | None
@@ -36,7 +37,12 @@ class ProductQuantization:
 
 @dataclass(frozen=True, slots=True)
 class BinaryQuantization:
-    """One to two bits for each number of a vector. The query may keep more."""
+    """1, 1.5 or 2 bits for each number of a vector.
+
+    Attributes:
+        encoding: OneBit, OneAndHalfBits or TwoBits.
+        query_encoding: Encoding of the query: Binary, Scalar4Bits or Scalar8Bits. Default is that of the vectors.
+    """
 
     encoding: str
     query_encoding: str
@@ -56,7 +62,13 @@ Quantization = ScalarQuantization | ProductQuantization | BinaryQuantization | T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hnsw:
-    """Figures of the HNSW graph. None leaves a figure unset."""
+    """Figures of the HNSW graph. None leaves a figure unset.
+
+    Attributes:
+        m: Edges per node.
+        ef_construct: Neighbours considered while the graph is built.
+        full_scan_threshold_kb: Kilobytes of vectors up to which a full scan is preferred to the graph.
+    """
 
     m: int | None = None
     ef_construct: int | None = None
@@ -69,7 +81,7 @@ class Optimizers:
 
     Attributes:
         default_segment_number: Number of segments. 0 is one for each CPU.
-        indexing_threshold_kb: Size from which a segment gets a graph. 0 never builds one.
+        indexing_threshold_kb: Kilobytes of vectors from which a segment gets a graph. 0 never builds one.
     """
 
     default_segment_number: int | None = None
@@ -138,11 +150,11 @@ DEFAULT_K = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fusion:
-    """Combination of the two rankings of a search, by meaning and by words.
+    """Combination of similarity and keywords in a search.
 
     Attributes:
-        method: Score, RRF or None.
-        keyword_weight: Share of the keyword term, 0..1; with RRF, 0 and 1 are excluded.
+        method: Score weighs both scores, RRF both ranks; None uses the similarity only.
+        keyword_weight: Share of the keywords, 0..1; with RRF, 0 and 1 are excluded.
         k: Constant of RRF. A larger value reduces the lead of the first places.
     """
 
@@ -203,7 +215,7 @@ NO_GATE = -1.0
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the combined score. They must add up to 1."""
+    """Weights of the combined score, each 0..1. They must add up to 1."""
 
     similarity: float
     recency: float
@@ -230,7 +242,7 @@ class Lifecycle:
     """Processing of memories when they are written, and their removal over time.
 
     Attributes:
-        schedule: Cron expression of the cleanup.
+        schedule: Cron expression of the cleanup. Never: only on request.
         time_zone: Time zone of the schedule.
         decay_floor: Memories with a lower recency are cleaned up. None keeps them.
         max_chain_length: Maximum number of versions of a memory; longer chains are collapsed. None is no limit.
@@ -295,11 +307,11 @@ class Preset(CollectionFigures):
         min_similarity: Minimum similarity, -1..1. In a search by words too, it applies to the path by meaning only.
         has_keyword: Default for finding memories by words too. The object may override it.
         has_entities: Default for detecting names in memories as they are stored. The object may override it.
-        fusion: Combination of the rankings by words and by meaning.
-        evidence: Weights of evidence in addition to words and meaning, if words are weighted.
+        fusion: Combination of similarity and keywords.
+        evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
         embedding_models: Pairs of a provider and its default model in this design.
         embedding_cache_entries: Maximum number of texts with cached vectors. The object may override it.
-        knowledge_category: Default of a memory stored without one. None stores none.
+        knowledge_category: Knowledge category of a memory stored without one. None stores none.
         max_content_tokens: Maximum content of a memory, in tokens of 4 characters. None is the limit of the API.
         datatype: Datatype of the vectors, Float32 or Float16.
         payload_indexes: Payload indexes of each of its collections. Settings of an object can require more.

@@ -1,4 +1,4 @@
-"""CEL rules of `spec.embedding`, and the models that they contain."""
+"""CEL rules of `spec.embedding`, and the embedding models and dimensions that the rules name."""
 
 from agentmemory_operator.spec.kinds.schema import CelRule
 
