@@ -188,8 +188,8 @@ def _dates_in(query: str) -> Iterator[tuple[int, int]]:
     for _, found in zip(range(_MAX_DATES), _DATE.finditer(query), strict=False):
         try:
             since, until = _days_of(found)
-        except ValueError:
-            # For example the 31st of February.
+        except (OverflowError, ValueError):
+            # For example the 31st of February, or the day before the year 10,000.
             continue
         yield _ms(since), _ms(until)
 

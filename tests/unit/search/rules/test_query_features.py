@@ -91,6 +91,7 @@ def test_answer_to_another_speaker_is_detected() -> None:
         ("in December 2023", [(day_ms(2023, 12, 1), day_ms(2024, 1, 1))]),
         ("in 2023", [(day_ms(2023, 1, 1), day_ms(2024, 1, 1))]),
         ("on 31 February 2023", []),
+        ("on 9999-12-31", []),
         ("on 2023-99-99", []),
         ("in May", []),
     ],
