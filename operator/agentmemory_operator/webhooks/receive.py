@@ -1,6 +1,6 @@
 """Authenticate signed requests to the hooks that an AgentMemory declares.
 
-The signing key is in a Secret and is cached for 10 s per hook.
+Each hook names a Secret with its signing key. The result of reading it, a failure too, is cached for 10 s.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ MAX_KEYS = 1_000
 
 @dataclass(slots=True)
 class HookVerifier:
-    """Finds hooks and verifies signatures of their requests.
+    """Finds the hooks of agents, and verifies the signatures of requests to them.
 
     Attributes:
         secrets_of: Returns the reader of Secrets for the agent with a slug.
@@ -41,7 +41,7 @@ class HookVerifier:
     )
 
     def find(self, slug: str, name: str) -> tuple[AgentSettings, Hook]:
-        """Return the settings of the agent and its hook.
+        """Return the settings of the agent with a slug, and its hook with a name.
 
         Raises:
             NotFound: If the agent or the hook does not exist. The message does not reveal which.

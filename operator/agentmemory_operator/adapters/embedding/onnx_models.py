@@ -99,10 +99,10 @@ def model_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error message, at most 300 characters."""
+    """Return the first line of an error message, at most 300 characters; the class of an error without a message."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Run a function in one of the threads; return its result."""
+    """Run a function in one of the embedding threads, at most 4 in this process; return its result."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: work(*args, **options))
