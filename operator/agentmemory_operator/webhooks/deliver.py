@@ -42,7 +42,7 @@ from agentmemory_operator.webhooks.rules.events import (
 
 log = logging.getLogger(__name__)
 
-# For one tenant. `WorkQueue` permits twice as many for all tenants together.
+# For a tenant that is alone. `WorkQueue` permits twice as many for all tenants together.
 MAX_CONCURRENT_AGENTS = 8
 POLL_S, START_DELAY_S = 10.0, 1.0
 PAGE = 100

@@ -59,8 +59,8 @@ class HookVerifier:
         """Raise unless a request has a valid signature of the hook's key and a recent timestamp.
 
         Raises:
-            Unauthenticated: If the signature is invalid, the time is more than five minutes from now, or no usable key
-                could be read from the hook's Secret.
+            Unauthenticated: If the signature is invalid, or the time is more than five minutes from now. Also if no
+                usable key could be read from the hook's Secret.
         """
         key = await self._key(settings, hook)
         if key is None or not verify_signature(key, headers, body, self.clock.now_ms() // 1000):

@@ -1,7 +1,7 @@
 """Files of ONNX models, and how the optional package `fastembed` opens them: no network unless allowed.
 
-Embeddings on local CPUs run in a small thread pool of their own, off the event loop: they wait only for each other, and
-no other work waits for them.
+Embeddings on local CPUs run in their own pool of at most 4 threads, off the event loop. They wait only for each other,
+and no other work waits for them.
 """
 
 import asyncio

@@ -120,8 +120,8 @@ class QdrantShardSnapshots:
         replica is not active and lists no files, the call raises at once: the files may still exist.
 
         Raises:
-            StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable or cannot list
-                them yet, or the nodes do not agree in time.
+            StoreUnavailable: If no majority of the nodes is reachable, or the nodes do not agree in time. Also if a
+                node with files is unreachable, or cannot list them yet.
         """
         sets = [set_ for set_ in await self._sets.list_sets(physical) if set_.is_complete]
         locations = {(file.shard, file.peer) for set_ in sets for file in set_.files}
