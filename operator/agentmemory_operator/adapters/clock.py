@@ -1,10 +1,10 @@
-"""The wall clock."""
+"""Wall clock of the operating system."""
 
 import time
 
 
 class SystemClock:
-    """Implements ports.Clock."""
+    """Implements ports.base.Clock by the operating system's clock, which may jump."""
 
     def now_ms(self) -> int:
         """Return Unix milliseconds."""

@@ -43,7 +43,10 @@ class OtlpTracer:
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
     ) -> Iterator["_Span"]:
-        """Open a span inside the current one, or inside the span that the `parent` headers name."""
+        """Open a span inside the current one, or inside the span that the `parent` headers name.
+
+        An exception that leaves the context marks the span as failed, with the class of the exception only.
+        """
         with self._tracer.start_as_current_span(
             name,
             context=None if parent is None else _PROPAGATOR.extract(parent),
@@ -91,6 +94,6 @@ class _Span:
         self._span.set_attribute(name, value)
 
     def fail(self, kind: str) -> None:
-        """Set the status and `error.type`."""
+        """Set the status to ERROR, and the attribute `error.type` to `kind`."""
         self._span.set_attribute("error.type", kind)
         self._span.set_status(trace.StatusCode.ERROR)

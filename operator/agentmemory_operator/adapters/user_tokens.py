@@ -28,7 +28,7 @@ DECODE_OPTIONS: "Options" = {"verify_exp": False, "verify_iat": False, "require"
 
 
 class JwtUserTokens:
-    """Implements ports.UserTokenCodec."""
+    """Implements ports.UserTokenCodec by JSON Web Tokens, signed with HMAC-SHA256."""
 
     def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
         """Encode a signed token for a caller with a delegation; `caller.delegation` must not be None."""
@@ -71,7 +71,7 @@ class JwtUserTokens:
 
         Raises:
             Unauthenticated: If the token has expired, is malformed or has a wrong signature. Also if its time of issue
-                is in the future, or it was issued for more than an hour.
+                is in the future, or it was issued for more than an hour. Clocks may differ by 5 s.
         """
         import jwt
 
@@ -115,7 +115,7 @@ def new_key() -> str:
 
 
 def parse_key(text: str) -> SigningKey | None:
-    """Parse a key; None if the text is no base64, or encodes less than 32 bytes. The id is a hash of the key."""
+    """Parse a key; None if the text is no base64, or encodes fewer than 32 bytes. The id is a hash of it."""
     try:
         secret = base64.b64decode(text.strip(), validate=True)
     except (binascii.Error, ValueError):

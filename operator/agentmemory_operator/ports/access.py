@@ -85,8 +85,8 @@ class UserTokenCodec(Protocol):
         """Verify a token; return the account that minted it, with the delegation that the token carries.
 
         Raises:
-            Unauthenticated: If the token is malformed, has a wrong signature or too long a lifetime, or has expired.
-                The message only distinguishes an expired token from an invalid one.
+            Unauthenticated: If the token is malformed, has a wrong signature or too long a lifetime, was issued in the
+                future, or has expired. The message only distinguishes an expired token from an invalid one.
         """
         ...
 

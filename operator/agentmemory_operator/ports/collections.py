@@ -31,11 +31,11 @@ class CollectionStore(CollectionCatalogue, Protocol):
     """
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         ...
 
     async def server(self) -> ServerCapabilities:
-        """Return version, cluster size and resources of the server, after a call that needs the API key.
+        """Check the API key by a call, then return version, cluster size and resources of the server.
 
         Raises:
             StoreRejected: If the server rejects the key.
@@ -127,7 +127,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        """Return exact counts by type, for the most frequent types that are not in `types`.
+        """Return exact counts by type, for the most frequent types (at most 8) that are not in `types`.
 
         Tombstones are not counted; pending writes are.
         """
@@ -135,6 +135,8 @@ class CollectionStore(CollectionCatalogue, Protocol):
 
     async def count_sealed_before(self, physical: str, created_ms: int) -> int:
         """Return the exact number of memories that are encrypted with a data key created before a time.
+
+        Tombstones are not counted; pending writes are.
 
         Args:
             created_ms: The time, in Unix milliseconds.
@@ -144,7 +146,8 @@ class CollectionStore(CollectionCatalogue, Protocol):
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
         """Return the content length in characters of up to `limit` memories, those with the smallest point ids.
 
-        The length is 0 for a memory without content.
+        The length is 0 for a memory whose content is missing or encrypted. Tombstones are left out; pending writes are
+        not.
         """
         ...
 

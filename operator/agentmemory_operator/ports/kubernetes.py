@@ -266,6 +266,8 @@ class AgentMemories(Protocol):
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
         """Set annotations; a value of None removes one.
 
+        In development, neither existence nor uid of the object is checked.
+
         Raises:
             NotFound: If the object does not exist.
             TransientError: If the object was deleted and created again since it was read.
@@ -305,6 +307,6 @@ class JobObjects(ObjectReader, AgentMemories, Namespaces, Protocol):
         """Delete the object if it has the uid of `metadata`; a deleted one is no error.
 
         Raises:
-            AgentMemoryError: In development, if no command has created the object.
+            AgentMemoryError: In development, if no command has created it, or another object has its name now.
         """
         ...

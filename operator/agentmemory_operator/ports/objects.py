@@ -104,6 +104,7 @@ class ObjectStore(Protocol):
 
         Raises:
             NotFound: If the object does not exist.
+            StorageUnavailable: Also while the content is read, if the connection breaks.
         """
         ...
 

@@ -109,11 +109,11 @@ class SnapshotStore(Protocol):
         ...
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the location of a snapshot of this server, as `recover` accepts it."""
+        """Return the location of a snapshot of this server, as `recover` accepts it; existence is not checked."""
         ...
 
     async def collections(self) -> list[str]:
-        """Return the names of all collections, sorted."""
+        """Return the names of all collections, placeholders included, sorted."""
         ...
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
@@ -128,7 +128,7 @@ class SnapshotStore(Protocol):
         ...
 
     async def metadata(self, physical: str) -> Json | None:
-        """Return the metadata of a collection, or None if it does not exist."""
+        """Return the metadata of a collection, {} if it has none; None if the collection does not exist."""
         ...
 
     async def write_metadata(self, physical: str, changes: Json) -> None:

@@ -56,7 +56,7 @@ class EngineCall(Protocol):
         ...
 
     def record_status(self, status: int) -> None:
-        """Record the HTTP status of the response."""
+        """Record the HTTP status of the response. A call without one counts as unreachable."""
         ...
 
 

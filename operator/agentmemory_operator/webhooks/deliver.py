@@ -4,11 +4,10 @@ Only the leading operator delivers. For each webhook it repeats:
 1. Post an event for the last cleanup in the status, unless it was reported before or is withheld.
 2. Read the next page of the agent's change log after the webhook's cursor.
 3. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
-4. Request a pass over the object, which writes the cursor into its status.
+4. If that changed anything, request a pass over the object, which writes the new state into its status.
 
 There is no queue of events, so an unreachable URL costs no memory, and of an erased memory only the erasure is still
-sent. If the process ends before that pass has written the cursor, the next operator sends the same events again, with
-the same ids.
+sent. If the process ends before that pass, the next operator sends the same events again, with the same ids.
 
 Tenants can forge the status. A forged cursor only decides which of the tenant's own events are skipped or sent again.
 """
@@ -43,10 +42,11 @@ from agentmemory_operator.webhooks.rules.events import (
 
 log = logging.getLogger(__name__)
 
+# For a tenant that is alone. `WorkQueue` permits twice as many for all tenants together.
 MAX_CONCURRENT_AGENTS = 8
 POLL_S, START_DELAY_S = 10.0, 1.0
 PAGE = 100
-# Time after which no further event of a webhook is sent in this turn, because the agent's other webhooks wait.
+# Time after which a webhook sends no further event in this pass over its agent, because the other webhooks wait.
 MAX_WEBHOOK_MS = 20_000
 # Delay before a cursor is written to the status, so that one write covers several events.
 STATUS_DELAY_S = 5.0
@@ -61,9 +61,11 @@ class _Progress:
 
     Attributes:
         cursor: Position in the change log. None before the first read, which starts at the current end of the log.
-        cleanup: Time of the last cleanup that was reported, as in `status.lastCleanup`.
+        cleanup: `time` of the last cleanup that needs no event: it was reported, or was completed before the first read
+            of the log. None if there is none.
+        delivered: Number of events that the URL accepted.
         dropped: Number of events that became too old to be delivered.
-        message: Last failure, None after a success.
+        message: Last failure, at most 1,024 characters. None before any, and after a success.
         attempts: Number of consecutive failures.
         due_ms: Time before which no attempt is made, in Unix milliseconds.
     """
@@ -120,7 +122,7 @@ class WebhookDelivery:
         self.queue = WorkQueue(self._deliver, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_AGENTS)
 
     def schedule(self, key: Key, memory: AgentMemory) -> Json:
-        """Schedule delivery for an object that a pass has read; return its status field `webhooks`, if any."""
+        """Schedule delivery for an object that a pass has read; return its status field `webhooks`, or {}."""
         hooks = memory.spec.webhooks or ()
         if not hooks:
             self._forget(key)
@@ -176,7 +178,7 @@ class WebhookDelivery:
         progress.message = failure[:1024]
 
     async def _send_pending(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
-        """Deliver all pending events of a webhook; return the message of a failure, else None."""
+        """Deliver pending events until one fails or 20 s have passed; return the failure message, or None."""
         slug, deadline_ms = memory.slug, self.clock.now_ms() + MAX_WEBHOOK_MS
         if progress.cursor is None:
             progress.cursor = Position(agent.epoch, complete_until_ms(agent)).encode(slug)
@@ -205,7 +207,7 @@ class WebhookDelivery:
         return None
 
     async def _send(self, memory: AgentMemory, hook: Webhook, progress: _Progress, event: WebhookEvent) -> str | None:
-        """Post an event if the webhook subscribes to it and it is recent; return a failure message or None."""
+        """Post a subscribed event that is at most 72 h old; return the failure message, or None if there is none."""
         if event.name not in hook.events:
             return None
         if event.at_ms < self.clock.now_ms() - MAX_EVENT_AGE_MS:

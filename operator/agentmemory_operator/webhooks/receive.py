@@ -1,6 +1,6 @@
 """Authenticate signed requests to the hooks that an AgentMemory declares.
 
-The signing key is in a Secret and is cached for 10 s per hook.
+Each hook names a Secret with its signing key. The result of reading it, a failure too, is cached for 10 s.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ MAX_KEYS = 1_000
 
 @dataclass(slots=True)
 class HookVerifier:
-    """Finds hooks and verifies signatures of their requests.
+    """Finds the hooks of agents, and verifies the signatures of requests to them.
 
     Attributes:
         secrets_of: Returns the reader of Secrets for the agent with a slug.
@@ -41,7 +41,7 @@ class HookVerifier:
     )
 
     def find(self, slug: str, name: str) -> tuple[AgentSettings, Hook]:
-        """Return the settings of the agent and its hook.
+        """Return the settings of the agent with a slug, and its hook with a name.
 
         Raises:
             NotFound: If the agent or the hook does not exist. The message does not reveal which.
@@ -59,8 +59,8 @@ class HookVerifier:
         """Raise unless a request has a valid signature of the hook's key and a recent timestamp.
 
         Raises:
-            Unauthenticated: If the signature is invalid, the time is more than five minutes from now, or no usable key
-                could be read from the hook's Secret.
+            Unauthenticated: If the signature is invalid, or the time is more than five minutes from now. Also if no
+                usable key could be read from the hook's Secret.
         """
         key = await self._key(settings, hook)
         if key is None or not verify_signature(key, headers, body, self.clock.now_ms() // 1000):

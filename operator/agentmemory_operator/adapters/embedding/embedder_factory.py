@@ -46,7 +46,7 @@ def build_embedder(
     Args:
         source: Provider, model and address, as recorded in the collection's metadata.
         settings: Batch size, timeout and device, from the object.
-        api_key: Value of the Secret, or OPENAI_API_KEY if the source names no Secret.
+        api_key: Value of the Secret, or OPENAI_API_KEY if the source names no Secret. None sends no key.
         files: Location of fastembed models. None: no folder, and no downloads.
         egress: Policy for outgoing connections. None is the default policy.
         on_used: Called with the number of tokens that a service reports.

@@ -59,6 +59,7 @@ class FastEmbedReranker:
 
         Raises:
             SpecInvalid: If fastembed is not installed, the model does not exist, or its files are missing or unusable.
+                Such a failure is repeated for 30 s without another attempt.
             RerankerUnavailable: If the model fails or takes too long, or another call is still loading a model.
         """
         deadline_s = time.monotonic() + self._longest_s

@@ -1,7 +1,7 @@
 """Files of ONNX models, and how the optional package `fastembed` opens them: no network unless allowed.
 
-Embeddings on local CPUs run in a small thread pool of their own, off the event loop: they wait only for each other, and
-no other work waits for them.
+Embeddings on local CPUs run in their own pool of at most 4 threads, off the event loop. They wait only for each other,
+and no other work waits for them.
 """
 
 import asyncio
@@ -99,10 +99,10 @@ def model_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error message, at most 300 characters."""
+    """Return the first line of an error message, at most 300 characters; the class of an error without a message."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
-    """Run a function in one of the threads; return its result."""
+    """Run a function in one of the embedding threads, at most 4 in this process; return its result."""
     return await asyncio.get_running_loop().run_in_executor(_THREADS, lambda: work(*args, **options))

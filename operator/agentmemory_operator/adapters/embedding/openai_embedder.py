@@ -86,7 +86,7 @@ class OpenAIEmbedder:
 
     Args:
         options: Address of the service, and parameters.
-        jitter: Draws from 0..1.
+        jitter: Returns a random number from 0 to 1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
         on_used: Called with the number of tokens of each response that reports a plausible number.
 
@@ -136,7 +136,7 @@ class OpenAIEmbedder:
         return [vector for batch in batches for vector in await self._embed_batch(batch)]
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         await self._host.close()
 
     async def _embed_batch(self, texts: list[str]) -> list[Vector]:

@@ -26,7 +26,7 @@ class WordLlamaEmbedder:
     """Embeds a text as the mean of its token vectors, scaled to unit length; takes about 0.05 ms a sentence.
 
     Raises:
-        SpecInvalid: If the model is not `MODEL`, or the dimensions are not in `DIMENSIONS`.
+        SpecInvalid: If `model` is neither `MODEL` nor None, or the dimensions are not in `DIMENSIONS`.
     """
 
     def __init__(self, *, dimensions: int = NATIVE_DIMENSIONS, model: str | None = MODEL) -> None:

@@ -1,6 +1,6 @@
 """Replace files atomically, and create files, never through a symbolic link.
 
-The folder may have been prepared by someone else, so a link in it could redirect writes to another place.
+Another user may have prepared the folder: a link in it could redirect writes to another place.
 """
 
 import os
@@ -28,7 +28,7 @@ def ensure_folder(path: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace a file atomically, through a hidden draft that watchers of the folder ignore."""
+    """Replace a file atomically, through the hidden draft `.NAME.new`, which readers of manifests ignore."""
     draft = path.with_name(f".{path.name}.new")
     # An existing draft was left by a killed process, or is a malicious link.
     draft.unlink(missing_ok=True)
@@ -67,6 +67,6 @@ def create_file(path: Path, text: str) -> None:
 
 
 def ignore_in_git(folder: Path) -> None:
-    """Create a `.gitignore` for the content of our folder; keep an existing one."""
+    """Create a `.gitignore` that ignores everything in a folder; keep an existing one."""
     with suppress(FileExistsError):
         create_file(folder / ".gitignore", "*\n")

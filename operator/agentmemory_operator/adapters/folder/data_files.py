@@ -28,7 +28,7 @@ _MAX_BYTES = 256
 
 
 def replace_private_file(data: Path, name: str, content: str) -> None:
-    """Replace a file that only this user can read, atomically and synced to disk."""
+    """Replace a file that only this user can read, atomically and synced to disk; append a newline to `content`."""
     new = data / f"{name}.new"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
@@ -86,7 +86,11 @@ class FileClaims:
         return ClaimSet(claims=claims, is_complete=True, unread=unread)
 
     async def save(self, claims: ClaimSet) -> None:
-        """Replace the whole file atomically."""
+        """Replace the whole file atomically; create its folder if needed.
+
+        Raises:
+            TransientError: If the file cannot be written.
+        """
         stored_claims = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
         text = json.dumps({"claims": stored_claims, "unread": sorted(claims.unread)}, indent=2)
         try:
@@ -167,7 +171,12 @@ def read_cluster_id(data: Path) -> str:
 
 
 def _read(data: Path) -> str | None:
-    """Return the id in the file, or None if there is no file."""
+    """Return the id in the file, or None if there is no file.
+
+    Raises:
+        AgentMemoryError: If the file contains no id.
+        OSError: If the file cannot be read.
+    """
     path = data / FILE
     try:
         with path.open("rb") as file:

@@ -16,7 +16,7 @@ _MAX_BYTES = 2 * MAX_SHARD_BYTES
 
 
 class FileKeyShards:
-    """Implements ports.KeyShards.
+    """Implements ports.KeyShards. A lock on the agent's folder makes each write a compare-and-set.
 
     Args:
         data: Data folder; its subfolder `zone-keys` has one folder per agent.
@@ -26,7 +26,7 @@ class FileKeyShards:
         self._folder = data / FOLDER
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """Return a shard; an empty one if there is no file."""
+        """Return a shard; an empty one if there is no file. Raises as the port."""
         with _mapped_errors():
             content = self._content(ring, name)
         if content is None:
@@ -39,7 +39,7 @@ class FileKeyShards:
             ) from exc
 
     async def version(self, ring: Ring, name: str) -> str:
-        """Return a hash of the file; empty if there is none."""
+        """Return a hash of the file's content: 32 hex digits; empty if there is no file."""
         with _mapped_errors():
             content = self._content(ring, name)
         return "" if content is None else _version_of(content)
@@ -62,7 +62,7 @@ class FileKeyShards:
             return sorted(name for file in self._agent_folder(ring).glob("*.json") if is_shard_name(name := file.stem))
 
     async def delete(self, ring: Ring) -> None:
-        """Delete all files of an agent, and their folder."""
+        """Delete all files of an agent, and their folder; an absent folder is no error."""
         folder = self._agent_folder(ring)
         with _mapped_errors(), contextlib.suppress(FileNotFoundError), lock_folder(folder):
             for file in folder.iterdir():

@@ -102,7 +102,7 @@ class ManifestFiles:
         path.unlink(missing_ok=True)
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or remove those that are None.
+        """Set annotations, or remove those that are None. Existence and uid of the object are not checked.
 
         They are written into the manifest if a command created it, else to `.status/annotations/`.
 
@@ -188,7 +188,7 @@ class ManifestFiles:
         return path
 
     def _check_not_created(self, name: Name) -> None:
-        """Raise if the development stack created the object."""
+        """Raise AgentMemoryError if the development stack created the object."""
         kind, namespace, base = name
         if (self._folder / ".status" / "created" / f"{_file_name(name)}.json").is_file():
             raise AgentMemoryError(

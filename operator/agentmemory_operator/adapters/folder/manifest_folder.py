@@ -168,7 +168,7 @@ class ManifestFolder:
         log.log(level, "%s %s/%s: %s: %s", kind, metadata.namespace, metadata.name, event.reason, event.message)
 
     async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
-        """Return a Secret manifest of the folder with its values, or None if there is none."""
+        """Return the Secret of a manifest with its decoded values, or None if there is none. Omit invalid base64."""
         secret = self._secrets.get((namespace, name))
         if secret is None:
             return None

@@ -23,7 +23,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 STDIN = Path("-")
 MAX_BYTES = 32 * 1024 * 1024
-"""Maximum size of one file; bounds the memory for an endless device or pipe."""
+"""Maximum size of one file in bytes; bounds the memory for an endless device or pipe."""
 MAX_NODES = 3 * 1024 * 1024 // 2
 """Maximum number of values in a document with aliases expanded.
 
@@ -70,7 +70,7 @@ class ManifestPaths:
     """Files that a command line names.
 
     Attributes:
-        files: Files in order; `STDIN` is standard input.
+        files: Files in the order of the command line; `STDIN` is standard input.
         skipped: Subfolders that were not read, because `is_recursive` was False.
     """
 

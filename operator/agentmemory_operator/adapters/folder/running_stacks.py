@@ -60,7 +60,7 @@ class RunningStacks:
         """Register a stack while the context is open.
 
         Raises:
-            OSError: If the file of the stack cannot be written, or `place` is None.
+            OSError: If the file of the stack cannot be written, or `folder` is None.
         """
         if self._folder is None:
             raise FileNotFoundError("neither HOME nor XDG_DATA_HOME is set")
@@ -81,7 +81,7 @@ class RunningStacks:
             os.close(descriptor)
 
     def find(self) -> tuple[RunningStack, ...]:
-        """Return the running stacks, sorted by the URL of their API. Stale files are removed."""
+        """Return the running stacks, sorted by the URL of their API; remove stale files, skip unreadable ones."""
         try:
             paths = sorted(self._folder.glob("*.json")) if self._folder else []
         except OSError:
@@ -124,7 +124,7 @@ def _rendered(stack: RunningStack) -> bytes:
 
 
 def _parsed(content: bytes) -> RunningStack | None:
-    """Parse a file; None if no stack wrote it."""
+    """Parse the content of a file; None if a field is missing or malformed, or `api` is not a loopback URL."""
     try:
         document = json.loads(content)
         api, qdrant = str(document["api"]), str(document["qdrant"])

@@ -73,11 +73,11 @@ class ServedConnection(HttpToolsProtocol):
 
     @property
     def since_s(self) -> float:
-        """Monotonic time of the latest of: connect, start of a request, end of a response."""
+        """Monotonic time, in seconds, of the latest of: connect, start of a request, end of a response."""
         return self._since_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to count written bytes. If there are too many connections, close idle ones, or else this one."""
+        """Start to count written bytes. With over 2,048 connections, close up to 64 idle ones, or else this one."""
         self._since_s = time.monotonic()
         self._sent = _CountingTransport(transport)
         super().connection_made(self._sent)  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ class ServedConnection(HttpToolsProtocol):
                 connection.abort()
 
     def data_received(self, data: bytes) -> None:
-        """Process received bytes; close the connection if headers or chunk framing exceed their limit."""
+        """Process received bytes; close the connection if headers or chunk framing exceed 32 KiB."""
         self._has_new_message = False
         super().data_received(data)
         if self._has_new_message or not self._is_in_message:
@@ -107,7 +107,7 @@ class ServedConnection(HttpToolsProtocol):
         self.transport.close()
 
     def on_message_begin(self) -> None:
-        """Record the start of a request head; abort if too many requests are pipelined."""
+        """Record the start of a request head; abort the connection if 16 requests wait already."""
         if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
             self.abort()
             raise httptools.HttpParserError("too many pipelined requests on this connection")
@@ -174,7 +174,7 @@ class ServedConnection(HttpToolsProtocol):
 
         Args:
             min_rate: Minimum rate at which the client must read responses.
-            now_s: Monotonic time.
+            now_s: Monotonic time in seconds.
         """
         if self._sent is None:
             return None
@@ -202,7 +202,7 @@ def select_evictable(connections: Iterable[ServedConnection]) -> list[ServedConn
 
 
 def close_slow_connections(connections: Iterable[Any], min_rate: MinimumRate) -> None:
-    """Close the connections that are too slow or idle for too long."""
+    """Abort each connection for which `find_close_reason` returns a reason, and log the reason."""
     now_s = time.monotonic()
     for connection in list(connections):
         if isinstance(connection, ServedConnection) and (reason := connection.find_close_reason(min_rate, now_s)):
@@ -226,7 +226,7 @@ class _CountingTransport:
         self._call_soon = asyncio.get_running_loop().call_soon
         self.begins_answer = False
         self.is_closed = False
-        # uvicorn calls it for each request: an attribute is faster than `__getattr__`.
+        # uvicorn calls `is_closing` for each request: an attribute is faster than `__getattr__`.
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
@@ -277,7 +277,7 @@ async def serving(app: Starlette, *, host: str, port: int, min_rate: MinimumRate
     """Serve `app` while the context is open; yield its URL.
 
     The application starts before the port is open. It stops after the last request, which is aborted if it takes longer
-    than `GRACE_S`.
+    than `GRACE_S` (10 s).
 
     Args:
         host: Address to listen on.

@@ -1,7 +1,7 @@
 """Outgoing connections to addresses that tenants can write: checked against the egress policy, safe from DNS rebinding.
 
 Every client of a Qdrant server, a model service, an object storage, a webhook or a web server uses `HostSession`, which
-1. resolves the host name for new connections, and keeps the result for some seconds,
+1. resolves the host name for new connections, and keeps the result for 10 s (aiohttp's default),
 2. checks each address against the policy,
 3. connects only to addresses that passed this check, and follows no redirects.
 
@@ -43,7 +43,7 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
     """Return the IP addresses of a host name, in the system's order, without duplicates.
 
     Raises:
-        OSError: If it has none.
+        OSError: If the lookup fails, or the name has no address.
     """
     loop = asyncio.get_running_loop()
     try:
@@ -161,7 +161,7 @@ class Egress:
         return frozenset(addresses)
 
     async def _resolve_cached(self, host: str, port: int) -> Sequence[Address]:
-        """Return the addresses of a name from the cache, or resolve it; the last known addresses if that fails."""
+        """Return the addresses of a name, cached for 60 s; empty if no lookup has succeeded yet."""
         resolved_s, addresses = self._resolved.get((host, port), (float("-inf"), ()))
         if time.monotonic() - resolved_s < RESOLVE_CACHE_S:
             return addresses
@@ -169,7 +169,7 @@ class Egress:
             async with asyncio.timeout(RESOLVE_TIMEOUT_S):
                 addresses = await self._resolve(host, port)
         except OSError:
-            # Keep the addresses of the last successful lookup.
+            # Also a timeout. Keep the addresses of the last successful lookup.
             pass
         if len(self._resolved) >= _MAX_RESOLVED_HOSTS and (host, port) not in self._resolved:
             oldest = next(key for key in self._resolved if key not in self._api_servers)
@@ -217,7 +217,7 @@ class HostSession:
         self._proxy_options: dict[str, Any] = {}
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
@@ -327,7 +327,9 @@ def host_and_port(field: str, url: str) -> tuple[str, int]:
 
 
 def find_proxy(url: str, fallbacks: tuple[str, ...] = ()) -> URL | None:
-    """Return the HTTP proxy that the environment configures for a URL; None if there is none for this host.
+    """Return the HTTP proxy that the environment configures for a URL.
+
+    None if there is none, if the environment excludes the host, or if the proxy is of another kind, such as SOCKS.
 
     Args:
         fallbacks: Kinds of proxy to use if there is none for the URL's own scheme, such as `all`.

@@ -32,7 +32,7 @@ class HttpsFiles:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content at a URL. Raises as the port, also while the content is read."""
+        """Open the content at a URL. Raises as the port; StorageUnavailable also while the content is read."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:
@@ -57,7 +57,7 @@ async def _chunks(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[b
 
 
 def _check(url: str, response: aiohttp.ClientResponse) -> None:
-    """Raise unless the status is 200."""
+    """Raise unless the status is 200: StorageUnavailable for 429 and from 500, else StorageRejected."""
     status, shown_url = response.status, _redacted(url)
     if status == 200:
         return

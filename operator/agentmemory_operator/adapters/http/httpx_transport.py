@@ -8,7 +8,8 @@ from agentmemory_operator.adapters.http.capped_body import MAX_ERROR_BYTES, read
 from agentmemory_operator.adapters.http.egress import HostSession
 from agentmemory_operator.errors import AgentMemoryError
 
-# Request header with the size limit of a successful response in bytes, 64 KiB without it; it is not sent.
+# Request header with the size limit of a successful response in bytes. `HostTransport` reads it and does not send it.
+# Without it, the limit is 64 KiB.
 MAX_BYTES_HEADER = "x-agentmemory-most"
 # Request extension with headers to send in addition to the session's.
 HEADERS_EXTENSION = "headers"
@@ -19,7 +20,7 @@ _FAILURES = (AgentMemoryError, aiohttp.ClientError, OSError, ValueError)
 
 
 class NoResponse(httpx.TransportError):
-    """There is no response, or it is larger than its limit.
+    """The request failed or was refused before a response, or the response is larger than its limit.
 
     Attributes:
         reason: Exception of `HostSession` or `read_capped`.

@@ -23,7 +23,7 @@ MAX_CONNECTIONS = 512
 KEEP_ALIVE_S = 4.0
 
 MAX_DELAY_S = 8.0
-"""Maximum wait that we choose ourselves; a service can request a longer one."""
+"""Maximum backoff in seconds. A wait that the service requests may be longer."""
 
 _RETRIED = (408, 409, 429)
 OK = 200
@@ -47,7 +47,7 @@ class ServiceError(Exception):
         status: HTTP status.
         code: The service's error code; empty if it has none that is safe to show.
         error_text: The service's error text. Not for users: it may quote the input.
-        retry_after_s: Requested wait in seconds; None if there is none.
+        retry_after_s: Wait in seconds that the service requests; None if it requests none.
     """
 
     def __init__(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
@@ -195,14 +195,14 @@ def _error_of(body: Any) -> tuple[str, str]:
 def retry_delay_s(exc: Exception, attempt: int, *, first_s: float, jitter: Callable[[], float]) -> float:
     """Return the seconds to wait after a failed attempt.
 
-    The service's request is followed without a limit. Otherwise the wait is an exponential backoff with jitter, at most
-    `MAX_DELAY_S`.
+    A wait that the service requests is returned without a limit. Otherwise the wait is an exponential backoff, at most
+    `MAX_DELAY_S` (8 s), of which jitter removes up to half.
 
     Args:
         exc: Error of the attempt.
         attempt: Number of the attempt, from 1.
         first_s: Upper bound of the first wait in seconds.
-        jitter: Draws from 0..1.
+        jitter: Returns a random number from 0 to 1.
     """
     requested_s = exc.retry_after_s if isinstance(exc, ServiceError) else None
     if requested_s is not None:

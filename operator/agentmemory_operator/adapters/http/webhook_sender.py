@@ -17,7 +17,7 @@ class HttpWebhookSender:
 
     Args:
         egress: Policy for outgoing connections.
-        timeout_s: Time limit of one delivery.
+        timeout_s: Time limit of one delivery in seconds, connecting included.
     """
 
     def __init__(self, egress: Egress, *, timeout_s: float = TIMEOUT_S) -> None:

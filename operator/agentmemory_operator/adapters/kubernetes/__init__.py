@@ -1,1 +1,1 @@
-"""Kubernetes through the transport of the official client."""
+"""Calls to the Kubernetes API server through the transport of the official client."""

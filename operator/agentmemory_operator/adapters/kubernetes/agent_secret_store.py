@@ -34,7 +34,7 @@ class KubernetesAgentSecrets:
         return None if secret is None else _handed_from(secret)
 
     async def write(self, agent_secret: AgentSecret) -> None:
-        """Create the Secret, or replace it by compare-and-set on its version."""
+        """Create the Secret if the record has no version, else replace it by compare-and-set."""
         await self._transport.put(self._folder, self._body_of(agent_secret))
 
     async def delete(self, agent_secret: AgentSecret) -> None:

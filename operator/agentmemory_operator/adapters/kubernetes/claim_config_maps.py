@@ -44,9 +44,9 @@ class KubernetesClaims:
         return parse_claims(self._stored.values())
 
     async def save(self, claims: ClaimSet) -> None:
-        """Write the parts that have changed, each by compare-and-set on its version.
+        """Write the parts that have changed, each by compare-and-set on its version. Raises as the port.
 
-        After an error, some of the parts may be written.
+        After an error, some of the parts may have been written.
         """
         bodies = _bodies(claims)
         changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]

@@ -73,11 +73,11 @@ class KubernetesCluster:
         self._cluster_id = cluster_id
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to the API server, which takes 0.1 s."""
         await self._transport.close()
 
     async def cluster_id(self) -> str:
-        """Return the configured id, or the uid of kube-system.
+        """Return the configured id, or else the uid of kube-system, which is read once.
 
         Raises:
             TransientError: If the Namespace cannot be read.
@@ -141,12 +141,22 @@ class KubernetesCluster:
             await self._transport.call("DELETE", _path(kind, metadata), body)
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or remove those that are None. An object of another uid raises KubernetesConflict."""
+        """Set annotations, or remove those that are None.
+
+        Raises:
+            NotFound: If there is no object of this name.
+            KubernetesConflict: If the object has another uid.
+        """
         patch = {"metadata": {"annotations": dict(annotations), "uid": metadata.uid}}
         await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Append entries to `spec.takeovers` of a QdrantConnection by compare-and-set; skip those that exist."""
+        """Append entries to `spec.takeovers` of a QdrantConnection; skip those that exist.
+
+        Raises:
+            NotFound: If there is no such QdrantConnection.
+            KubernetesConflict: If the QdrantConnection was changed concurrently; nothing was written.
+        """
         document = await self.read_object("QdrantConnection", namespace, name)
         existing = document["spec"].get("takeovers") or []
         takeovers = [*existing, *(entry for entry in entries if entry not in existing)]
@@ -174,7 +184,7 @@ class KubernetesCluster:
         return AnnotatedSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS_ANNOTATION))
 
     async def check_served(self) -> None:
-        """Raise unless API discovery lists all our kinds, which happens some time after their CRDs are created.
+        """Raise unless API discovery lists all kinds of this operator, which takes some time after their CRDs exist.
 
         Raises:
             TransientError: If a kind is missing. kopf would not find it, and would not look for it again.
@@ -231,7 +241,8 @@ class KubernetesCluster:
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
         """Return the time of each AgentMemory's last event with a reason, by (namespace, name).
 
-        Empty if the account may not read events. Clusters keep events for an hour by default.
+        A time is '' if the event has none. The result is empty if the account may not read events. Clusters keep events
+        for an hour by default.
         """
         query = [("fieldSelector", f"reason={reason},involvedObject.kind=AgentMemory")]
         try:
@@ -359,7 +370,7 @@ def _path(kind: str, metadata: Metadata) -> str:
 
 
 class KubernetesInstallation(KubernetesCluster):
-    """Implements controllers.uninstall.InstallationApi."""
+    """Implements controllers.uninstall.InstallationApi: it also deletes CRDs, and reads the Leases of all operators."""
 
     async def has_definition(self, kind: str) -> bool:
         """Return whether the CRD of a kind exists, even if it is being deleted."""

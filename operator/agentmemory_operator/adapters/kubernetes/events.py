@@ -32,7 +32,7 @@ class KubernetesEvents:
 
     Args:
         transport: Transport to the API server.
-        now_s: Monotonic clock.
+        now_s: Returns the monotonic time in seconds.
     """
 
     def __init__(self, transport: KubernetesTransport, *, now_s: Callable[[], float] = time.monotonic) -> None:
@@ -43,7 +43,7 @@ class KubernetesEvents:
         self._dropped: Counter[str] = Counter()
 
     async def post(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Post an event about an object. An event beyond the object's rate limit is only counted, for the next post."""
+        """Post an event about an object. Beyond the object's rate limit, only count it for the next equal event."""
         name = event_name(metadata, event)
         if not self._allowances.take(metadata.uid, self._now_s()):
             self._dropped[name] += 1
@@ -60,7 +60,7 @@ class KubernetesEvents:
                 del counts[next(iter(counts))]
 
     async def _write(self, body: Json, times: int) -> int:
-        """Create the Event, or increase its count; return the new count."""
+        """Create the Event with count `times`, or increase its count by `times`; return the new count."""
         folder, name = f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body["metadata"]["name"]
         count = self._counts.get(name)
         if count is None:

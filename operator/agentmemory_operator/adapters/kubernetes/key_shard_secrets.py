@@ -29,7 +29,7 @@ _PAGE = 500
 
 
 class KubernetesKeyShards:
-    """Implements ports.KeyShards.
+    """Implements ports.KeyShards. A call to the API server that takes over 5 s raises TransientError.
 
     Args:
         transport: Transport to the API server.
@@ -70,7 +70,7 @@ class KubernetesKeyShards:
         return str(secret["metadata"]["resourceVersion"])
 
     async def write(self, shard: Shard) -> str:
-        """Create the Secret, or replace it by compare-and-set on its version; return the new version."""
+        """Create the Secret if the shard has no version, else replace it by compare-and-set; return the new version."""
         body, path = self._body_of(shard), self._path(shard.ring, shard.name)
         if not shard.version:
             async with _with_timeout():

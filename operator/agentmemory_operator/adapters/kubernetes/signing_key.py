@@ -36,7 +36,7 @@ class KubernetesSigningKey:
         self._path = f"{self._folder}/{KEY_SECRET}"
 
     async def make_missing(self) -> None:
-        """Create the key if there is none; keep an existing one."""
+        """Create the Secret with a new key if there is none; keep an existing one, even if it contains no key."""
         if await self._transport.find(self._path) is None:
             await self._create()
 

@@ -25,7 +25,7 @@ from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, Tr
 from agentmemory_operator.ports.base import WriteContext
 
 Configuration = client.Configuration
-# Names of our programs in `metadata.managedFields` and in audit logs.
+# Names of this package's programs in `metadata.managedFields` and in audit logs.
 OPERATOR, API, CLI = "agentmemory-operator", "agentmemory-api", "agentmemory-cli"
 # Methods that accept the parameter `fieldManager`.
 _MANAGED = frozenset({"PATCH", "POST", "PUT"})
@@ -51,7 +51,7 @@ SESSION = {"trust_env": bool(getproxies())}
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
 KUBECONFIG_ERRORS = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
-# Silence the client's warnings: our own error messages cover them.
+# Silence the client's warnings: `_describe_unusable` covers them.
 logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
@@ -61,7 +61,7 @@ class KubernetesRejected(TransientError):
     """The API server rejected a call. It is transient, because an administrator can correct permissions or schema.
 
     Args:
-        status: HTTP status below 500, except 404.
+        status: HTTP status from 300 to 499, except 404.
         causes: True if the response lists invalid fields.
     """
 
@@ -76,7 +76,7 @@ class KubernetesConflict(KubernetesRejected, Conflict):
 
 
 class OwnConfiguration(Configuration):
-    """Address and credentials of the API server, with the name of our program.
+    """Address and credentials of the API server, with the name of the program that uses them.
 
     Args:
         program: OPERATOR, API or CLI.
@@ -171,7 +171,7 @@ class KubernetesTransport:
         self._writing = writing
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections, and wait 0.1 s for TLS connections."""
         await self._api.close()
         # TLS connections close after the session. If the event loop ends earlier, they stay half open.
         await asyncio.sleep(CLOSING_S)
@@ -185,13 +185,13 @@ class KubernetesTransport:
         content_type: str = JSON,
         query: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """Send a call; return the decoded JSON of the response. Raises as `send`."""
+        """Send a call; return the decoded JSON of the response. Raises as `send`; TransientError if it is no JSON."""
         response = await self.send(method, path, body, content_type=content_type, query=query)
         with mapped_errors():
             return json.loads(await response.read())
 
     async def find(self, path: str) -> Any:
-        """Return the object at a path, or None if there is none. Raises as `send`."""
+        """Return the object at a path, or None if there is none. Raises as `call`, except NotFound."""
         try:
             return await self.call("GET", path)
         except NotFound:
@@ -244,7 +244,7 @@ class KubernetesTransport:
             accept: METADATA or METADATA_LIST.
 
         Raises:
-            NotFound, TransientError: As `send`.
+            NotFound, TransientError: As `call`.
         """
         response = await self._send("GET", path, None, {"Accept": accept}, query, CALL_TIMEOUT_S)
         with mapped_errors():
@@ -276,7 +276,7 @@ class KubernetesTransport:
 
 
 def _refusal(status: int, body: bytes) -> NotFound | TransientError:
-    """Build the exception for an error response."""
+    """Build the exception for an error response, as `send` lists them; the message quotes up to 300 characters."""
     try:
         status_object = json.loads(body)
         detail = str(status_object.get("message", ""))[:300]

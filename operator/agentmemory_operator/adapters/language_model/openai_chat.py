@@ -77,11 +77,11 @@ class ChatOptions:
 
 
 class OpenAIChat:
-    """Implements ports.LanguageModel.
+    """Implements ports.LanguageModel with a service that is compatible with OpenAI.
 
     Args:
         options: Address of the service, and parameters.
-        jitter: Draws from 0..1.
+        jitter: Returns a random number from 0 to 1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
@@ -116,7 +116,7 @@ class OpenAIChat:
         return _completion(document, schema, sent_bytes=sent_bytes, max_tokens=max_tokens)
 
     async def aclose(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         await self._host.close()
 
     async def _answer(self, messages: list[dict[str, str]], max_tokens: int, *, deadline: float) -> Any:

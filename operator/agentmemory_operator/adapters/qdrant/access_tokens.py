@@ -20,7 +20,7 @@ DECODE_OPTIONS: "Options" = {"verify_exp": False, "require": ["exp"]}
 
 
 class QdrantTokens:
-    """Implements ports.PointsTokens."""
+    """Implements ports.PointsTokens by JSON Web Tokens, which the Qdrant server verifies with its API key."""
 
     def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str | None:
         """Return a token for the points of one collection or alias, or None if `api_key` is itself a token."""
@@ -33,7 +33,7 @@ class QdrantTokens:
             return jwt.encode(claims, api_key, algorithm=ALGORITHM)
 
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
-        """Return the expiry of a token in Unix seconds.
+        """Return the expiry of a token in Unix seconds, even if it is past.
 
         None if this key did not sign it, or it grants anything other than the points of this collection.
         """

@@ -24,7 +24,7 @@ KEEP_ALIVE_S = 4.0
 # Ends of the paths of POST calls that do not count as writes.
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search", "/facet")
 
-# Number of reads that pay for one retry.
+# Number of reads, counted without retries, that permit one retry.
 READS_PER_RETRY = 10
 # Maximum number of saved retries. More than one, because a pause of the process interrupts all concurrent reads.
 MAX_SAVED_RETRIES = 10
@@ -103,11 +103,13 @@ def build_qdrant_session(
     """Build the session for calls to one server.
 
     Args:
+        api_key: Sent with each call; None for a server without authentication.
+        ca_pem: Trusted CA certificates in PEM. None trusts the system's.
         field: Field with the URL, for error messages.
         options: Options of aiohttp's connector.
 
     Raises:
-        SpecInvalid: If `ca_pem` contains no certificate.
+        SpecInvalid: If `url` is https, and `ca_pem` contains no certificate.
     """
     # With aiohttp's default Accept-Encoding the server compresses, which costs 40 ms per call.
     headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
@@ -132,7 +134,7 @@ class ReadRetries:
         self._is_away = False
 
     def record_read(self) -> None:
-        """Record a read; retries are not recorded."""
+        """Count a read, which adds a tenth of a retry to the budget. Do not call this for retries."""
         self._paid = min(self._paid + 1, READS_PER_RETRY * MAX_SAVED_RETRIES)
 
     def record_response(self) -> None:

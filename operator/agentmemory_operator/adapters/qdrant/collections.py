@@ -70,19 +70,22 @@ class QdrantCollections:
         self._server = QdrantServer(self._qdrant, self._replicas)
 
     def watch_calls(self, watch: CallHooks) -> None:
-        """Run each later call inside the hooks of `watch`."""
+        """Run each later call inside the hooks of `watch`, which replace earlier ones."""
         self._qdrant.watch = watch
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         await self._qdrant.close()
 
     async def server(self) -> ServerCapabilities:
-        """Return version, cluster size and resources of the server, after a call that needs the API key."""
+        """Check the API key by a call, then return version, cluster size and resources of the server."""
         return await self._server.capabilities()
 
     async def process(self) -> Process:
-        """Return the process metrics of the server; all None if the key may not read them, or there are none."""
+        """Return the process metrics of the server.
+
+        A field is None if its metric is missing; all are None if the key may not read metrics, or there are none.
+        """
         return await self._server.process()
 
     async def read_owner(self, physical: str) -> Tenant | None:
@@ -301,12 +304,15 @@ class QdrantCollections:
         return await facet_exactly(self._qdrant.read, _path(physical), "type", filter_, limit=MAX_LISTED_TYPES)
 
     async def count_sealed_before(self, physical: str, created_ms: int) -> int:
-        """Return the exact number of memories that are encrypted with a data key created before a time, in Unix ms."""
+        """Return the exact count of memories, also pending ones, with a data key from before `created_ms` (Unix ms)."""
         filter_ = _ALIVE | {"must": [_LIVES, {"key": KEY_CREATED_KEY, "range": {"lt": created_ms}}]}
         return await count_exactly(self._qdrant.read, _path(physical), filter_)
 
     async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
-        """Return the content length in characters of the first `limit` memories by point id; 0 without content."""
+        """Return the content length in characters of the first `limit` memories by point id.
+
+        The length is 0 if the content is missing or encrypted.
+        """
         body = {"filter": _ALIVE, "limit": limit, "with_payload": ["content"], "with_vector": False}
         result = await self._qdrant.read("POST", f"{_path(physical)}/points/scroll", body)
         with map_parse_errors():
@@ -325,7 +331,7 @@ class QdrantCollections:
     async def _holding(self, name: str, aliases: tuple[str, ...]) -> CollectionSummary | None:
         """Describe one collection.
 
-        None if it belongs to no agent, is a placeholder, or has been deleted since it was listed.
+        None if neither its name nor an alias has the agents' prefix, it is a placeholder, or it was deleted since.
         """
         if not any(candidate.startswith(ALIAS_PREFIX) for candidate in (name, *aliases)):
             return None

@@ -138,7 +138,7 @@ def placement_of(memory: str, *, is_tiered: bool) -> Json:
 
 
 def _names_of(kind: type[Hnsw] | type[Optimizers]) -> dict[str, str]:
-    """Return the engine's field by our field; the engine's names lack the unit."""
+    """Return Qdrant's name of each field of a dataclass, by the field: Qdrant's names lack the unit."""
     return {field_.name: field_.name.removesuffix("_kb") for field_ in fields(kind)}
 
 
@@ -228,7 +228,11 @@ def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ..
 
 
 def quantization_from(config: Mapping[str, Any] | None) -> Quantization | None:
-    """Parse the quantization, with the engine's defaults for missing values. None without a known quantization."""
+    """Parse the quantization, with Qdrant's defaults for missing values. None if there is none, or its kind is unknown.
+
+    Raises:
+        KeyError: If an encoding is unknown, or a product quantization has no compression.
+    """
     match config:
         case {"scalar": scalar}:
             return ScalarQuantization(scalar.get("quantile"), _is_in_ram(scalar))

@@ -1,4 +1,4 @@
-"""Qdrant's official client for control calls to one server, over our own connections and with responses as plain JSON.
+"""Qdrant's official client for control calls to one server, over `HostSession` and with responses as plain JSON.
 
 `AsyncApiClient` and the routes of `qdrant_client.http.api` build the requests: paths, parameters, bodies. The client's
 response models are not used, because they reject fields that a later server adds (docs/adr/0004).
@@ -62,7 +62,7 @@ class ControlOptions(TypedDict, total=False):
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """Convert the exceptions of the HTTP clients into ours."""
+    """Convert the exceptions of the HTTP clients into StoreUnavailable; AgentMemoryErrors pass through."""
     try:
         yield
     except NoResponse as exc:
@@ -84,7 +84,7 @@ async def result_of(call: Awaitable[Any]) -> Any:
 
 
 def serialise_raw(body: Json) -> Any:
-    """Serialise a body that came from a server without the client's models, which reject fields of later servers."""
+    """Serialise a body from a server as it is: the client's models would reject fields of later servers."""
     return orjson.dumps(body)
 
 
@@ -108,7 +108,7 @@ class QdrantControl(AsyncApiClient):
         deadline_s: Timeout for creating, recovering and uploading a snapshot.
 
     Raises:
-        SpecInvalid: If `ca_pem` contains no certificate.
+        SpecInvalid: If `url` is https, and `ca_pem` contains no certificate.
     """
 
     def __init__(  # noqa: PLR0913 # connection options
@@ -140,7 +140,7 @@ class QdrantControl(AsyncApiClient):
         await self._session.close()
 
     async def names(self) -> list[str]:
-        """Return the names of all collections, sorted."""
+        """Return the names of all collections, placeholders included, sorted."""
         result = await result_of(self.collections.get_collections())
         with map_parse_errors():
             return sorted(str(entry["name"]) for entry in result["collections"])
@@ -218,7 +218,7 @@ class QdrantControl(AsyncApiClient):
 
     @asynccontextmanager
     async def download(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content of a response. Opening and reading raise the errors of a call."""
+        """Open the content of the response to `GET path`. Opening and reading raise the errors of a call."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s, sock_read=MAX_STREAM_PAUSE_S)
         with _reachable():
             response = await self._session.request("GET", URL(self.url + path, encoded=True), timeout=timeout)
@@ -275,7 +275,7 @@ class _Source:
     """Stream to send, with the exception that reading it raised.
 
     Attributes:
-        fault: Our own exception, which the HTTP client would wrap; None if it raised none.
+        fault: AgentMemoryError of the stream, which the HTTP client would wrap; None if there was none.
     """
 
     def __init__(self, content: AsyncIterator[bytes]) -> None:

@@ -70,7 +70,7 @@ class QdrantNode:
             return _view(info)
 
     async def create(self, physical: str, shard: int) -> SnapshotFile:
-        """Create a snapshot of the node's replica of a shard."""
+        """Create a snapshot of the node's replica of a shard, and wait until it is complete."""
         result = await result_of(self.qdrant.snapshots.create_shard_snapshot(physical, shard, wait=True))
         with map_parse_errors():
             return parse_snapshot(result)
@@ -95,7 +95,7 @@ class QdrantNode:
                 raise
 
     def download(self, physical: str, file: ShardFile) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of a snapshot."""
+        """Open the content of a shard snapshot that this node stores. Raises as `QdrantControl.download`."""
         return self.qdrant.download(_file(physical, file))
 
     def location(self, physical: str, file: ShardFile) -> str:
@@ -146,7 +146,7 @@ async def wait_for_views(
     """Poll until all reachable nodes have a collection, or none has it; return their views.
 
     Args:
-        timeout_s: Seconds after which the last poll starts.
+        timeout_s: Time limit in seconds; one more poll follows.
 
     Raises:
         NotFound: If no reachable node has the collection.
@@ -160,7 +160,7 @@ async def wait_for_views(
 
 
 async def poll_times(timeout_s: float) -> AsyncIterator[None]:
-    """Yield when the next poll is due, with growing pauses, until the time is over; at least once."""
+    """Yield at once, then after pauses that grow from 0.02 s to 0.25 s, until `timeout_s` seconds have passed."""
     loop, pause_s = asyncio.get_running_loop(), FIRST_POLL_PAUSE_S
     ends_s = loop.time() + timeout_s
     yield
@@ -199,7 +199,7 @@ async def wait_for_metadata(
         timeout_s: Time limit in seconds.
 
     Raises:
-        StoreUnavailable: If less than a majority has the metadata in time, or is reachable.
+        StoreUnavailable: If no majority of the nodes is reachable, or none has the metadata after the time limit.
     """
     all_nodes, current_count = list(nodes), 0
     async for _ in poll_times(timeout_s):

@@ -70,7 +70,7 @@ class QdrantPoints:
         retries: Retry budget for reads from this server. None creates one for this instance.
 
     Raises:
-        SpecInvalid: If `ca_pem` contains no certificate.
+        SpecInvalid: If `url` is https, and `ca_pem` contains no certificate.
     """
 
     def __init__(  # noqa: PLR0913 # connection options and hooks
@@ -148,7 +148,7 @@ class QdrantPoints:
         return result["points"], result.get("next_page_offset")
 
     async def count(self, collection: str, filter_: Json | None, *, exact: bool = True) -> int:
-        """Return the number of points that match a filter."""
+        """Return the number of points that match a filter (None: all), or an estimate if `exact` is False."""
         count = count_exactly if exact else estimate_count
         return await count(self._read, f"/collections/{collection}", filter_)
 
@@ -170,6 +170,7 @@ class QdrantPoints:
 
         Raises:
             OutcomeUnknown: As the port. Also if Qdrant became unavailable after a part of a large upsert was written.
+            StoreRejected: As the port. `is_partial` is True if a part of a large upsert was written before.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
@@ -197,12 +198,12 @@ class QdrantPoints:
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order; not atomic."""
+        """Run the operations of `POST /points/batch` in order; not atomic. `wait` and `strong` as in the port."""
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 
     async def delete(self, collection: str, filter_: Json) -> None:
-        """Delete every matching point, durably."""
+        """Delete every matching point, durably and with `ordering=strong`."""
         await self._write("POST", f"/collections/{collection}/points/delete", {"filter": filter_}, strong=True)
 
     async def _read(self, method: str, path: str, body: Json | None = None) -> Any:
@@ -295,7 +296,7 @@ def _decoded_points(result: Any) -> None:
 
 
 class _Unmeasured:
-    """Implements ports.EngineCall."""
+    """Implements ports.EngineCall for a store without a meter."""
 
     headers: Mapping[str, str] = {}
 
@@ -323,7 +324,7 @@ async def _serialise(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
 
 
 def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
-    """Yield the points as JSON, in groups that fit into one request."""
+    """Yield the points as JSON, in groups of at most 24 MiB. A larger point is a group of its own."""
     part: list[orjson.Fragment] = []
     size = 0
     for point in points:
@@ -339,10 +340,7 @@ def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
 def _error_of(
     status: int, error_text: str, headers: Mapping[str, str], *, path: str, is_write: bool
 ) -> TransientError | StoreRejected:
-    """Build the error of a response.
-
-    Qdrant's text about points may quote a memory, so it is kept out of the message.
-    """
+    """Build the error of a response. Its message omits Qdrant's text about points, which may quote a memory."""
     if is_missing_collection(status, error_text):
         return _collection_gone(path)
     is_points_call = "/points" in path

@@ -57,7 +57,7 @@ class QdrantReplicas:
             return _placement(info, peers, can_move=self._can_move)
 
     async def move(self, physical: str, move: Move) -> bool:
-        """Start to copy a replica, by the server's configured method, or drop one.
+        """Start to copy a replica, by the server's configured transfer method, or drop one.
 
         Returns:
             False if the server lacks the API call now, or lacked it at an earlier call.

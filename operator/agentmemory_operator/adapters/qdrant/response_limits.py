@@ -95,6 +95,8 @@ def error_message(status: int, words: str) -> str:
 def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemoryError:
     """Build the exception for an error response to a control call.
 
+    NotFound or CollectionNotFound for 404; StoreUnavailable for 408, 429 and from 500, except 501; else StoreRejected.
+
     Args:
         secret: API key of the call; not repeated in the message.
     """

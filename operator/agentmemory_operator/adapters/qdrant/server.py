@@ -25,7 +25,7 @@ _FIELDS = {
 # A metric without labels, on a line of its own. Text that clients can choose occurs only in labels.
 _LINE = re.compile(r"[a-zA-Z0-9_:]* ([0-9]{1,18})(?:\.0+)?[ \r]*")
 _MAX_LINE_CHARS, _MAX_TRIES = 256, 1_000
-"""Maximum characters of such a line, and maximum occurrences of a name to check. They bound the time for any input."""
+"""Maximum characters of a metric's line, and maximum occurrences of its name to check. They bound the parsing time."""
 
 
 class QdrantServer:
@@ -42,7 +42,7 @@ class QdrantServer:
         self._telemetry: dict[str, Mapping[str, Any]] = {}
 
     async def capabilities(self) -> ServerCapabilities:
-        """Return version, cluster size and resources of the server, after a call that needs the API key.
+        """Check the API key by a call, then return version, cluster size and resources of the server.
 
         Raises:
             StoreRejected: If the server rejects the key.
@@ -72,7 +72,10 @@ class QdrantServer:
             )
 
     async def process(self) -> Process:
-        """Return the process metrics of the server; all None if the key may not read them, or there are none."""
+        """Return the process metrics of the server.
+
+        A field is None if its metric is missing; all are None if the key may not read metrics, or there are none.
+        """
         try:
             return parse_process(await self._qdrant.service.metrics())
         except (StoreRejected, NotFound):
@@ -96,7 +99,7 @@ class QdrantServer:
 
 
 def _bytes(kibibytes: Any) -> int | None:
-    """Convert KiB of the telemetry to bytes."""
+    """Convert KiB of the telemetry to bytes; None if the number is missing or 0."""
     return int(kibibytes) * 1024 if kibibytes else None
 
 

@@ -25,7 +25,7 @@ def entry_name(shard: int) -> str:
 
 
 def tar_header(name: str, size: int) -> bytes:
-    """Return the tar header of a file."""
+    """Return the tar header of a file: one block of 512 bytes."""
     entry = tarfile.TarInfo(name)
     entry.size = size
     return entry.tobuf(tarfile.GNU_FORMAT)
@@ -62,7 +62,7 @@ class ArchiveReader:
         """Read the manifest; must be the first call.
 
         Returns:
-            Configuration, payload indexes, and the number, size and SHA-256 of each shard.
+            Configuration, payload indexes, and number, size in bytes and SHA-256 (None if unknown) of each shard.
 
         Raises:
             StoreRejected: If the content is no archive of shard snapshots.

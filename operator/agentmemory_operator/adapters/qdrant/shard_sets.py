@@ -87,7 +87,7 @@ class ShardSet:
         return max((file.created_ms for file in self.files), default=0)
 
     def as_complete(self, sha256: str) -> "ShardSet":
-        """Return the set marked as complete."""
+        """Return the set marked as complete by the archive's digest, without `known`."""
         return replace(self, sha256=sha256, known={})
 
     def with_file(self, file: ShardFile) -> "ShardSet":
@@ -172,7 +172,9 @@ class ShardReplicas:
         self._deadline_s = deadline_s
 
     async def find_sources(self, physical: str) -> dict[int, QdrantNode]:
-        """Return a node with an active replica for each shard; poll for 10 s while replicas are being created.
+        """Return a node with an active replica for each shard.
+
+        Poll for up to 10 s while a shard has only initializing replicas, as in a new collection.
 
         Raises:
             NotFound: If no reachable node has the collection.
@@ -186,7 +188,7 @@ class ShardReplicas:
         return _sources(views, physical)
 
     async def read_nodes_by_peer(self) -> dict[int | None, QdrantNode]:
-        """Return the reachable nodes by peer id. Nodes that fail to respond are left out."""
+        """Return the nodes by peer id, which is None for a single server. Nodes that fail to respond are left out."""
         peers = await asyncio.gather(*(node.read_peer_id() for node in self._nodes), return_exceptions=True)
         pairs = zip(self._nodes, peers, strict=True)
         return {peer_id: node for node, peer_id in pairs if not isinstance(peer_id, BaseException)}
@@ -200,7 +202,8 @@ class ShardReplicas:
         """Wait until the reachable nodes report every replica as active, and no transfers.
 
         Raises:
-            StoreUnavailable: If that takes longer than `deadline_s`, or the nodes do not agree on the collection.
+            StoreUnavailable: If that takes longer than `deadline_s`, the nodes do not agree on the collection, or none
+                is reachable.
         """
         loop = asyncio.get_running_loop()
         ends_s = loop.time() + self._deadline_s
@@ -210,7 +213,11 @@ class ShardReplicas:
             await asyncio.sleep(MAX_POLL_PAUSE_S)
 
     async def describe_inactive(self, physical: str) -> str:
-        """Describe the inactive replicas and shard transfers, or the absence of the collection; '' if there is none."""
+        """Describe inactive replicas and shard transfers, or the absence of the collection; '' if there is none.
+
+        Raises:
+            StoreUnavailable: If the nodes do not agree on the collection, or none is reachable.
+        """
         try:
             views = await wait_for_views(self._nodes, physical)
         except NotFound:

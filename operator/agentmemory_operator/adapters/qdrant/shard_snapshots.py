@@ -1,8 +1,8 @@
 """Snapshots of a Qdrant cluster: a set of one shard snapshot per shard, which callers see as a single file.
 
 Create:
-1. Record the set and its source nodes (`ShardSets`).
-2. Create a snapshot of each shard on a node with an active replica, and record it.
+1. Write the record of the set, with its source nodes (`ShardSets`).
+2. Create a snapshot of each shard on a node with an active replica, and add its file to the record.
 3. Read all files once, which yields the SHA-256 of the set's archive, and mark the set as complete.
 If step 2 or 3 fails, the set is removed. The next `create` removes an incomplete set that is left, for example by a
 killed process.
@@ -84,7 +84,7 @@ class QdrantShardSnapshots:
         self._replicas = ShardReplicas(self._nodes, deadline_s=self._deadline_s)
 
     def watch_calls(self, watch: CallHooks) -> None:
-        """Run each later call inside the hooks of `watch`."""
+        """Run each later call to any node inside the hooks of `watch`, which replace earlier ones."""
         for qdrant in self._clients():
             qdrant.watch = watch
 
@@ -120,8 +120,8 @@ class QdrantShardSnapshots:
         replica is not active and lists no files, the call raises at once: the files may still exist.
 
         Raises:
-            StoreUnavailable: If no majority of the nodes is reachable, a node with files is unreachable or cannot list
-                them yet, or the nodes do not agree in time.
+            StoreUnavailable: If no majority of the nodes is reachable, or the nodes do not agree in time. Also if a
+                node with files is unreachable, or cannot list them yet.
         """
         sets = [set_ for set_ in await self._sets.list_sets(physical) if set_.is_complete]
         locations = {(file.shard, file.peer) for set_ in sets for file in set_.files}
@@ -144,7 +144,11 @@ class QdrantShardSnapshots:
 
     @asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content of a set as one archive."""
+        """Open the content of a set as one archive.
+
+        Raises:
+            NotFound: If there is no complete set of this name.
+        """
         yield self._archive(await self._find_set(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
@@ -177,6 +181,10 @@ class QdrantShardSnapshots:
 
         The checksum of the archive is compared after the last shard. If it differs, a new collection is deleted again;
         an existing one keeps the recovered points.
+
+        Raises:
+            StoreRejected: If the content is no archive of shard snapshots, does not fit an existing collection, or has
+                another checksum.
         """
         digest = hashlib.sha256()
         reader = ArchiveReader(_hashed(content, digest.update))
@@ -202,7 +210,7 @@ class QdrantShardSnapshots:
         return f"{SCHEME}{physical}/{name}"
 
     async def collections(self) -> list[str]:
-        """Return the names of all collections, sorted."""
+        """Return the names of all collections, placeholders included, sorted."""
         return await self._whole.collections()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
@@ -223,10 +231,10 @@ class QdrantShardSnapshots:
         await self._remove_unfinished(physical)
 
     async def metadata(self, physical: str) -> Json | None:
-        """Return the metadata of a collection, or None if it does not exist.
+        """Return the metadata of a collection, {} if it has none; None if the collection does not exist.
 
-        If the node behind `url` does not have the collection, poll all nodes. If they still differ after
-        `MAX_AGREEMENT_S`, the majority decides.
+        If the node behind `url` does not have the collection, poll all nodes. If they still differ after 10 s, the
+        majority decides.
         """
         copies: list[Json] = []
         async for _ in poll_times(MAX_AGREEMENT_S):
@@ -249,7 +257,7 @@ class QdrantShardSnapshots:
         return (self._front, *(node.qdrant for node in self._nodes))
 
     async def _begin(self, physical: str, sources: Mapping[int, QdrantNode]) -> ShardSet:
-        """Record a new set before its first file is created."""
+        """Write the record of a new set before its first file is created."""
         info = await result_of(self._front.collections.get_collection(physical))
         with map_parse_errors():
             configuration, indexes = configuration_of(info["config"]), indexes_of(info["payload_schema"])
@@ -297,7 +305,7 @@ class QdrantShardSnapshots:
                 await self._remove(record)
 
     async def _remove(self, record: ShardSet) -> None:
-        """Delete the files of a set, including a file whose creation was not recorded, then its record."""
+        """Delete the files of a set, including a file that its record lacks after a crash, then the record."""
         recorded = {file.name for set_ in await self._sets.list_sets(record.physical) for file in set_.files}
         nodes = await self._replicas.read_nodes_by_peer()
         for shard, peer in record.sources.items():

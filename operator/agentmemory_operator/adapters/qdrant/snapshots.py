@@ -49,11 +49,11 @@ class QdrantSnapshots:
         self.qdrant = QdrantControl(url, **options)
 
     def watch_calls(self, watch: CallHooks) -> None:
-        """Run each later call inside the hooks of `watch`."""
+        """Run each later call inside the hooks of `watch`, which replace earlier ones."""
         self.qdrant.watch = watch
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         await self.qdrant.close()
 
     async def create(self, physical: str) -> SnapshotFile:
@@ -68,7 +68,7 @@ class QdrantSnapshots:
             return parse_snapshot(result)
 
     async def files(self, physical: str) -> list[SnapshotFile]:
-        """Return the snapshots of a collection, sorted by time; empty if the collection is deleted."""
+        """Return the snapshots of a collection, oldest first; empty if the collection is deleted."""
         try:
             result = await result_of(self.qdrant.snapshots.list_snapshots(physical))
         except NotFound:
@@ -77,11 +77,11 @@ class QdrantSnapshots:
             return sorted(map(parse_snapshot, result), key=lambda file: (file.created_ms, file.name))
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of a snapshot."""
+        """Open the content of a snapshot. Raises as `QdrantControl.download`."""
         return self.qdrant.download(_snapshot(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Make the server fetch a snapshot and recover it. Our API key is passed only for a URL of this server."""
+        """Make the server fetch and recover a snapshot, with the API key only if `location` is on this server."""
         await self._check_single_node()
         api_key = self.qdrant.api_key if location.startswith(f"{self.qdrant.url}/") else None
         source = models.SnapshotRecover(location=location, priority=PRIORITY, checksum=sha256, api_key=api_key)
@@ -89,7 +89,7 @@ class QdrantSnapshots:
             await self.qdrant.snapshots.recover_from_snapshot(physical, wait=True, snapshot_recover=source)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot, which the server recovers. Then delete the file that it keeps, except on LeadershipLost."""
+        """Send a snapshot, which the server recovers. Then delete the server's copy of it, except on LeadershipLost."""
         await self._check_single_node()
         try:
             await upload_file(self.qdrant, _snapshots(physical), content, sha256=sha256)
@@ -100,7 +100,7 @@ class QdrantSnapshots:
         await self._delete_received(physical)
 
     async def _delete_received(self, physical: str) -> None:
-        """Delete the file that the server keeps of an upload, whether it was recovered or not.
+        """Delete the file that the server keeps of an upload, whether the server has recovered it or not.
 
         If that fails, the next upload for the same collection replaces the file.
         """
@@ -141,11 +141,11 @@ class QdrantSnapshots:
             return
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the URL of a snapshot, with the server address that we use ourselves."""
+        """Return the URL of a snapshot, below the URL of this store's client."""
         return self.qdrant.url + _snapshot(physical, name)
 
     async def collections(self) -> list[str]:
-        """Return the names of all collections, sorted."""
+        """Return the names of all collections, placeholders included, sorted."""
         return await self.qdrant.names()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
@@ -153,7 +153,7 @@ class QdrantSnapshots:
         await self.qdrant.create_empty(physical, placeholder_metadata(owner))
 
     async def metadata(self, physical: str) -> Json | None:
-        """Return the metadata of a collection, or None if it does not exist."""
+        """Return the metadata of a collection, {} if it has none; None if the collection does not exist."""
         return await self.qdrant.metadata(physical)
 
     async def write_metadata(self, physical: str, changes: Json) -> None:
@@ -171,7 +171,7 @@ def recovery_errors() -> Iterator[None]:
     Raises:
         RecoveryOutcomeUnknown: If the response timed out or was cut off: the server may still complete the recovery.
         StoreUnavailable: If the server was unavailable, or the collection or a shard was deleted during the call.
-        StoreRejected: If anything else was not found.
+        StoreRejected: If the server rejected the call, or anything else, such as the snapshot, was not found.
     """
     try:
         yield
@@ -201,7 +201,11 @@ def _snapshot(physical: str, name: str) -> str:
 
 
 def parse_snapshot(entry: Mapping[str, Any]) -> SnapshotFile:
-    """Parse one entry of the server's list of snapshots."""
+    """Parse one entry of the server's list of snapshots.
+
+    Raises:
+        KeyError, TypeError, ValueError: If it is no such entry. Call this inside `map_parse_errors`.
+    """
     created = entry.get("creation_time")
     # The server reports UTC without a time zone.
     created_ms = int(datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() * 1000) if created else 0

@@ -30,7 +30,7 @@ class S3Objects:
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
-        SpecInvalid: If `bucket.ca_pem` contains no certificate.
+        SpecInvalid: If the endpoint is https, and `bucket.ca_pem` contains no certificate.
     """
 
     def __init__(
@@ -45,7 +45,10 @@ class S3Objects:
         await self._calls.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream, with about two parts in memory. The object becomes visible as a whole, or not at all."""
+        """Store a stream, with about two parts of 8 MiB or more in memory. Raises as the port.
+
+        The object becomes visible as a whole, or not at all.
+        """
         upload = Upload(self._calls, self._bucket, self._before + key, metadata)
         await upload.send(content)
         return StoredObject(key, upload.size, upload.sha256)
@@ -65,7 +68,7 @@ class S3Objects:
 
     @asynccontextmanager
     async def get(self, key: str, *, offset: int = 0) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content of an object, from a byte offset."""
+        """Open the content of an object, from a byte offset. Raises as the port."""
         range_header = {"range": f"bytes={offset}-"} if offset else {}
         async with self._calls.stream(S3Request("GET", self._before + key, headers=range_header)) as response:
             yield self._chunks_of(response, skipped=offset if response.status == 200 else 0)

@@ -1,4 +1,4 @@
-"""Signed calls to one bucket of an S3-compatible storage, with retries, timeouts and our own exceptions.
+"""Signed calls to one bucket of an S3-compatible storage, with retries and timeouts.
 
 Amazon's C runtime (awscrt) signs requests, and finds the identity of the process if the bucket has no access key;
 aiohttp sends them. Amazon's Python client is not used: its version of python-dateutil conflicts with that of the
@@ -52,7 +52,7 @@ class S3Request:
         key: Full key including the prefix, not encoded; empty for the bucket itself.
         sha256: SHA-256 of the body, as 32 bytes. If empty, it is computed.
         is_fenced: True if `before_write` is called first, which can stop the call; reads are never stopped. False for
-            the cleanup of our own uploads.
+            the abort of an upload that failed in this process.
     """
 
     method: str
@@ -66,7 +66,7 @@ class S3Request:
 
 @dataclass(frozen=True, slots=True)
 class S3Response:
-    """Response to a successful call."""
+    """Response to a successful call, with its whole body."""
 
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
@@ -82,7 +82,7 @@ class S3Calls:
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
-        SpecInvalid: If `bucket.ca_pem` contains no certificate.
+        SpecInvalid: If the endpoint is https, and `bucket.ca_pem` contains no certificate.
     """
 
     def __init__(self, bucket: Bucket, *, before_write: Callable[[], None], egress: Egress) -> None:

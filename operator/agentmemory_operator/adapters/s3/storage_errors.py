@@ -15,7 +15,7 @@ from agentmemory_operator.spec.printable import printable_start
 # Exceptions that the parser raises for bytes that are no XML. It raises the last two for an unknown encoding.
 _NO_XML = (ElementTree.ParseError, ValueError, LookupError)
 _CODE, _REGION = re.compile(r"[A-Za-z0-9.]{1,64}"), re.compile(r"[a-z0-9-]{1,64}")
-# Error codes that are transient whatever the status. The digest and checksum codes mean damage in transit.
+# Error codes that are transient with any status. The digest and checksum codes mean damage in transit.
 _TRANSIENT = frozenset(
     {
         *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "IncompleteBody"),
@@ -50,7 +50,7 @@ def storage_error(
 
     Args:
         bucket: Bucket of the call; its credentials are removed from the message.
-        headers: Headers of the response; None if they are of no use, as with a status of 200.
+        headers: Headers of the response. None for an error in the body of a response with status 200.
     """
     code, error_text = _read(body)
     message = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"

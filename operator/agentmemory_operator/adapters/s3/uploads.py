@@ -189,7 +189,7 @@ async def split_parts(content: AsyncIterator[bytes], *, part_bytes: int) -> Asyn
 
 
 def _encryption_of(bucket: Bucket) -> dict[str, str]:
-    """Build the headers for encryption at rest."""
+    """Build the headers for encryption at rest; empty if the bucket's default is used."""
     if bucket.encryption is None:
         return {}
     headers = {"x-amz-server-side-encryption": "aws:kms" if bucket.encryption == "KMS" else bucket.encryption}

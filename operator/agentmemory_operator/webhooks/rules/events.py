@@ -33,11 +33,13 @@ _EVENTS: Mapping[Kind, str] = {"superseded": "memory_superseded", "forgotten": "
 
 @dataclass(frozen=True, slots=True)
 class WebhookEvent:
-    """One event; every attempt sends the same id and body.
+    """One event. Its body is the same in every attempt.
 
     Attributes:
-        id: Unique id of the event, the same in every attempt and from every operator.
+        id: Hash of object uid, event name, and change or cleanup: the same in every attempt, from every operator.
+        name: Type of the event, such as `erased`, as in `spec.webhooks[].events`.
         at_ms: Time of the event in Unix milliseconds.
+        data: Object of the JSON body that describes the event.
     """
 
     id: str
@@ -47,7 +49,7 @@ class WebhookEvent:
 
     @property
     def body(self) -> bytes:
-        """The JSON body of the request."""
+        """JSON body of the request: `type`, `timestamp` (RFC 3339 with milliseconds) and `data`."""
         document = {"type": self.name, "timestamp": render_time(self.at_ms), "data": dict(self.data)}
         return json.dumps(document, separators=(",", ":")).encode()
 
@@ -96,7 +98,11 @@ def decode_key(secret: str) -> bytes | None:
 
 
 def sign(key: bytes, id_: str, time_s: str, body: bytes) -> str:
-    """Return the signature of a message, as the value of the header `webhook-signature`."""
+    """Return the signature of a message, as the value of the header `webhook-signature`.
+
+    Args:
+        time_s: Time of the attempt in Unix seconds, as in the header `webhook-timestamp`.
+    """
     signed = b".".join((id_.encode(), time_s.encode(), body))
     return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
 
@@ -112,7 +118,7 @@ def verify_signature(key: bytes, headers: Mapping[str, str], body: bytes, now_s:
 
 
 def retry_delay_s(attempts: int) -> float:
-    """Return the delay after a failed attempt: 10 s, doubled for each further failure, at most an hour."""
+    """Return the delay in seconds after consecutive failures: 10 s, doubled for each further one, at most an hour."""
     return min(FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20), MAX_RETRY_S)
 
 
