@@ -14,24 +14,26 @@ from agentmemory_operator.runtime.metrics import DURATION_BUCKETS_S, MetricSet
 from agentmemory_operator.runtime.rules.fair_shares import SHARED_KEY, TokenBuckets, hourly_bucket
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
-# Bounds of the pause between two checks of the budget. Each also checks whether the rebuild must stop.
+# Bounds of the pause between two checks of the budget. Each check also detects that the rebuild must stop.
 MAX_WAIT_S = 1.0
 MIN_WAIT_S = 0.02
-# Shorter waits are not reported.
+# A wait for budget is reported to users only after this time.
 REPORT_AFTER_S = 5.0
 
 
 class BudgetedEmbedder(WrappedEmbedder):
     """Implements ports.Embedder: limits the rate of another embedder's calls, and counts them.
 
-    Retries inside the other embedder are not counted.
+    Without `spec.rebuild.maxEmbeddingCallsPerHour` the rate is not limited. Retries inside the other embedder are not
+    counted.
 
     Args:
+        inner: The other embedder.
         task: Rebuild of the object that sets the budget. `task.check` is called while the embedder waits for budget.
         batch_size: Maximum number of texts in a call.
 
     Attributes:
-        calls: Number of calls of the rebuild: those in its record when this object was created, and the calls since.
+        calls: Number of calls of the rebuild: those in its record when this object was created, plus those since then.
     """
 
     def __init__(self, inner: Embedder, task: RebuildRun, batch_size: int) -> None:
@@ -98,12 +100,16 @@ class RebuildMeter(MetricSet):
         )
 
     def count_tokens(self, provider: str, tokens: int) -> None:
-        """Count the tokens that a service reports for a call."""
+        """Add the tokens that an embedding service reports for one call to the counter of the provider."""
         self._tokens.labels(provider).inc(tokens)
 
     @contextmanager
     def measure_embedding(self, provider: str, texts: int) -> Iterator[None]:
-        """Return a context that measures the duration and outcome of the embedding call in it."""
+        """Return a context that measures an embedding call: its duration, and "ok", or "failed" if it raises.
+
+        Args:
+            texts: Number of texts in the call. It is not recorded.
+        """
         started_s, outcome = time.monotonic(), "failed"
         try:
             yield

@@ -27,7 +27,7 @@ MAX_CLOCK_SKEW_MS = 50_000
 """Maximum difference by which writers' clocks may be behind the operator's, in milliseconds."""
 
 MAX_REMAINING = 100
-# Under constant writes each pass finds the writes during the last one. The move copies the rest.
+# Under constant writes, each pass finds points that were written during the pass before it. Step Move copies the rest.
 MAX_PASSES = 10
 
 
@@ -37,10 +37,11 @@ log = logging.getLogger(__name__)
 async def catch_up(task: RebuildRun) -> str:
     """Copy changes in passes by time until one finds at most 100 points, in at most 10 passes. Then compare all points.
 
-    Return the result for users.
+    Return the number of points and passes, as text for users.
 
     Raises:
-        RebuildPaused, RebuildCancelled: If the rebuild must stop.
+        RebuildPaused: If the rebuild is paused, or a user must fix something before a point can be embedded.
+        RebuildCancelled: If the rebuild is no longer requested.
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
     """
     await create_time_index(task.server, task.source)
@@ -57,12 +58,12 @@ async def catch_up(task: RebuildRun) -> str:
 
 
 async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is_last: bool = False) -> int:
-    """Copy points that changed since the last pass; return their number.
+    """Copy points that changed in the source since the last pass and differ in the target; return their number.
 
     Args:
         embedder: Embedder to use instead of `task.embedder`; None uses that.
-        is_last: True while writers are held. To save time, `task.check` is then not called for each page, and no record
-            is written.
+        is_last: True while writers are held. To save time, `task.check` is then not called before each page, and the
+            start of this pass is not recorded.
     """
     started_ms, copied = task.clock.now_ms(), 0
     async for source, target in walk_changed(task, task.record.since_ms - max_write_delay_ms(task)):
@@ -75,7 +76,7 @@ async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is
 
 
 async def copy_differences(task: RebuildRun, *, embedder: Embedder | None = None) -> int:
-    """Compare all points, copy those that differ, and remove those that the source lacks.
+    """Compare all points of both collections, copy those that differ, and remove those that the source lacks.
 
     Args:
         embedder: Embedder to use instead of `task.embedder`; None uses that.
@@ -93,9 +94,12 @@ async def copy_differences(task: RebuildRun, *, embedder: Embedder | None = None
 
 
 async def walk_changed(task: RebuildRun, since_ms: int) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the source's points with `updatedAt` since a time, page by page, and the same points in the target.
+    """Yield the source's points with `updatedAt` since a time, page by page, each page with these points in the target.
 
     Of each point only `rev` and `updatedAt` are read.
+
+    Args:
+        since_ms: The time, Unix milliseconds.
     """
     points, changed = task.server.points, {"must": [{"key": "updatedAt", "range": {"gte": since_ms}}]}
     page = page_size(task.source.collection, task.desired)
@@ -140,7 +144,7 @@ async def _remove_deleted(task: RebuildRun, target_only: Rows) -> int:
 
 
 async def _remove(task: RebuildRun, revisions: Mapping[PointId, int | None]) -> None:
-    """Remove points from the target, each only if its revision is unchanged."""
+    """Remove points from the target, each only if it still has the given revision; None stands for no `rev`."""
     by_rev: dict[int | None, list[PointId]] = {}
     for id_, rev in revisions.items():
         by_rev.setdefault(rev, []).append(id_)
@@ -165,9 +169,9 @@ def max_write_delay_ms(task: RebuildRun) -> int:
 
 
 async def create_time_index(server: Server, source: Observation) -> None:
-    """Create an index on `updatedAt` for the passes by time, and record that it is temporary.
+    """Create an index on `updatedAt` for the passes by time, and record in the source's metadata that it is temporary.
 
-    An existing index is kept.
+    Does nothing if the index exists. If Qdrant rejects the index, the passes by time run without it.
     """
     if UPDATED_AT_INDEX in source.collection.indexes:
         return
@@ -175,5 +179,5 @@ async def create_time_index(server: Server, source: Observation) -> None:
     try:
         await server.collections.apply(source.physical, CreateIndexes((UPDATED_AT_INDEX,)))
     except StoreRejected as exc:
-        # The strict mode allows no further index: the passes take longer.
+        # For example, strict mode allows no further index. The passes then take longer.
         log.info("%s has no index on updatedAt: %s", source.physical, exc)

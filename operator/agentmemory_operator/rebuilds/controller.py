@@ -1,8 +1,9 @@
 """Run rebuilds of agents' collections and their rollbacks: start the requested ones, and continue them to their end.
 
 The state of a rebuild is in the metadata of its target (`collections/rules/rebuild_record.py`), so after a crash the
-next operator continues there. The object's status only informs users. Every pass over an object calls `handle_pass`
-with its result. The end of a rebuild requests another pass, which then reads the new collection behind the alias.
+next operator continues there. The object's status informs users; no run takes its next step from there. Every pass over
+an object calls `handle_pass` with its result. The end of a rebuild requests another pass, which then reads the new
+collection behind the alias.
 """
 
 import logging
@@ -99,8 +100,10 @@ class Rebuilds:
         locks: Locks of the aliases, shared by all modules that move aliases.
         steps: Function of each step except Create.
         open_embedder: Opens the embedder of the target's vectors.
-        abandon: Undoes the changes that a cancelled rebuild made to its source.
-        concurrency: Maximum number of concurrent rebuilds of one namespace on one connection.
+        abandon: Undoes the changes that a cancelled or failed rebuild made to its source.
+        reports: Reports the state of rebuilds to users.
+        concurrency: Maximum number of concurrent rebuilds of one namespace on one connection; twice as many for all
+            namespaces together.
         claims: Records the minimum epoch of a closed agent, which reopening clears; None if no claims are kept.
     """
 
@@ -131,7 +134,13 @@ class Rebuilds:
         self.queue = WorkQueue(self.run, tenant_lane_of=self.table.tenant_lane_of, width=self.concurrency)
 
     def handle_pass(self, key: Key, memory: AgentMemory, done: PassOutcome) -> None:
-        """Schedule a run if a pass found a rebuild to start or continue, or writers to release."""
+        """Schedule a run if there may be a rebuild to start or continue, or writers to release.
+
+        A requested rebuild is reported as queued.
+
+        Args:
+            done: Result of a pass over the object.
+        """
         record, rollback = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
         is_open = record is not None and record.target == done.observed.physical and record.step is not RebuildStep.DONE
         is_requested = has_background_rebuild(done.refusal) or (
@@ -139,14 +148,15 @@ class Rebuilds:
         )
         if is_requested:
             self.reports.report_queued(key)
-        # The process that holds the writers may have been killed.
+        # Writers may wait because the process that held them was killed.
         if is_open or is_requested or done.observed.must_clients_wait or self.reports.is_in_progress(key):
             self.queue.request(key)
 
     async def run(self, key: Key) -> float | None:
         """Start or continue the rebuild of an object; return the seconds until the next run.
 
-        None means that a pass over the object requests the next run.
+        None means that a pass over the object requests the next run. For a suspended object, only writers are released.
+        For a deleted object whose rebuild waited for a retry, the target is removed.
 
         Raises:
             TransientError: If the run must be repeated. If a step of the rebuild failed, the status has the reason.
@@ -162,7 +172,7 @@ class Rebuilds:
         try:
             return await self.servers.use(connection_of(memory), operation, namespace=key.namespace)
         finally:
-            # Request a pass only after a change: each pass requests a run again.
+            # Request a pass only after a change: otherwise passes and runs could request each other forever.
             if _reportable(self.reports.last_status(key)) != _reportable(old_status):
                 self.request(key)
 
@@ -184,7 +194,10 @@ class Rebuilds:
         self._waiting.pop(key, None)
 
     def handle_suspension(self, key: Key) -> None:
-        """Schedule a run over a suspended object with a rebuild: a killed process may have left its writers held."""
+        """Schedule a run that releases the writers of a suspended object, if its last reported rebuild has not ended.
+
+        The process that held these writers may have been killed.
+        """
         if self.reports.is_in_progress(key):
             self.queue.request(key)
 
@@ -199,7 +212,7 @@ class Rebuilds:
         request = await self.requests.read(memory, live)
         decision = decide(live, await self._records(server, memory), request)
         if live is not None and not decision.is_urgent:
-            # No move is in progress at the start of a run: the process that announced one was killed.
+            # At the start of a run this process moves nothing: an announcement was left by a killed process.
             await self._release_clients(key, memory.slug, server, live.physical)
         if obstacle := self._obstacle(key, decision):
             await self.reports.report_waiting(key, RebuildState.WAITING, obstacle, decision.current)
@@ -223,10 +236,10 @@ class Rebuilds:
         return await self._continue(key, memory, server, live, record)
 
     async def _release_clients(self, key: Key, slug: str, server: Server, physical: str) -> None:
-        """Release the writers that a killed process has left held.
+        """Release writers that still wait because the process that held them was killed.
 
         A collection that a restore has closed and will not open again is reopened too. Does nothing while a restore is
-        in progress, because that restore holds the writers.
+        in progress, because that restore may hold the writers.
         """
         if find_started_restore(key, self.table) is not None:
             return
@@ -248,7 +261,7 @@ class Rebuilds:
         return records
 
     def _obstacle(self, key: Key, decision: RebuildDecision) -> str | None:
-        """Return a message if a restore must end first, else None. That restore may mark the target as replaced."""
+        """Return a message if a restore must end before the rebuild continues, else None."""
         restore = find_started_restore(key, self.table) if decision.can_wait_for_restore else None
         return f"waiting for MemoryRestore {restore.name}" if restore else None
 
@@ -279,9 +292,9 @@ class Rebuilds:
         return None
 
     async def _report_no_rollback(self, key: Key, memory: AgentMemory, live: Observation, reason: str) -> None:
-        """Report why a rebuild is not rolled back. Nothing was changed."""
+        """Report that a requested rollback failed, and why. Nothing was changed."""
         requested_at, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
-        # A collection without a rebuild has no previous one: use itself as source and target.
+        # A collection that no rebuild created has no previous one: name it as both source and target.
         base = RebuildRecord(source=live.physical, target=live.physical, digest="", started_ms=now_ms, since_ms=now_ms)
         record = rollback_record(live.record or base, now_ms)
         await self.reports.report_end(key, record, RebuildState.FAILED, reason, retry_value=requested_at)
@@ -296,7 +309,7 @@ class Rebuilds:
             observed = await server.collections.observe(record.source, record.source, is_linked=True)
             source = observed or replace(live, physical=record.source, points=0)
         embedder = None
-        # If callers send vectors, only an empty collection can be rebuilt with others: nothing is embedded.
+        # With provider none, callers send the vectors, and only an empty collection can get others: embed nothing.
         embedding = desired.marker.embedding if desired.marker is not None else None
         if embedding and embedding.provider != "none" and not has_same_vectors(source.collection, desired):
             embedder = await self.open_embedder(embedding, memory)
@@ -341,7 +354,7 @@ class Rebuilds:
         _log_result(task, result)
 
     async def _report_missed_end(self, key: Key, live: Observation) -> None:
-        """Report the end of a rebuild whose operator was killed before it reported."""
+        """Report the end of a rebuild whose operator was killed before it reported: completed, else cancelled."""
         last, record = self.reports.last_status(key), live.record
         if not is_active(last):
             return
@@ -359,7 +372,10 @@ class Rebuilds:
 
 
 async def _start_step(task: RebuildRun, step: RebuildStep, result: str) -> None:
-    """Record the start of a step. Before every step up to Move, check that the rebuild may continue."""
+    """Record the start of a step.
+
+    Before every step up to Move, check that the rebuild may continue. At Verify and Move, wait for all replicas.
+    """
     _log_result(task, result)
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()
@@ -375,7 +391,7 @@ def _log_result(task: RebuildRun, result: str | None) -> None:
 
 
 async def _check_nothing() -> None:
-    """Let a rebuild continue in any case, because clients are not served until its alias exists."""
+    """Never stop a rebuild whose plain collection may be deleted: clients are not served until its alias exists."""
 
 
 def _reportable(status: Json) -> Json:

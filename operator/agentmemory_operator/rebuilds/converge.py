@@ -18,7 +18,7 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 MIN_IDLE_READS = 2
-"""Number of consecutive reads that must find Qdrant idle. Right after a change Qdrant may not report its work yet."""
+"""Number of consecutive reads that must find Qdrant idle: right after a change, Qdrant may still report no work."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,7 @@ class ConvergeStep:
 
         Raises:
             SpecInvalid: If Qdrant reports the target as red.
+            StoreRejected: If Qdrant rejects a change.
             TransientError: If Qdrant is unavailable, or makes no progress for `patience_s`. The step can be repeated.
             RebuildPaused, RebuildCancelled: If the rebuild must stop, its target was deleted, or another rebuild is
                 needed now.
@@ -62,7 +63,7 @@ class ConvergeStep:
         return [type(change).__name__ for change in plan.changes]
 
     async def _wait_until_indexed(self, task: RebuildRun) -> Observation:
-        """Wait until Qdrant's optimizers are idle; return the target as observed then."""
+        """Wait until two consecutive reads find Qdrant's optimizers idle; return the target as last observed."""
         idle_reads, progress_s = 0, self.monotonic()
         last: tuple[int, str] | None = None
         while True:
@@ -82,7 +83,7 @@ class ConvergeStep:
 
     @staticmethod
     async def _observe(task: RebuildRun) -> Observation:
-        """Observe the target. If a restart of the server has interrupted the optimizers, wake them."""
+        """Observe the target; raise SpecInvalid if it is red. Wake optimizers that a restart of Qdrant has stopped."""
         observed = await observe_target(task)
         if observed.state == RED:
             message = f"Qdrant cannot optimize {observed.physical}: {observed.fault or 'see its log'}"
@@ -93,7 +94,7 @@ class ConvergeStep:
 
 
 async def observe_target(task: RebuildRun) -> Observation:
-    """Observe the target.
+    """Observe a rebuild's target under its physical name.
 
     Raises:
         RebuildCancelled: If the target was deleted.

@@ -17,13 +17,13 @@ from agentmemory_operator.rebuilds.point_copier import PointCopier, build_copier
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 
-# Seconds between two records of the progress. Each is a call, and after a crash the work since the last one is
-# repeated.
+# Minimum seconds between two records of the progress. Each record costs a call; after a crash, the work since the last
+# record is repeated.
 PROGRESS_PERIOD_S = 1.0
 MAX_CONCURRENT_PAGES = 2
 # Concurrent pages by provider. Services process several requests; a model in this process must leave a CPU free.
 MAX_CONCURRENT_REQUESTS = {"openai": 4, "fastembed": 1}
-# Cache size of vectors for all rebuilds, so that repeated contents are not embedded again.
+# Size of the cache of vectors, which all rebuilds share: a content that occurs again is not embedded again.
 MAX_CACHE_BYTES = 16 << 20
 
 
@@ -31,7 +31,7 @@ class CopyStep:
     """Step Copy: copies all points of the source into the target.
 
     Args:
-        note_s: Seconds between two records of the progress.
+        note_s: Minimum seconds between two records of the progress.
     """
 
     def __init__(self, *, note_s: float = PROGRESS_PERIOD_S) -> None:
@@ -39,7 +39,7 @@ class CopyStep:
         self._cache = EmbeddingCache(MAX_CACHE_BYTES)
 
     async def __call__(self, task: RebuildRun) -> str:
-        """Copy the points from the recorded cursor on; return the result for users.
+        """Copy the points from the recorded cursor on; return the number of copied points, as text for users.
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded, or the rebuild is paused.
@@ -54,7 +54,7 @@ class CopyStep:
 
 
 def build_budgeted_embedder(task: RebuildRun) -> BudgetedEmbedder | None:
-    """Wrap the embedder of a rebuild to limit its calls; return None if vectors are copied."""
+    """Wrap the embedder of a rebuild to limit and count its calls; return None if vectors are copied."""
     if task.embedder is None:
         return None
     return BudgetedEmbedder(task.embedder, task, effective_embedding(task.memory).batch_size)
@@ -66,7 +66,7 @@ class _Page:
 
     Attributes:
         work: Task that writes the points.
-        cursor: Offset of the next page; None after the last one.
+        cursor: Offset of the next page; None if this is the last one.
         size: Number of points.
     """
 
@@ -141,7 +141,7 @@ class _Run:
             await self.task.update_record(cursor=self.cursor, copied=self.copied, calls=calls)
 
     async def _finish_pages(self) -> None:
-        """Wait for all pages in progress; a wait for budget ends with an error.
+        """Wait for all pages in progress. Pages that wait for budget fail instead; their errors are ignored here.
 
         Points that are already embedded are still written, because their embedding may have cost money.
         """

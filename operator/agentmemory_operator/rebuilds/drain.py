@@ -16,8 +16,8 @@ copied as pending is later joined to its chain, or abandoned, by `memories/chain
 | a memory that is not pending | a pending one | no: it is joined in the target |
 | a memory | any | unchanged |
 
-The first row that matches applies. A copy may also get the mark of stale keyword texts (`window_mark`), and the present
-time in the change log.
+The first row that matches applies. A copy may also get the mark of stale keyword texts (`window_mark`). Its time in the
+change log, if it has one, becomes the time of the copy.
 """
 
 import asyncio
@@ -58,10 +58,13 @@ Row = Mapping[str, Any]
 
 
 async def renew_late_vectors(task: RebuildRun) -> int:
-    """Renew outdated embeddings of memories written since shortly before the move; return the number of renewed ones.
+    """Embed memories again that changed since shortly before the move, if their vector is not that of their text.
 
     If both collections have keyword vectors, but by different rules, the keyword texts of these memories are computed
     again too.
+
+    Returns:
+        Number of replaced embeddings; 0 if the rebuild copies them.
 
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
@@ -140,7 +143,7 @@ class DrainStep:
         """Copy late writes until a full pass finds none; return the result for users.
 
         The last pass starts at least one request timeout after the first. If the source does not exist, nothing is
-        copied.
+        copied. Then outdated vectors are renewed (`renew_late_vectors`), and the announcement in the source is removed.
 
         Raises:
             TransientError: If the step must be repeated.
@@ -188,7 +191,7 @@ async def _settle(task: RebuildRun) -> None:
 
 
 async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json], list[Json]]:
-    """Return the late points to insert and those to replace, each with the payload for the target."""
+    """Return the late points to insert and those to replace, each with its payload for the target; omit the others."""
     ids = [point["id"] for point in points]
     existing = {row["id"]: row["payload"] or {} for row in await task.server.points.retrieve(task.target_name, ids)}
     inserts, updates = [], []
@@ -202,7 +205,7 @@ async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json],
 
 
 def _with_log_time(payload: Payload, task: RebuildRun) -> Payload:
-    """Return a late point's payload with the present time in the change log.
+    """Return a late point's payload with the present time in the change log; unchanged if the log lacks the point.
 
     Readers of the log may already have passed the time at which the point was written.
     """
@@ -221,11 +224,13 @@ def _moved_ms(task: RebuildRun) -> int:
 async def mark_source_replaced(task: RebuildRun) -> str:
     """Step Settle: mark the source as replaced, or remove it if `keepPreviousHours` is 0. Return the result for users.
 
+    The target loses its own mark as replaced, which it has in a rollback. A missing source is no error.
+
     Raises:
         TransientError: If the step must be repeated.
     """
     server, source = task.server, task.source_name
-    # After a rollback the target is live again: remove its mark as a replaced collection.
+    # In a rollback the target is an earlier source, which is live again.
     await server.snapshots.write_metadata(task.target_name, {PREVIOUS_KEY: None})
     if await server.snapshots.metadata(source) is None:
         return f"{source} no longer exists"

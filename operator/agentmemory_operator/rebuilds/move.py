@@ -71,8 +71,8 @@ class MoveStep:
     def with_announcement(self, step: Callable[[RebuildRun], Awaitable[str]]) -> Callable[[RebuildRun], Awaitable[str]]:
         """Return a step that announces the move and then runs `step`, which is Verify.
 
-        After a failure of the step the caller must call `withdraw_announcement`. The move of a plain collection is
-        announced by step Move.
+        If the returned step raises, the caller must call `withdraw_announcement`. The move of a plain collection is not
+        announced here, but by step Move.
         """
 
         async def announce_and_run(task: RebuildRun) -> str:
@@ -88,7 +88,8 @@ class MoveStep:
 
         Raises:
             RebuildPaused, RebuildCancelled: If the alias must not be moved any more.
-            SpecInvalid, StoreRejected: If the alias cannot be moved.
+            SpecInvalid, StoreRejected, NotFound, ChecksumMismatch: If the alias cannot be moved, or the way back of a
+                plain collection cannot be created.
             TransientError: If the step must be repeated. The alias may have been moved.
         """
         if task.announcement is None:
@@ -113,7 +114,7 @@ class MoveStep:
         return f"{task.alias} points to {task.target_name}; writes were paused for {pause_s * 1000:.0f} ms"
 
     async def _announce(self, task: RebuildRun) -> None:
-        """Announce the move, unless it is announced or the source, a deleted plain collection, has no writers."""
+        """Announce the move in the source, unless this run has announced it or may have deleted the source."""
         if task.announcement is None and not is_plain_deleted(task.record, task.alias):
             marker, source, target = task.desired.marker, task.source_name, task.target_name
             announcer = MoveAnnouncer(announce_s=self.announce_s, monotonic=self.monotonic, sleep=self.sleep)
@@ -135,7 +136,7 @@ class MoveStep:
         )
 
     async def _prepare(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> None:
-        """Copy the remaining changes until every API process must have read the announcement."""
+        """Copy changes and metadata until the announcement is effective: no API process relies on an older read."""
         for run in runs:
             await copy_differences(run, embedder=build_budgeted_embedder(run))
         await _copy_metadata(task)
@@ -153,7 +154,7 @@ class MoveStep:
         async with self.locks.lock_for(task.slug):
             # Check right before the move and under the lock: a deleted object must stay deleted.
             await task.check()
-            # A peer may have failed since the step started. Writers are not held yet.
+            # A Qdrant peer may have failed since the step started. Fail now, before writers are held.
             await await_replicas(task, patience_s=0)
             if not await alias_points_to(task.server, task.alias, task.source_name):
                 raise RebuildCancelled(f"{task.alias} no longer points to {task.source_name}")
@@ -182,7 +183,10 @@ class MoveStep:
 
 
 async def withdraw_announcement(task: RebuildRun) -> None:
-    """Release the writers of the source, unless the source may be deleted: then their writes would be lost."""
+    """Release the writers of the source, which continue there. `task.announcement` becomes None.
+
+    The writers of a plain collection that may be deleted are not released: their writes would be lost.
+    """
     task.announcement = None
     if not is_plain_deleted(task.record, task.alias):
         await release_writers(task.server, task.source_name)
@@ -192,7 +196,7 @@ async def _copy_metadata(task: RebuildRun) -> None:
     """Write the next epoch, and the source's origin and restore records, into the target's metadata."""
     metadata = await task.server.snapshots.metadata(task.source_name)
     if metadata is None:
-        # The plain collection was deleted. Its metadata was copied before.
+        # An earlier run has deleted the plain collection, after it copied the metadata.
         return
     fields = {key: metadata.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
     epoch = epoch_to_json(next_epoch(read_epoch(metadata), task.clock.now_ms(), copies_writes=True))

@@ -23,9 +23,9 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 
 MAX_LINK_ATTEMPTS = 50
-"""Maximum number of retries of the alias's creation while clients find nothing, `LINK_RETRY_S` seconds apart.
+"""Maximum number of retries of the alias's creation, `LINK_RETRY_S` seconds apart; clients find nothing until then.
 
-If the last one fails too, each pass over the object tries again.
+If the last retry fails too, each pass over the object tries again.
 """
 
 LINK_RETRY_S = 0.1
@@ -43,7 +43,9 @@ class _WayBackRun(RebuildRun):
 
 
 async def create_way_back(task: RebuildRun) -> str:
-    """Step Keep: create the way back of a plain collection from a snapshot, and compare both; return the result.
+    """Step Keep: create the way back, a copy of the plain collection, from a snapshot, and compare both.
+
+    Return the result for users. An existing collection with the name of the way back is deleted first.
 
     Raises:
         SpecInvalid: If the copy differs from the collection.
@@ -52,7 +54,7 @@ async def create_way_back(task: RebuildRun) -> str:
         TransientError: If the step must be repeated.
     """
     name, server = task.record.way_back or await _choose_name(task), task.server
-    # A killed run may have left a partial copy.
+    # A killed run may have left an incomplete copy of that name.
     await server.collections.delete(name)
     recorded = await _read_record(task)
     file = await server.snapshots.create(task.source_name)
@@ -102,7 +104,7 @@ async def _subject(task: RebuildRun, file: SnapshotFile, recorded: SnapshotRecor
 
 
 async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
-    """Return the run that copies changes into the way back of a plain collection; empty for other rebuilds.
+    """Return the run that copies changes into the way back of a plain collection; an empty list for other rebuilds.
 
     Creates the way back if it does not exist. Raises: As `create_way_back`.
     """
@@ -130,10 +132,10 @@ async def replace_by_alias(task: RebuildRun) -> None:
 
     Raises:
         StoreUnavailable: If the target or the way back has fewer points than the collection. Nothing was changed.
-        StoreRejected: If Qdrant rejects the deletion, which had no effect, or the alias.
-            After a rejected alias, every pass over the object tries to create it first.
+        StoreRejected: If Qdrant rejects the deletion, and nothing was deleted; or the alias, and the collection is
+            deleted. In the second case every pass over the object first tries to create the alias.
         TransientError: If the outcome of the deletion or of the alias's creation is unknown. Every pass over the object
-            handles that first.
+            first creates the alias if the collection is deleted.
     """
     collections = task.server.collections
     await _check_complete(task)
@@ -151,7 +153,7 @@ async def replace_by_alias(task: RebuildRun) -> None:
 async def record_replaced(task: RebuildRun) -> None:
     """Record that the alias points to the target, and that the replaced contents are in the way back.
 
-    Does nothing in rebuilds that replace no plain collection.
+    Does nothing if the rebuild replaces no plain collection.
     """
     record = with_way_back_as_source(task.record, task.alias, task.clock.now_ms())
     if record != task.record:
@@ -160,7 +162,7 @@ async def record_replaced(task: RebuildRun) -> None:
 
 
 async def _check_complete(task: RebuildRun) -> None:
-    """Raise if the target or the way back has fewer points than the collection.
+    """Raise StoreUnavailable if the target or the way back has fewer points than the collection.
 
     The collection then has points without `updatedAt` that direct writers added since the full comparison.
     """

@@ -4,10 +4,11 @@
 |---|---|
 | a tombstone without content | none, even if the source has one |
 | the target has the same embedding | copied |
-| another embedding | embedded from the content |
+| another embedding, and the memory has plain text | embedded from the content |
 | another embedding, and the memory is encrypted | none: added by the sweep of the API, which has the keys |
+| another embedding, and a tombstone with content | none |
 | the target has the same rules for keyword texts | copied |
-| other rules, but the same window | computed by Qdrant from a new keyword text of the memory and its window |
+| other rules, but the same window | computed by Qdrant from a new keyword text of the memory and its predecessors |
 | other rules, and another window, no keyword vector in the source, or an encrypted memory | none: added by the sweep |
 
 The window of a keyword text is the number of preceding memories that it includes. The evidence in the payload
@@ -81,7 +82,7 @@ class PointConverter:
 
     @property
     def read_vectors(self) -> bool | list[str]:
-        """Value for `with_vector` of a scroll of the source: the vectors that the conversion needs."""
+        """Value of `with_vector` for reads of the source: True for all vectors, names of some, or False for none."""
         if self._embedder is None:
             return True
         return [KEYWORD_VECTOR] if self._copies_words or self._text else False
@@ -105,7 +106,7 @@ class PointConverter:
             words = [self._copies_words and vectors_of(point).get(KEYWORD_VECTOR) for point in points]
             pairs = zip(points, words, strict=True)
             return [_build_point(point, dense.get(point["id"]), text or None) for point, text in pairs]
-        # Only plain memories: an encrypted one needs its key.
+        # Without encrypted memories, whose keys only the API has, and without those that have no keyword vector.
         unsealed = [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
         texts = await self._compute_words(unsealed, self._text, max_points)
         return [_with_keywords(point, dense.get(point["id"]), texts.get(point["id"]), self._text) for point in points]
@@ -120,7 +121,7 @@ class PointConverter:
         try:
             vectors = await embed_each(self._embedder, list(texts.values()))
         except SpecInvalid as exc:
-            # For example, a revoked key: keep what was embedded so far.
+            # For example, the key was revoked. A pause keeps the vectors embedded so far; a failure would remove them.
             raise RebuildPaused(str(exc)) from exc
         if refused := [id_ for id_, text in texts.items() if isinstance(vectors[text], RequestInvalid)]:
             fix = "edit or delete them, or choose another model"
@@ -145,7 +146,7 @@ class PointConverter:
         rows_by_id: dict[str, Payload] = {}
         for chunk in chunks_of(ids, max_points):
             rows = await self._points.retrieve(self._physical, chunk, keys=_NEIGHBOUR_KEYS)
-            # A predecessor deleted since is left out until the next change of its neighbours.
+            # Without predecessors that were deleted after the memory was written.
             rows_by_id |= {
                 row["id"]: {"id": row["id"], **row["payload"]} for row in rows if (row["payload"] or {}).get("content")
             }
@@ -153,7 +154,7 @@ class PointConverter:
 
 
 def payload_of_point(point: Json) -> Payload:
-    """Return a point's payload; empty if it has none, as an adopted point may."""
+    """Return a point's payload; empty if it has none, as a point that other software wrote may."""
     return point.get("payload") or {}
 
 

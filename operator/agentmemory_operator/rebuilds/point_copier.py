@@ -1,8 +1,8 @@
 """Copy points from one collection into another, with vectors as the other collection requires.
 
 Payloads are copied unchanged, including `rev` and `updatedAt`, by which both collections are compared. A write never
-replaces newer data: missing points are inserted, and existing ones are replaced only by a higher `rev`. So a step may
-be repeated, and a write of a delayed process does no harm.
+replaces newer data: missing points are inserted, and existing ones are replaced only by a higher `rev`, or if they have
+none. So a step may be repeated, and a write of a delayed process does no harm.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,11 +32,11 @@ _BOUNDS = frozenset({"max_query_limit", "upsert_max_batchsize"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyCounts:
-    """Result of a call of `update`.
+    """Numbers of points that a call of `PointCopier.update` wrote, by the target's state before the writes.
 
     Attributes:
         inserted: Number of points that the target lacked.
-        replaced: Number of points with a lower `rev` in the target.
+        replaced: Number of points that the target had with a lower `rev` or none.
     """
 
     inserted: int = 0
@@ -77,6 +77,8 @@ class PointCopier:
         """Return points of the source for `insert` and `update`, and the offset of the next page or None.
 
         Args:
+            filter_: Points to return; None for all.
+            offset: Offset that the last call returned; None for the first page.
             limit: Maximum number, at most `page`. None is `page`.
         """
         body: Json = {"limit": limit or self.page, "with_payload": True, "with_vector": self._reshaping.read_vectors}
@@ -97,12 +99,13 @@ class PointCopier:
                 await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
 
     async def update(self, points: Sequence[Json], *, before_ms: int | None = None) -> CopyCounts:
-        """Write the points that the target lacks, or has with a lower `rev` or none.
+        """Write the points that the target lacks, or has with a lower `rev` or none; return their numbers.
 
         Only points that must be written are embedded.
 
         Args:
-            before_ms: Unix milliseconds. Points that changed in the target since then are not replaced.
+            before_ms: Unix milliseconds. Points that changed in the target since then are not replaced. None for no
+                such limit.
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.
@@ -126,7 +129,12 @@ class PointCopier:
         return CopyCounts(inserted=len(missing), replaced=len(outdated))
 
     async def _replace(self, points: Sequence[Json], replaceable: Filter, *, are_there: bool) -> None:
-        """Write points. Vectors that they lack are deleted by name, because an upsert may keep them."""
+        """Write points. Vectors that they lack are deleted by name, because an upsert may keep them.
+
+        Args:
+            replaceable: Existing points that may be replaced.
+            are_there: False if none of the points exists, so that there are no vectors to delete.
+        """
         tombstones = [point["id"] for point in points if is_emptied(payload_of_point(point))]
         memories = [point for point in points if not is_emptied(payload_of_point(point))]
         operations = [
@@ -175,10 +183,10 @@ def ends_of(task: RebuildRun) -> tuple[CopyEnd, CopyEnd]:
 
 
 def replaceable_by(rev: int, before_ms: int | None = None) -> Filter:
-    """Return the filter of points that a revision may replace.
+    """Return the filter of points that a revision may replace: with a lower `rev`, or without one.
 
     Args:
-        before_ms: Unix milliseconds. Points that changed since then are excluded.
+        before_ms: Unix milliseconds. Points that changed since then are excluded; None excludes none.
     """
     bounds = [("rev", rev)] + ([("updatedAt", before_ms)] if before_ms is not None else [])
     return {"must": [{"should": [{"key": key, "range": {"lt": bound}}, _is_missing(key)]} for key, bound in bounds]}
@@ -210,6 +218,7 @@ class VectorReuse(WrappedEmbedder):
     """Implements ports.Embedder: reuses the vectors that `look_up` has found for a text, and embeds only other texts.
 
     Args:
+        inner: Embedder for the other texts.
         target: Collection with vectors of the same embedder.
     """
 
@@ -220,7 +229,7 @@ class VectorReuse(WrappedEmbedder):
         self._kept: Mapping[str, Vector] = {}
 
     async def look_up(self, ids: Sequence[PointId]) -> None:
-        """Cache the target's vectors of these points, and drop the vectors cached before."""
+        """Cache the target's vectors of these points by their text. Vectors of earlier calls are dropped."""
         body = {"filter": {"must": [{"has_id": list(ids)}]}, "limit": max(len(ids), 1)}
         found, _ = await self._points.scroll(self._target, body | {"with_payload": ["content"], "with_vector": True})
         vectors = {(point.get("payload") or {}).get("content"): vectors_of(point).get("") for point in found}

@@ -29,12 +29,12 @@ from agentmemory_operator.zones.rules.sealing import SEALED_KEY, is_locked
 log = logging.getLogger(__name__)
 
 PROBES_PER_CALL = 4
-"""Probes in a call, each an exact and an index search. More would slow down searches of agents at the same time."""
+"""Probes in a call, each with an exact and an index search. More would slow down concurrent searches of agents."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecallMeasurement:
-    """Measures search results before and after a rebuild.
+    """Measures the recall of the same searches in the source and the target of a rebuild.
 
     Attributes:
         target: Target as last observed.
@@ -46,11 +46,11 @@ class RecallMeasurement:
     embedder: Embedder | None
 
     async def measure(self, points: Sequence[Json], alike: Set[PointId]) -> ProbeRecall:
-        """Run the probes; return their figures. `probes` is 0 if none could be run, or Qdrant rejects exact searches.
+        """Run the probes; return their figures. `probes` is 0 if none could be run, or Qdrant rejects a search.
 
         Args:
             points: Points of the source with payload and vectors, in the order of the sample.
-            alike: Ids of the points that are the same in both.
+            alike: Ids of the points with the same revision in both collections.
 
         Raises:
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
@@ -66,7 +66,7 @@ class RecallMeasurement:
             sources = await self._search(self.task.source_name, self.task.source.collection, probes, source_vectors)
             targets = await self._search(self.task.target_name, self.target.collection, probes, target_vectors)
         except StoreRejected as exc:
-            # If the strict mode allows no exact search, recall cannot be measured.
+            # For example, strict mode forbids exact searches, without which recall cannot be measured.
             log.info("recall of %s is not measured: %s", self.task.target_name, exc)
             return ProbeRecall(probes=0)
         probed = [
@@ -122,9 +122,9 @@ class RecallMeasurement:
         )
 
     async def _read_unchanged(self, probed: Sequence[ProbeComparison]) -> dict[PointId, Hashable]:
-        """Return the ids of found points that have the same revision in both after the searches, each with a hash.
+        """Return the ids of found points that have the same revision in both collections after the searches.
 
-        The hash is that of the text; a point without one gets its id instead.
+        Each has the hash of its text as value, or its id if no hash is stored. Encrypted memories are left out.
         """
         ids = {id_ for probe in probed for id_ in probe.source.ids | probe.target.ids}
         points, page = self.task.server.points, page_size(self.task.source.collection, self.target.collection)

@@ -35,7 +35,7 @@ class RebuildRemoval:
 
     Attributes:
         locks: Locks of the aliases, shared by all modules that move aliases.
-        abandon: Undoes the changes that a cancelled rebuild made to its source.
+        abandon: Undoes the changes that a cancelled or failed rebuild made to its source.
     """
 
     cluster: Cluster
@@ -47,15 +47,15 @@ class RebuildRemoval:
         """Remove the target of a cancelled rebuild, and its way back; release the writers, and report the end.
 
         Does nothing if the target is live, or will be because its plain collection may be deleted. The target of a
-        rollback is kept, because it is a replaced collection, and so is any target that is marked as replaced, or has
-        the marker of another cluster.
+        rollback, and any other that is marked as a replaced collection, is kept, and its record is completed. A target
+        with the marker of another cluster is kept too.
 
         Raises:
             TransientError: If the call must be repeated.
         """
         async with self.locks.lock_for(memory.slug):
             live = await find_live(server, alias_of(memory.slug), record.source)
-            # Read the record again: it may have changed.
+            # Under the lock: a step may have changed the record after `record` was read.
             metadata = await server.snapshots.metadata(record.target) or {}
             record = record_from_json(metadata) or record
             if (live is not None and live.physical == record.target) or is_plain_deleted(record, alias_of(memory.slug)):
@@ -89,7 +89,11 @@ class RebuildRemoval:
         await self.fail(key, memory, server, record, f"Qdrant's disk is full: {remedy}. {exc}")
 
     async def fail(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, message: str) -> None:
-        """Fail a rebuild, report the reason, and remove its target as `remove` does."""
+        """Remove the target of a rebuild as `remove` does, and report that the rebuild failed, and why.
+
+        Raises:
+            TransientError: If the call must be repeated.
+        """
         await self.remove(key, memory, server, record)
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         await self.reports.report_end(key, record, RebuildState.FAILED, message, retry_value=requested_at)

@@ -1,4 +1,4 @@
-"""Start a rebuild with an empty target and its record, or a rollback to the collection that is kept."""
+"""Start a rebuild with an empty target and its record, or a rollback to the collection that the rebuild replaced."""
 
 from dataclasses import dataclass, replace
 
@@ -41,7 +41,7 @@ class RebuildRequests:
         """Return the request of the object. A rebuild that is refused or lacks an approval is not requested.
 
         Args:
-            live: Collection behind the alias; without one no rebuild is requested.
+            live: Collection behind the alias. If it is None, no rebuild is requested.
         """
         rollback = memory.metadata.annotations.get(ROLLBACK_REBUILD)
         digest = await self._read_allowed_digest(memory, live) if live else None
@@ -69,7 +69,8 @@ class RebuildRequests:
 
         Raises:
             RebuildPaused: If the object is suspended or paused, or a restore is in progress.
-            RebuildCancelled: If the object was deleted, became invalid, or requests no such rebuild any more.
+            RebuildCancelled: If the object was deleted, became invalid, lost its slug, or requests no such rebuild any
+                more.
         """
         memory = owned_memory(self.table, key)
         if memory is None or memory.metadata.uid != uid:
@@ -88,7 +89,7 @@ class RebuildRequests:
 
 
 async def correct_point_count(live: Observation, points: PointStore) -> Observation:
-    """Return the live collection with `points` set to 1 if it reports no points but contains one.
+    """Return the live collection with `points` set to 1 if it reports no points but contains one, else unchanged.
 
     The reported number is an estimate. A page of one point is exact and cheap, and is allowed where an exact count is
     not (`search_allow_exact: false`).
@@ -98,18 +99,22 @@ async def correct_point_count(live: Observation, points: PointStore) -> Observat
     try:
         page, _ = await points.scroll(live.physical, {"limit": 1, "with_payload": False, "with_vector": False})
     except NotFound:
-        # The collection was deleted in the meantime. Later calls will detect that.
+        # The collection was deleted after it was observed. Later calls fail because of that.
         return live
     return replace(live, points=len(page))
 
 
 def has_background_rebuild(refusal: Refusal | None) -> bool:
-    """Return whether a pass left a required, approved rebuild to `Rebuilds`, which runs it in the background."""
+    """Return whether a pass left a rebuild to `Rebuilds`, which runs it in the background: no decision is needed.
+
+    Args:
+        refusal: Refusal of the pass; None if it withheld no change.
+    """
     return refusal is not None and refusal.is_running
 
 
 INDEXING_OFF = 0
-"""Threshold with which Qdrant builds no graph. Converge sets the object's own threshold."""
+"""`indexing_threshold` with which Qdrant builds no graph. Step Converge sets the object's own threshold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +128,15 @@ class RebuildStarter:
     async def start(
         self, key: Key, memory: AgentMemory, server: Server, live: Observation, digest: str | None
     ) -> RebuildRecord:
-        """Return the record of a new rebuild, which `create` stores.
+        """Return the record of a new rebuild, which `create` stores later, or of a new rollback.
 
-        For a rollback the record is stored here, in its target.
+        The record of a rollback is written here, into the metadata of its target.
 
         Args:
             digest: Digest of the plan of the rebuild; None starts a rollback.
 
         Raises:
-            SpecInvalid: If there is no collection to roll back to.
+            SpecInvalid: If there is no collection to roll back to. Nothing was written.
         """
         if digest is None:
             return await self._start_rollback(server, live)
@@ -167,10 +172,13 @@ class RebuildStarter:
         return record
 
     async def create(self, task: RebuildRun) -> str:
-        """Create the empty target with its record; return the result for users."""
+        """Step Create: create the empty target with its record and indexes, and post an event.
+
+        Return the result for users.
+        """
         message = f"{task.source_name} is being rebuilt as {task.target_name} and keeps serving"
         await self.reports.post_event(task.memory, Event("Normal", "RebuildBegun", message))
-        # Fields that the object does not set keep the source's values.
+        # The object may leave these two fields unset: then the target gets the source's values.
         live, desired = task.source.collection, task.desired
         shards = desired.shard_number or live.shard_number
         factor = desired.replication_factor or live.replication_factor

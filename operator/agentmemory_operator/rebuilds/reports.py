@@ -45,7 +45,10 @@ class RebuildReports:
         self.statuses = Statuses(self.table, self.cluster, self.clock)
 
     def last_status(self, key: Key) -> Json:
-        """Return the last reported state of an object's rebuild, which the watch may not have delivered yet."""
+        """Return the last reported `status.rebuild` of an object; empty if there is none.
+
+        The object's stored status may not contain it yet.
+        """
         document = self.table.get(key) or {"metadata": {}}
         recorded = self._statuses_by_object.get((key, document["metadata"].get("uid", "")))
         stored: Json = (document.get("status") or {}).get("rebuild") or {}
@@ -56,9 +59,10 @@ class RebuildReports:
         return is_active(self.last_status(key))
 
     def explain(self, key: Key, done: PassOutcome) -> PassOutcome:
-        """Put into a pass's result the reason why the required rebuild does not run: failed, paused, or unapproved.
+        """Return a pass's result with the reason why its rebuild does not run: failed, paused, or not approved.
 
-        A refusal for lack of space that the rebuild itself occupies is replaced. Otherwise `done` is returned.
+        A refusal for lack of space that the rebuild itself occupies is replaced. In all other cases `done` is returned
+        unchanged.
         """
         last, refusal = self.last_status(key), _ignore_own_space(done.refusal, self.last_status(key))
         if refusal is not done.refusal:
@@ -70,7 +74,11 @@ class RebuildReports:
         return replace(done, refusal=replace(refusal, reason=reason, message=last.get("message", ""), digest=digest))
 
     async def report_progress(self, key: Key, record: RebuildRecord, message: str) -> None:
-        """Report progress. A change of step or message is written at once, numbers at most every two seconds."""
+        """Report progress. A change of step, state or message is written at once, numbers at most every two seconds.
+
+        Args:
+            message: Current action, or the cause of a wait; "" for neither.
+        """
         now_ms, new, last = (
             self.clock.now_ms(),
             render_rebuild_status(record, RebuildState.RUNNING, message),
@@ -84,7 +92,7 @@ class RebuildReports:
             self._statuses_by_object[key, memory.metadata.uid] = new
 
     def report_queued(self, key: Key) -> None:
-        """Report that a rebuild is queued, unless one is in progress or has failed. The next pass writes the status."""
+        """Record that a rebuild is queued, unless one is in progress or has failed. The next pass writes the status."""
         last, memory = self.last_status(key), owned_memory(self.table, key)
         if memory is None or is_active(last) or last.get("state") == RebuildState.FAILED:
             return
@@ -96,10 +104,11 @@ class RebuildReports:
     ) -> None:
         """Report that a rebuild has stopped or waits, and why.
 
-        Other fields of the status are kept if they are of the same rebuild.
+        Other fields of `status.rebuild` are kept if they are of the same unfinished rebuild.
 
         Args:
-            record: Record of the rebuild; None if unknown.
+            state: New state, for example WAITING or PAUSED.
+            record: Record of the rebuild; None if there is none, or it is that of the status.
         """
         last = self.last_status(key)
         new_status = last if is_active(last) else {}
@@ -113,7 +122,8 @@ class RebuildReports:
         """Report the end of a rebuild.
 
         Args:
-            retry_value: Present value of the annotation that requests another attempt of a failed rebuild.
+            retry_value: Present value of the annotation that requests another attempt of a failed rebuild. None if the
+                object has no such annotation, or the rebuild did not fail.
         """
         new_status = render_rebuild_status(record, state, message, end_time=self.statuses.now)
         await self.write(key, new_status | ({"requestedAt": retry_value} if retry_value is not None else {}))
@@ -127,7 +137,7 @@ class RebuildReports:
         await self.statuses.write(document, memory.metadata, (document.get("status") or {}) | {"rebuild": status})
 
     async def post_event(self, memory: AgentMemory, event: Event) -> None:
-        """Post an event, and log it."""
+        """Post an event about an AgentMemory, and log it."""
         await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("%s/%s: %s: %s", memory.metadata.namespace, memory.metadata.name, event.reason, event.message)
 
@@ -136,7 +146,7 @@ class RebuildReports:
 
         Args:
             digest: Digest of the plan; None for any plan.
-            requested_at: Present value of the annotation that requests another attempt.
+            requested_at: Present value of the annotation that requests another attempt; None without it.
         """
         last = self.last_status(key)
         is_same = digest is None or last.get("digest") == digest

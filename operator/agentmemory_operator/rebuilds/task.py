@@ -1,4 +1,4 @@
-"""One rebuild in progress, as passed to each of its steps."""
+"""The run of a rebuild or rollback, as passed to each of its steps."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -16,17 +16,17 @@ from agentmemory_operator.spec.naming import alias_of
 
 @dataclass(slots=True, kw_only=True)
 class RebuildRun:
-    """One run of a rebuild, from its recorded step on.
+    """One run of a rebuild or rollback, from its recorded step on.
 
     Attributes:
-        memory: Object at the start of this run.
+        memory: AgentMemory at the start of this run.
         source: Collection behind the alias until the move, as observed at the start of this run.
         desired: Required state of the target. Its marker names the embedding of its vectors.
         record: Record as stored in the target's metadata.
         embedder: Embedder for the target; None if vectors are copied.
         check: Raises RebuildPaused or RebuildCancelled if the rebuild must stop. Steps call it before each batch.
-        report_progress: Reports the progress to users.
-        announcement: Announcement of the move by this run; None if there is none.
+        report_progress: Reports a record and a message ("" for none) to users.
+        announcement: Announcement of the move by this run; None before it, and after the move or a withdrawal.
     """
 
     memory: AgentMemory
@@ -67,7 +67,7 @@ class RebuildRun:
         return self.desired.marker
 
     async def update_record(self, **changes: Any) -> None:
-        """Change fields of the record, write it into the target's metadata, and report the progress.
+        """Change fields of the record, write the record into the target's metadata, and report the progress.
 
         After a crash the next run continues from the written record.
         """

@@ -55,7 +55,7 @@ class RebuildComparison:
         pair: Compares the source's points (live) with the target's (copy).
         sampler: Draws a sample of the points that are alike in both.
         sources: Sampled points of the source, with payload and vectors; set by `run_checks`.
-        alike: Ids of sampled points with the same revision in both; set by `run_checks`.
+        alike: Ids of sampled points with the same revision in both collections; set by `run_checks`.
     """
 
     task: RebuildRun
@@ -98,7 +98,7 @@ class RebuildComparison:
         return VerificationVerdict((*findings, *await self._compare_contents()))
 
     async def _read_recent(self, since_ms: int) -> Rows | None:
-        """Return the versions of the source's points that changed since a time; None if there are too many."""
+        """Return the versions of the source's points that changed since a time; None if there are over 100,000."""
         recent = Rows()
         filter_ = changed_after_filter(since_ms)
         source, points = self.task.source_name, self.task.server.points
@@ -120,7 +120,7 @@ class RebuildComparison:
         return sum(before.get(id_) != now.get(id_) for id_ in before.keys() | now.keys())
 
     async def _missing(self) -> CheckFinding:
-        """Walk both collections to find missing points, and draw the sample.
+        """Walk both collections to find missing and surplus points, and draw the sample; return the finding.
 
         If there are differences, `copy_differences` corrects the target, and the points concerned are checked again.
         """
@@ -156,7 +156,7 @@ class RebuildComparison:
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
-        """Embed the texts of the first probes again, and compare with the target's vectors; [] if these were copied."""
+        """Embed at most 8 sampled texts again, and compare with the target's vectors; [] if these were copied."""
         if self.embedder is None:
             return []
         checked = choose_probes(targets, self.alike, needs_content=True)[:MAX_CHECKED_TEXTS]
@@ -177,8 +177,10 @@ class VerifyStep:
     async def __call__(self, task: RebuildRun) -> str:
         """Run the step; return its result for users.
 
+        If the recall of an earlier run still holds the move, only copy changes, and raise RebuildAwaitsApproval again.
+
         Raises:
-            SpecInvalid: If the target differs from the source in two comparisons, or Qdrant reports it as red.
+            SpecInvalid: If the target differs from the source in two comparisons, or Qdrant reports the target as red.
             RebuildAwaitsApproval: If the recall drops by more than the object allows, and that is not approved.
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
             TransientError: If the step must be repeated.
@@ -201,7 +203,7 @@ class VerifyStep:
     async def _compare_twice(
         self, task: RebuildRun, embedder: Embedder | None
     ) -> tuple[RebuildComparison, VerificationVerdict]:
-        """Compare; if that fails, converge the target and compare again. Return a comparison without faults.
+        """Compare; if a check fails, converge the target and compare again. Return a comparison without faults.
 
         Raises:
             SpecInvalid: If the second comparison fails too.

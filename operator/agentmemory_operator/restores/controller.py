@@ -1,10 +1,10 @@
 """Passes over MemoryRestores.
 
-A restore runs once, and its status reports the result; after a crash the next pass continues.
+A restore runs once, and its status reports the result, or the cause of a wait; after a crash the next pass continues.
 
-A waiting restore reports the cause. After a failure the collection that a swap created is removed; a restore in place
-that has changed the collection recovers its safety snapshot. A swap can be rolled back until the replaced collection is
-removed, a restore in place as long as its safety snapshot exists.
+After a failure the collection that a swap created is removed; a restore in place that has changed the collection
+recovers its safety snapshot. A swap can be rolled back until the replaced collection is removed, a restore in place as
+long as its safety snapshot exists.
 """
 
 import logging
@@ -72,7 +72,7 @@ class RestorePasses:
         in_place: Runs restores into the live collection itself.
         erasures: Repeats erasures in restored collections.
         announcer: Announces moves of an alias.
-        takeover_requests: Records requests to take over another owner's memories, when a restore is refused for that.
+        takeover_requests: Records that a restore was refused because another object owns the memories.
     """
 
     table: ObjectTable
@@ -102,7 +102,7 @@ class RestorePasses:
         self._keeping = ReplacedCollectionRemoval(self.servers, self.periods)
 
     async def run(self, key: Key) -> float | None:
-        """Run one pass; return the seconds until the next one, or None if no further pass is scheduled.
+        """Run one pass over a MemoryRestore; return the seconds until the next pass, or None if none is scheduled.
 
         Raises:
             TransientError: If the pass must be repeated. Until the restore has ended, the status has the reason.
@@ -135,7 +135,11 @@ class RestorePasses:
         await job.write(failed_status(job.status, exc.reason, str(exc), stamp))
 
     async def _advance(self, job: RestoreJob) -> float:
-        """Continue a restore until it ends, waits, or fails; return the seconds until the next pass."""
+        """Continue a restore until it ends, waits, or fails; return the seconds until the next pass.
+
+        Raises:
+            TransientError: If the restore is retried; the status has the reason.
+        """
         try:
             if obstacle := find_obstacle(job, self.table):
                 await job.write(waiting_status(job.status, *obstacle, job.stamp))
@@ -214,8 +218,8 @@ class RestorePasses:
         """Raise if the restore must stop.
 
         Raises:
-            SpecInvalid: If the AgentMemory was deleted or recreated, the restore was deleted, or its deadline has
-                passed.
+            SpecInvalid: If the AgentMemory was deleted or recreated, the restore was deleted or recreated, or is older
+                than `deadline_s`.
         """
         await self._check_alive(job)
         if not job.is_current():
@@ -224,7 +228,10 @@ class RestorePasses:
             raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, ""))
 
     async def _await_source(self, job: RestoreJob, exc: SourceWaiting) -> float:
-        """Wait for a snapshot in progress, and for a limited time for one that does not exist yet."""
+        """Let the restore wait for its snapshot; fail it if the snapshot does not exist for longer than `source_s`.
+
+        Returns the seconds until the next pass.
+        """
         if exc.is_missing and job.seconds_since(job.metadata.creation_timestamp) > self.periods.source_s:
             await self._fail(job, SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, str(exc)))
             return self.periods.settle_s
@@ -268,7 +275,7 @@ class RestorePasses:
         await job.post_event("Warning", reason, str(exc))
 
     def _request_related(self, job: RestoreJob) -> None:
-        """Request passes over the AgentMemory, because its collection may have changed, and over its other restores."""
+        """Request passes over the AgentMemory, whose collection may have changed, and over its other restores."""
         target = job.target_key
         self.request(target)
         for key in self.table.list_job_keys(target, MEMORY_RESTORE):
@@ -278,7 +285,8 @@ class RestorePasses:
     async def _check_ended(self, job: RestoreJob) -> float | None:
         """Finish an ended restore, and remove collections that its abandoned recoveries have created since.
 
-        Returns the seconds until the next check, or None.
+        Once the restore has ended for `late_s`, the abandoned names are dropped from the status. Returns the seconds
+        until the next check, or None if none is needed.
         """
         self._supervised.discard(job.key)
         connection = job.connection
@@ -301,7 +309,10 @@ class RestorePasses:
         )
 
     async def _finish_ended(self, job: RestoreJob) -> float | None:
-        """Clean up a failed restore. Roll an applied one back on request, or remove the collection that it replaced."""
+        """Clean up a failed restore. Roll an applied one back on request, or remove the collection that it replaced.
+
+        Returns the seconds until the next check, or None if none is needed.
+        """
         if job.has_finalizer:
             try:
                 if not has_succeeded(job.status):
@@ -320,7 +331,13 @@ class RestorePasses:
         return await self._keeping.check(job)
 
     async def _roll_back(self, job: RestoreJob) -> float | None:
-        """Roll a restore back; return the seconds until the next check if it must wait, else None."""
+        """Roll a restore back; return the seconds until the next check if the rollback must wait, else None.
+
+        If the rollback is impossible, the status has the reason.
+
+        Raises:
+            TransientError: If the rollback must be repeated.
+        """
         if job.is_in_place:
             return None if await self.in_place.roll_back(job) else self.periods.wait_poll_s
         try:
@@ -361,7 +378,7 @@ class RestorePasses:
             raise SpecInvalid(Reason.TARGET_GONE, fault)
 
     async def _release(self, job: RestoreJob) -> None:
-        """Clean up after a restore that is deleted before it was applied, and remove its finalizer."""
+        """Remove the finalizer of a restore that is being deleted. If it was not applied, clean up first."""
 
         async def clean() -> None:
             if not has_succeeded(job.status):
@@ -374,5 +391,5 @@ class RestorePasses:
 
 
 def _abandoned_names(job: RestoreJob) -> list[str]:
-    """Return the newest abandoned collection names, with the present name added."""
+    """Return the last `MAX_ABANDONED` abandoned collection names, with the present name as the last."""
     return [*job.abandoned, str(job.physical)][-MAX_ABANDONED:]

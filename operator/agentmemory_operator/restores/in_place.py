@@ -61,7 +61,7 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.times import parse_time, render_second
 
-# Checks of the contents. Settings are not compared, because the live collection keeps its own.
+# Checks of the contents. Others may fail: the live collection keeps its own settings and owner.
 _CONTENTS = (Check.RESTORE, Check.MISSING, Check.SAMPLE, Check.PROBES)
 
 
@@ -70,7 +70,7 @@ class InPlaceRestore:
     """Runs restores into the live collection itself.
 
     Attributes:
-        scratch: Scratch collections for the rehearsal and the comparison.
+        scratch: Scratch collections for the rehearsal, the comparison, and the safety snapshot's erasures.
         request: Requests a pass over another object.
         erasures: Repeats erasures in restored collections.
         claims: Records the minimum epoch of a closed agent. None records the closing only in the collection's metadata.
@@ -155,7 +155,10 @@ class InPlaceRestore:
         return f"from {task.source.description}"
 
     async def _new_marker(self, task: RestoreRun) -> Json:
-        """Return the metadata field that makes this AgentMemory the owner; empty if the snapshot has no marker."""
+        """Return the metadata field that makes this AgentMemory the owner of the recovered collection.
+
+        Empty if the snapshot has no marker.
+        """
         marker = (await _observe_live(task)).collection.marker
         return {METADATA_KEY: marker_to_json(with_owner(marker, task.marker))} if marker else {}
 
@@ -164,7 +167,7 @@ class InPlaceRestore:
         uid = task.job.metadata.uid
         async with self.scratch.reserve(task.server, uid) as name:
             await self._restore(task, name)
-            # With this start time every point of the scratch collection counts as older, so none may be missing.
+            # `compare` requires only points from before the start. This start is in the future: it requires all points.
             recorded = SnapshotRecord(started_ms=task.job.now_ms + 2 * CLOCK_MARGIN_MS)
             subject = ComparedSnapshot(uid=uid, physical=name, name="", recorded=recorded, live=name)
             verdict = await compare(task.physical, subject, task.server)
@@ -178,7 +181,7 @@ class InPlaceRestore:
     async def _converge(self, task: RestoreRun) -> None:
         """Change the collection to what the AgentMemory specifies.
 
-        A recovery keeps the settings of an existing collection, but not every payload index.
+        A recovery keeps the settings of an existing collection, but may drop payload indexes.
         """
         terms = replace(build_pass_terms(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
         await reconcile(
@@ -191,9 +194,9 @@ class InPlaceRestore:
         )
 
     async def _erase(self, task: RestoreRun) -> str:
-        """Repeat the erasures since the snapshot.
+        """Repeat the erasures since the snapshot; return their number, as text for users.
 
-        They are read from the safety snapshot, which is restored into a scratch collection.
+        Those of the live collection are read from the safety snapshot, restored into a scratch collection.
         """
         async with self.scratch.reserve(task.server, task.job.metadata.uid) as name:
             await restore_into(name, self.safety.subject(task.job), task.server)
@@ -229,10 +232,12 @@ class InPlaceRestore:
     async def undo(self, job: RestoreJob, server: Server) -> None:
         """Undo a restore that failed or was deleted: restore the safety snapshot if needed, and reopen the agent.
 
+        The safety snapshot is restored in the steps Recover and Compare. Before Close there is nothing to undo.
+
         Raises:
             TransientError: If the undoing must be repeated.
-            SpecInvalid: If the safety snapshot was deleted in Qdrant, or Qdrant rejects it. The API stays closed,
-                unless the restore's object is being deleted.
+            SpecInvalid: If the safety snapshot was deleted in Qdrant, or Qdrant rejects it. The API keeps answering
+                503, unless the restore's object is being deleted.
         """
         step = current_step(job.status, InPlaceStep)
         if step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
@@ -265,10 +270,11 @@ class InPlaceRestore:
     async def roll_back(self, job: RestoreJob) -> bool:
         """Roll a restore in place back by another MemoryRestore, from the safety snapshot.
 
-        Creates that object if it does not exist, and records its result once it has ended.
+        Creates that object if it does not exist. Once it has ended, records in the status of `job` whether the rollback
+        succeeded.
 
         Returns:
-            True if the other restore has ended.
+            True if the other restore has ended, successfully or not.
         """
         safety_name = (job.status.get("safetySnapshot") or {}).get("name")
         key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
@@ -299,14 +305,22 @@ class InPlaceRestore:
 async def restore_file_over(physical: str, subject: ComparedSnapshot, server: Server) -> None:
     """Have the server replace a collection's contents by one of its own snapshot files.
 
-    Raises the errors of `SnapshotStore.recover`.
+    Args:
+        physical: Collection to overwrite.
+        subject: Snapshot file, which may be of another collection of the same server.
+
+    Raises: As `SnapshotStore.recover`.
     """
     location = await server.snapshots.own_location(subject.physical, subject.name)
     await server.snapshots.recover(physical, location, sha256=subject.sha256)
 
 
 def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
-    """Return the epoch with which the collection will open: the claim's if it is higher, else a new one."""
+    """Return the epoch with which the collection will open: the claim's minimum if higher than its own, else a new one.
+
+    Args:
+        metadata: Metadata of the collection; None counts as epoch 0.
+    """
     number, closed_until = read_epoch(metadata).number, read_reopening_epoch(metadata) or 0
     if job.min_epoch > number:
         return job.min_epoch
@@ -346,7 +360,11 @@ def _rollback_document(key: Key, memory: str, safety_name: str) -> Json:
 async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable, claims: ClaimRegistry | None) -> None:
     """Open a closed collection for the API again, with the epoch that was recorded when it was closed.
 
-    If the collection was deleted, only the slug's claim is cleared.
+    Removes the mark of a closed collection and any announcement, then the claim's minimum epoch. If the collection was
+    deleted, only the claim changes.
+
+    Args:
+        claims: Writes the slug's claim; None if no claims are kept.
 
     Raises:
         TransientError: If the call must be repeated.
@@ -359,19 +377,19 @@ async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable
         if number > epoch.number:
             changes |= epoch_to_json(Epoch(number=number, contents=number))
         await server.snapshots.write_metadata(physical, changes)
-    # Clear the claim last: a process that receives this change late still finds an epoch that the claim accepts.
+    # Change the claim last: an API process that still has the old claim then finds an epoch that the claim accepts.
     if claims is not None:
         await claims.set_min_epoch(slug, 0)
 
 
 async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> bool:
-    """Return whether a restore that has closed a collection will not open it again.
+    """Return whether a collection is closed, but the restore that has closed it will not open it again.
 
-    Such a restore was deleted, or its status has no `closedSince`. Its object is read from the API server, because the
-    watch may lag.
+    Such a restore was deleted, is not named in the metadata, or has no `closedSince` in its status. Its object is read
+    from the API server, because the watch may lag.
 
     Args:
-        metadata: Metadata of the collection; False is returned if the collection is not closed.
+        metadata: Metadata of the collection; None if the collection does not exist, which returns False.
         memory: Key of the AgentMemory, in whose namespace the restore is.
     """
     if read_reopening_epoch(metadata) is None:

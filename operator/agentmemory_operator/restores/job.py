@@ -1,4 +1,4 @@
-"""One MemoryRestore in progress: its spec, and accessors for its status."""
+"""The job of a MemoryRestore, with its spec and accessors for its status; and the run that its steps get."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class RestoreJob(Job):
 
     @property
     def physical(self) -> str | None:
-        """Collection to restore into; None before the restore has started."""
+        """Physical name of the collection to restore into; None before the restore has started."""
         name: str | None = self.status.get("physical")
         return name
 
@@ -62,7 +62,7 @@ class RestoreJob(Job):
 
     @property
     def abandoned(self) -> list[str]:
-        """Collections that the server may still create, because the end of their recovery was not seen."""
+        """Collections that the server may still create: the operator does not know whether their recoveries ended."""
         return list(self.status.get("abandoned") or ())
 
     def alias_for(self, physical: str) -> str:
@@ -104,7 +104,10 @@ class RestoreJob(Job):
 
     @property
     def keep_until(self) -> str:
-        """Time at which a collection that is replaced now may be removed, RFC 3339: after 24 hours by default."""
+        """Time from which a collection that is replaced now may be removed, RFC 3339.
+
+        The present time plus `keepPreviousHours`, by default 24.
+        """
         hours = self.restore.spec.keep_previous_hours
         keep_s = (DEFAULT_KEEP_HOURS if hours is None else hours) * 3600
         return render_second(self.now_ms / 1000 + keep_s)
@@ -130,10 +133,11 @@ class RestoreRun:
     """One restore in progress, as passed to each of its steps.
 
     Attributes:
+        server: Server of the AgentMemory's connection, restricted to its namespace.
         memory: AgentMemory to restore into.
         source: Snapshot to restore.
         desired: Collection that the AgentMemory specifies.
-        takeover: Terms under which the restore may use another owner's memories.
+        takeover: Terms under which the restore may use another owner's snapshot or collection.
         check_target: Raises SpecInvalid if the restore must stop.
     """
 
@@ -167,10 +171,10 @@ class RestoreRun:
         return await find_live(self.server, self.alias, self.job.previous)
 
     async def start_step(self, step: AnyStep, last_result: str) -> None:
-        """Record the start of a step. Before every step except the last, call `check_target`.
+        """Record the start of a step in the status. Before every step except the last, call `check_target`.
 
         Args:
-            last_result: Result of the step before.
+            last_result: Result of the step before; "" if there is none.
 
         Raises:
             SpecInvalid: If the restore must stop; the step is not recorded.
@@ -180,9 +184,10 @@ class RestoreRun:
         await self.job.write(step_status(self.job.status, step, self.job.stamp, last_result=last_result))
 
     async def succeed(self, message: str, last_result: str) -> None:
-        """Record that the restore is applied, and post an event.
+        """Record in the status that the restore is applied, and post an event.
 
         Args:
+            message: Message of the condition Succeeded and of the event.
             last_result: Result of the last step.
         """
         await self.job.write(succeeded_status(self.job.status, message, self.job.stamp, last_result=last_result))
@@ -195,13 +200,13 @@ class RestorePeriods:
 
     Attributes:
         wait_poll_s: Pause between checks of a waiting restore.
-        settle_s: Pause after a pass, in which the watch usually delivers its writes.
-        patience_s: Maximum age of a restore that is retried after transient errors.
-        deadline_s: Age at which an unfinished restore fails.
+        settle_s: Pause after a pass, in which the watch usually delivers what the pass has written.
+        patience_s: Age from which a transient error fails a restore instead of a retry, counted from its start.
+        deadline_s: Age from which an unfinished restore fails before its next step, counted from its start.
         release_s: Maximum time that an unavailable server delays a deletion.
         source_s: Time to wait for a MemorySnapshot that does not exist, from the creation of the restore.
         watch_s: Time after which the watch is assumed to have delivered a write.
-        replaced_check_period_s: Pause between checks of a replaced collection.
+        replaced_check_period_s: Maximum pause between checks of a replaced collection or an abandoned recovery.
         late_s: Time after the end in which a recovery without a response may still create its collection.
     """
 

@@ -38,7 +38,10 @@ def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None
 
 
 def moving_rebuild_message(target: Key, table: ObjectTable) -> str | None:
-    """Return a message if a rebuild is moving the alias of an AgentMemory, else None."""
+    """Return a message if a rebuild is about to move the alias of an AgentMemory, or has moved it and not ended.
+
+    Else return None.
+    """
     rebuild = ((table.get(target) or {}).get("status") or {}).get("rebuild") or {}
     return f"waiting for a rebuild of {target.name}, which is at {rebuild['step']}" if is_moving(rebuild) else None
 

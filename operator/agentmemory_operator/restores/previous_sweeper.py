@@ -32,7 +32,7 @@ class ReplacedCollectionRemoval:
     periods: RestorePeriods
 
     async def check(self, job: RestoreJob) -> float | None:
-        """Remove the replaced collection if it is due.
+        """Remove the collection that a restore has replaced if it is due.
 
         Returns:
             Seconds until the next check; None if none is needed.
@@ -50,9 +50,9 @@ class ReplacedCollectionRemoval:
             return self.periods.replaced_check_period_s
 
     def delay_until_delivered_s(self, job: RestoreJob) -> float | None:
-        """Return the seconds until the next check if the restore ended in the last `watch_s`, else None.
+        """Return the seconds until the next check if the restore ended less than `watch_s` ago, else None.
 
-        Within that time, the watch may not have delivered the finalizer that a pass has written.
+        Until then, the watch may not have delivered a finalizer that a pass has set, so the object is checked again.
         """
         return self.periods.wait_poll_s if job.seconds_since(job.status.get("endTime")) < self.periods.watch_s else None
 
@@ -84,7 +84,8 @@ class PreviousSweeper:
     Only the leading operator runs it.
 
     Attributes:
-        cluster_id: Returns the ID of the cluster.
+        cluster_id: Returns the ID of this cluster. Collections of other clusters are not changed.
+        erasures: Repeats erasures in the collections that are kept.
         period_s: Seconds between two sweeps.
     """
 
@@ -104,9 +105,9 @@ class PreviousSweeper:
     async def sweep(self, server: Server) -> list[str]:
         """Remove this cluster's replaced collections that are due; return their names.
 
-        A collection with an incomplete owner in its marker is kept. Only names with the prefix of agents' aliases are
-        examined. In collections that are kept for a rollback, the
-        memories are erased that were erased in the live collection since the replacement.
+        Only collections with the name prefix of agents' aliases are examined. One with an incomplete owner in its
+        marker is kept. In those that are not due yet, the erasures in the live collection since the replacement are
+        repeated.
         """
         cluster_id, removed = await self.cluster_id(), []
         for name in await server.snapshots.collections():

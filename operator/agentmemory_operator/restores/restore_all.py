@@ -27,7 +27,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.naming import append_suffix
 
 EVERYWHERE = ""
-# Maximum number of concurrent restores, unless the user chooses another.
+# Default maximum number of concurrent restores.
 CONCURRENCY = 4
 
 
@@ -46,7 +46,10 @@ class LostAgent:
     snapshots: tuple[SnapshotFacts, ...]
 
     def build_restore(self, snapshot: str) -> Json:
-        """Build the MemoryRestore of a MemorySnapshot, given by its name, into the agent."""
+        """Build the MemoryRestore of a MemorySnapshot, given by its name, into the agent.
+
+        Its name is the same for the same agent, loss and snapshot.
+        """
         stamp = "".join(char for char in self.since.lower() if char.isalnum())
         hash_ = hashlib.sha256(snapshot.encode()).hexdigest()[:6]
         name = append_suffix(self.name, f"-{stamp}-{hash_}")
@@ -78,6 +81,7 @@ class RestoreAll:
 
     Attributes:
         concurrency: Maximum number of restores in progress.
+        connection: Key of the QdrantConnection.
         poll_s: Pause between reads of a restore in progress, in seconds.
         report: Called with the result of each agent, in order of completion.
     """
@@ -129,7 +133,10 @@ class RestoreAll:
         return list(await asyncio.gather(*(restore_in_slot(agent) for agent in agents)))
 
     async def _restore(self, lost_agent: LostAgent) -> RestoredAgent:
-        """Restore one agent from its newest snapshot; if that restore fails, try the next older one."""
+        """Restore one agent from its newest snapshot; if that restore fails, try the next older one.
+
+        If a MemoryRestore cannot be created, no older snapshot is tried.
+        """
         agent = f"{lost_agent.namespace}/{lost_agent.name}"
         message = "this server cannot restore any of its verified snapshots: restore it manually, or start empty"
         for snapshot in lost_agent.snapshots:
@@ -144,7 +151,7 @@ class RestoreAll:
         return RestoredAgent(agent=agent, is_restored=False, message=message)
 
     async def _wait_for_end(self, document: Json) -> tuple[bool, str]:
-        """Wait for a restore to end; return whether it was applied, and its message."""
+        """Wait for a restore to end; return whether it was applied, and its message. A deleted one counts as failed."""
         metadata = document["metadata"]
         while True:
             try:

@@ -46,10 +46,14 @@ class RestoreStarter:
     ) -> bool:
         """Run the first checks and choose the names; return False if the restore was applied earlier.
 
+        Args:
+            desired: Collection that the AgentMemory specifies.
+            live: Collection behind the alias; None if there is none.
+
         Raises:
             SourceWaiting: If the snapshot is not available yet.
-            SpecInvalid: If the restore cannot be done.
-            ServerFull, NamespaceFull: If a new agent may not get a collection.
+            SpecInvalid: If the restore cannot be done. Neither a name nor the finalizer was written.
+            ServerFull, NamespaceFull: If an agent that never had a collection may not get one.
             TransientError: If the call must be repeated.
         """
         metadata = await server.snapshots.metadata(live.physical) if live else None
@@ -81,7 +85,7 @@ class RestoreStarter:
         As long as the status contains them, no pass over the AgentMemory creates another collection.
 
         Args:
-            extra: Further status fields to write.
+            extra: Further status fields to write; None for none.
         """
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await find_live(server, alias, memory.reported_physical)

@@ -32,6 +32,9 @@ class RestoreRemoval:
     async def clean(self, job: RestoreJob) -> None:
         """Undo a restore in place, or remove the collection that a swap created but did not make live.
 
+        Does nothing before the start of the restore. If the collection belongs to another owner, only an event is
+        posted.
+
         Raises:
             SpecInvalid: If the safety snapshot of a restore in place cannot be restored.
             TransientError: If the call must be repeated.
@@ -43,11 +46,15 @@ class RestoreRemoval:
         try:
             await self.servers.use(connection, operation, namespace=job.key.namespace)
         except NotOwned as exc:
-            # The collection belongs to another owner, so there is nothing to undo.
+            # The operator recovers nothing into another owner's collection, so there is nothing to undo.
             await job.post_event("Warning", "CollectionKept", str(exc))
 
     async def remove_abandoned(self, job: RestoreJob, server: Server) -> None:
-        """Remove the collections of abandoned recoveries, except a collection behind an alias."""
+        """Remove the existing collections of abandoned recoveries, except live ones and those of other owners.
+
+        Raises:
+            TransientError: If the call must be repeated.
+        """
         existing = set(await server.snapshots.collections())
         for name in existing.intersection(job.abandoned):
             try:

@@ -48,7 +48,7 @@ async def read_own_live(
     live = await find_live(server, alias, expected)
     old_owner = check_ownership(live, desired, takeover=takeover)
     if live is not None and old_owner is not None:
-        # Allow the collection now: the next pass over the object writes its own marker there.
+        # A takeover: grant the other owner's collection now. The next pass over the object writes its own marker.
         server.grant(live.physical)
         server.grant(alias)
     return live
@@ -98,7 +98,7 @@ def _marker_in(metadata: Json | None) -> Marker | None:
     try:
         return marker_from_json(stored) if isinstance(stored, Mapping) else None
     except (TypeError, ValueError):
-        # A malformed marker counts as an unknown owner, so that no agent may use it.
+        # A malformed marker counts as that of an unknown owner: no agent may use the collection.
         return marker_from_json({})
 
 
@@ -134,7 +134,10 @@ class _NewSnapshots(CheckedStore):
 
 
 def guard_live_collections(server: Server) -> Server:
-    """Return the server with stores that raise StoreRejected if a call would delete or overwrite a live collection."""
+    """Return the server with stores that raise StoreRejected if a call would delete or overwrite a live collection.
+
+    A numbered collection is live if the alias in its name points to it.
+    """
 
     async def check(physical: str) -> None:
         alias = alias_in_name(physical)

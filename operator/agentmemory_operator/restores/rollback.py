@@ -41,11 +41,15 @@ class Rollback:
     async def run(
         self, job: RestoreJob, server: Server, memory: AgentMemory, check_target: Callable[[], Awaitable[None]]
     ) -> None:
-        """Roll a restore back. After a crash, another call continues.
+        """Roll a restore back, and record the result in its status. After a crash, another call continues.
+
+        Args:
+            check_target: Raises if the AgentMemory is no longer the one that was restored. Called right before the
+                move.
 
         Raises:
             SpecInvalid, NotOwned: If it cannot be rolled back, or `check_target` raised. The alias was not moved.
-            TransientError: If a server is unavailable or an outcome unknown. Call again to continue.
+            TransientError: If Qdrant is unavailable, or the outcome of a write is unknown. Call again to continue.
         """
         restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
         if previous is None:

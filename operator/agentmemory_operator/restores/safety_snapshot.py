@@ -24,7 +24,8 @@ class SafetyLimits:
     """Limits of safety snapshots.
 
     Attributes:
-        max_attempts: Maximum number of safety snapshots. Each direct write to Qdrant makes the last one incomplete.
+        max_attempts: Maximum number of safety snapshots of a restore. A direct write to Qdrant after the start of one
+            requires another.
     """
 
     max_attempts: int = 3
@@ -39,7 +40,7 @@ class SafetySnapshots:
     limits: SafetyLimits
 
     async def advance(self, task: RestoreRun) -> str | None:
-        """Advance the safety snapshot; return its result, or None while it waits.
+        """Create or check the safety snapshot; return its description for users, or None while it is in progress.
 
         Raises:
             SpecInvalid: If the snapshot is not verified, its start time is unknown, or direct writes to Qdrant
@@ -76,7 +77,10 @@ class SafetySnapshots:
         return None
 
     async def _record_undone(self, task: RestoreRun, name: str) -> str:
-        """Record the number of writes that the restore undoes. The safety snapshot contains all of them."""
+        """Record how many writes the restore undoes, if the time of its source is known; return a text for users.
+
+        The safety snapshot contains all of them.
+        """
         points, started_ms = task.server.points, task.source.started_ms
         changes = await count_changed(points, task.physical, started_ms) if started_ms is not None else None
         safety = {**task.job.status["safetySnapshot"]} | ({} if changes is None else {"writesSince": changes})
@@ -109,7 +113,10 @@ def read_safety_name(job: RestoreJob) -> str:
 
 
 def build_safety_manifest(key: Key, memory: str) -> Json:
-    """Build the manifest of a safety MemorySnapshot of an AgentMemory, given by its name."""
+    """Build the manifest of a safety MemorySnapshot of an AgentMemory, given by its name.
+
+    The snapshot is pinned, and deleting its object keeps its bytes.
+    """
     return {
         "apiVersion": API_VERSION,
         "kind": MEMORY_SNAPSHOT,

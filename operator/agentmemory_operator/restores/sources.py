@@ -56,12 +56,12 @@ class SnapshotSource:
 
     Attributes:
         description: Description for users.
-        recover: Recovers the snapshot.
+        recover: Recovers the snapshot into a collection; see `RecoverInto`.
         version: Qdrant version that created the snapshot; None if unknown.
         dimensions: Size of the snapshot's vectors; None if unknown.
         started_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
-        before, after: Number of memories before and after the snapshot; None if not counted.
-        config_hashes: See `SnapshotRecord`.
+        before, after: Number of memories in the collection before and after the snapshot; None if not counted.
+        config_hashes: Hashes of the settings, see `SnapshotRecord`; empty if unknown.
         agent: Slug of the agent that the memories belong to; None if unknown.
         is_named: True if the restore references a MemorySnapshot of its own namespace. False for a file or URL, whose
             marker is the only evidence of its owner.
@@ -85,7 +85,7 @@ class RestoreSources:
 
     Attributes:
         copies: Reads snapshots in object storage.
-        files: Reads files of web servers.
+        files: Reads files of web servers over HTTPS.
     """
 
     table: ObjectTable
@@ -98,7 +98,7 @@ class RestoreSources:
 
         Raises:
             SourceWaiting: If the MemorySnapshot does not exist or is not complete.
-            SpecInvalid: If it is invalid, failed, or failed verification; or if the URL is not allowed.
+            SpecInvalid: If the MemorySnapshot is invalid, failed, or failed verification; or if the URL is not allowed.
         """
         namespace = memory.metadata.namespace
         if source.snapshot_ref:
@@ -146,12 +146,16 @@ class RestoreSources:
         )
 
     def _agent_of(self, status: Mapping[str, Any], namespace: str) -> str | None:
-        """Return the agent that a snapshot's status names, or None if that agent is not of its namespace."""
+        """Return the slug in a snapshot's status, or None if it has none or not its own namespace has that slug."""
         agent = status.get("agent")
         return agent if agent and self.table.find_namespace(agent) == namespace else None
 
     def _from_anywhere(self, snapshot: MemorySnapshot, memory: AgentMemory) -> RecoverInto:
-        """Return a call that recovers a snapshot from the first of its locations for which this succeeds."""
+        """Return a call that recovers a snapshot from the first of its locations for which this succeeds.
+
+        If all fail, the call raises a transient error if a location may become available again, else SpecInvalid or
+        NotOwned.
+        """
         recoveries = [self._from_place(location, snapshot, memory) for location in locations_of(snapshot.status)]
 
         async def recover(server: Server, physical: str) -> None:
@@ -209,7 +213,7 @@ class RestoreSources:
 
 
 class _OriginUnavailable(StoreUnavailable):
-    """The server that has the file of a snapshot is unavailable."""
+    """The server that has the file of a snapshot is unavailable. It is not the server that restores the snapshot."""
 
 
 async def _check_available(source_server: Server, file: ComparedSnapshot) -> None:
@@ -223,7 +227,7 @@ def _from_own(file: ComparedSnapshot) -> RecoverInto:
     """Return a call that has a server recover a file of its own."""
 
     async def recover(server: Server, physical: str) -> None:
-        # If the collection was deleted, its file exists but is not reachable without a placeholder.
+        # Qdrant serves the file of a deleted collection only while a collection of that name, a placeholder, exists.
         await keep_snapshots_available(server.collections, server.snapshots, file.physical)
         await restore_into(physical, file, server)
 

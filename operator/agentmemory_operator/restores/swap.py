@@ -95,7 +95,7 @@ class SwapRestore:
         }
 
     async def _recover(self, task: RestoreRun) -> str:
-        # A killed run may have left a partial copy. The alias does not point to it, else this step would be complete.
+        # A killed run may have left a partial copy. It is not live: with a moved alias, `run` resumes at Settle.
         await task.server.collections.delete(task.physical)
         try:
             await task.source.recover(task.server, task.physical)
@@ -117,7 +117,7 @@ class SwapRestore:
             if not found_marker.is_same_object(own_marker):
                 origin = metadata.get(ORIGIN_KEY) or task.source.agent or found_marker.agent or found_marker.name
                 changes |= {ORIGIN_KEY: origin}
-        # Write all in one call: once the marker is the agent's, the original owner is not recorded elsewhere.
+        # Write all in one call: once the marker names the agent, only ORIGIN_KEY records the original owner.
         await task.server.snapshots.write_metadata(task.physical, changes)
         return f"it was {found_marker.namespace}/{found_marker.name}'s" if found_marker else "it had no owner"
 
@@ -199,18 +199,18 @@ class SwapRestore:
         return _describe_changes(changed)
 
     async def _changes(self, task: RestoreRun, physical: str) -> int | None:
-        """Return the number of memories that changed since the snapshot; None if its time is unknown."""
+        """Return how many memories of a collection changed since the snapshot; None if its time is unknown."""
         switched_at = (task.job.status.get("previousCollection") or {}).get("since")
         return await count_changed(task.server.points, physical, parse_time(switched_at)) if switched_at else None
 
     async def _switch(self, task: RestoreRun) -> str:
         live = await task.read_live()
         if live is not None and live.physical != task.job.previous:
-            # Another process has moved the alias: its present target is the collection to replace.
+            # The alias was moved after the restore started: its present target is the collection to replace.
             await self._count(task)
 
         async def check() -> None:
-            # Check right before the move: a deleted agent or collection must stay deleted.
+            # Right before the move: no alias may be created for a deleted agent or to a deleted collection.
             await task.check_target()
             await self._observe(task)
 

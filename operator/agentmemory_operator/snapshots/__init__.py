@@ -5,12 +5,12 @@
    it; `copies.py: Copies` uploads it to S3.
 3. `verify.py: Verification` restores it into a scratch collection and compares that with the live one
    (`copy_comparison.py: compare`). The condition Verified has the result.
-4. `retention.py: RetentionRuns` decides which snapshots are kept (`rules/retention.py`), and why.
+4. `retention.py: RetentionRuns` removes the snapshots that no rule keeps (`rules/retention.py`).
 
 Invariants: the condition SnapshotFresh counts only verified snapshots, unless the agent sets `verify: None`. Retention
 never removes the last verified one that the server can restore, nor one that a restore or an agent needs. If a deleted
-MemorySnapshot's policy is Delete, its bytes are deleted before its finalizer, which waits at most 300 s for an
-unavailable server.
+MemorySnapshot's policy is Delete, the operator deletes its bytes before its finalizer. An unavailable server delays the
+deletion by at most 300 s.
 
 Tests: `tests/unit/snapshots`, `tests/contract/snapshots`, `tests/faults`.
 """

@@ -4,7 +4,7 @@
 If the response to a create was lost, the file is found by its creation time among the server's files. Partial data is
 removed after a failure, and when the object of an unfinished snapshot is deleted.
 
-Completed snapshots are checked for the existence of their file, and verified again on request.
+For completed snapshots, passes check that the file still exists, and verify the snapshot again on request.
 """
 
 import logging
@@ -69,7 +69,7 @@ SUCCEEDED, FAILED = "succeeded", "failed"
 # Histogram buckets in seconds: from small collections to hundreds of gigabytes.
 SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
-# Reasons of errors that may disappear soon, because the user is still applying objects.
+# Reasons of errors after which a snapshot waits up to `wait_s`, because the user may still be applying objects.
 _AWAITED = (
     Reason.AGENT_MEMORY_NOT_FOUND,
     Reason.NO_COLLECTION,
@@ -92,13 +92,13 @@ class SnapshotMeter(MetricSet):
         )
 
     def succeeded(self, seconds: float, size: int) -> None:
-        """Record a snapshot that was created in `seconds` with `size` bytes."""
+        """Count a snapshot that succeeded `seconds` after its start, and its `size` in bytes."""
         self._runs.labels(SUCCEEDED).inc()
         self._bytes.inc(size)
         self._durations.labels(SUCCEEDED).observe(seconds)
 
     def failed(self, seconds: float) -> None:
-        """Record a snapshot that failed after `seconds`."""
+        """Count a snapshot that failed `seconds` after its start."""
         self._runs.labels(FAILED).inc()
         self._durations.labels(FAILED).observe(seconds)
 
@@ -109,7 +109,7 @@ class SnapshotPeriods:
 
     Attributes:
         deadline_s: Age from which a failed attempt is not repeated: the snapshot fails, or ends unverified.
-        wait_s: Time to wait for objects that the user may still apply: the AgentMemory, a Secret.
+        wait_s: Age up to which a snapshot waits for objects that the user may still apply: the AgentMemory, a Secret.
         wait_poll_s: Pause between checks for such objects.
         settle_s: Pause before the next pass after a snapshot's end, so the watch can deliver the written status.
         check_period_s: Pause between passes over a completed snapshot.
@@ -135,7 +135,7 @@ class SnapshotPasses:
         prover: Verifies snapshots.
         copies: Reads and writes copies of snapshots in object storage.
         scratch: Scratch collections in which imports are examined.
-        takeover_requests: Records requests to take over another owner's memories, when a snapshot is refused for that.
+        takeover_requests: Records that a snapshot was refused because another object owns the memories.
     """
 
     table: ObjectTable
@@ -162,7 +162,7 @@ class SnapshotPasses:
         self._book = JobBook(self.table, self.cluster, self.clock, FINALIZER)
 
     async def run(self, key: Key) -> float | None:
-        """Run one pass; return the seconds until the next one, or None if the object is deleted.
+        """Run one pass over a MemorySnapshot; return the seconds until the next one, or None if the object is deleted.
 
         Raises:
             TransientError: If the pass must be repeated. Until the snapshot is created, the status has the reason.
@@ -179,7 +179,7 @@ class SnapshotPasses:
         return await self._advance(job)
 
     async def _advance(self, job: Job) -> float:
-        """Continue an unfinished snapshot; return the seconds until the next pass."""
+        """Continue an unfinished snapshot; return the seconds until the next pass. Raises: As `_handle_error`."""
         try:
             if current_step(job.status) is SnapshotStep.CLEAN:
                 await self._clean(job)
@@ -244,7 +244,7 @@ class SnapshotPasses:
         await self._clean(job)
 
     async def _clean(self, job: Job) -> None:
-        """Remove the partial data of a failed snapshot and end it.
+        """Remove the partial data of a failed snapshot, and record that it has permanently failed.
 
         Transient errors are retried until the snapshot is older than `deadline_s` + `release_s`. If data remains then,
         the message contains the error.
@@ -272,7 +272,7 @@ class SnapshotPasses:
             self.request(memory)
 
     async def _remove(self, job: Job) -> None:
-        """Remove the bytes of a snapshot, and files that it created without recording them."""
+        """Remove the bytes of a snapshot, and files that its attempts created but did not record."""
         namespace, physical = job.metadata.namespace, job.status.get("physical")
         await self.removal.remove(job.status, snapshot=job.document)
         if physical and job.status.get("attempts") and "name" not in job.status:
@@ -282,7 +282,11 @@ class SnapshotPasses:
     async def _check_completed(self, job: Job) -> float:
         """Verify a completed snapshot again on request, keep its finalizer up to date, and check that its file exists.
 
-        Also keeps the file reachable after its collection was deleted. Returns the seconds until the next check.
+        The file counts as deleted if two checks, `recheck_s` apart, do not find it. A placeholder keeps the file of a
+        deleted collection reachable. Returns the seconds until the next check.
+
+        Raises:
+            TransientError: If the verification or the write of the finalizer must be repeated.
         """
         await self._verify_again(job)
         await job.set_finalizer(is_present=is_removing_bytes(job) and has_succeeded(job.status))
@@ -310,7 +314,7 @@ class SnapshotPasses:
         return self.periods.check_period_s
 
     async def _verify_again(self, job: Job) -> None:
-        """Verify a snapshot if an annotation requests it. Its bytes are kept, whatever the result.
+        """Verify a snapshot if an annotation requests it and that request was not done yet. Its bytes are kept.
 
         Raises:
             TransientError: If the verification must be repeated.
@@ -339,7 +343,7 @@ class SnapshotPasses:
         await self._report(job, kind, "SnapshotVerified", f"{proof.reason}: {proof.message}")
 
     async def _record_loss(self, job: Job) -> None:
-        """Record that the file no longer exists in Qdrant. Without a copy in S3, the bytes are lost."""
+        """Record that the file no longer exists in Qdrant. Without a copy in S3, Verified becomes False."""
         if location_of(job.status, S3):
             await job.write(without_location(job.status, QDRANT))
             return
@@ -348,7 +352,7 @@ class SnapshotPasses:
         await self._report(job, "Warning", "BytesLost", message)
 
     async def _release(self, job: Job) -> None:
-        """Remove the bytes if the policy requires it or the snapshot is unfinished; then remove the finalizer.
+        """Remove a deleted snapshot's bytes if `is_removing_bytes` or it is unfinished; then remove the finalizer.
 
         Raises:
             TransientError: If the bytes cannot be removed yet. The deletion then waits at most `release_s`.
@@ -373,7 +377,7 @@ def is_removing_bytes(job: Job) -> bool:
 
 
 def may_be_fixed_soon(exc: AgentMemoryError) -> bool:
-    """Return whether the user may fix an error soon, by applying a missing object, a valid key, or a bucket."""
+    """Return whether the user may fix an error soon, by applying a missing object or Secret, or creating a bucket."""
     match exc:
         case SpecInvalid():
             return exc.reason in _AWAITED

@@ -1,7 +1,7 @@
 """Copies of snapshots in object storage, sent and read in constant memory, and checked against the recorded SHA-256.
 
-A copy can be repeated after a crash at any point: unfinished uploads are aborted first, and an object with the right
-size and SHA-256 is not sent again. Each copy is read back completely before it counts.
+`Copies.send` can be repeated after a crash at any point: it aborts unfinished uploads first, and keeps an object that
+has the right size and SHA-256. It reads each copy back completely before it returns.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -26,7 +26,7 @@ from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 
-# Longer than any upload should take: an older one was left by a process that was killed.
+# Age from which an unfinished upload is aborted. No upload should take that long, so a killed process left it.
 ABANDONED_MS = 24 * 3_600_000
 MAX_SEND_ATTEMPTS = 2
 
@@ -73,14 +73,17 @@ class Copies:
         namespace: str,
         progress: Progress = report_nothing,
     ) -> str:
-        """Copy a file from its server to object storage; return its SHA-256.
+        """Copy a file from its server to object storage; return its SHA-256, hex.
 
         Args:
             location: Location of the copy, from the status.
             storage: Storage of the agent. Only its encryption and prefix are used here.
-            namespace: Namespace of the MemorySnapshot, and of the Secret.
+            slug: Slug of the agent.
+            namespace: Namespace of the MemorySnapshot, and of the Secret with the storage's credentials.
+            progress: Called with the bytes sent and the total.
 
         Raises:
+            NotFound, StoreRejected: If the server has no such file, or does not send it.
             ChecksumMismatch: If two attempts stored a copy that differs from the file. The copy was deleted.
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
             TransientError: If the storage or the server is unavailable. Another call continues.
@@ -98,7 +101,7 @@ class Copies:
                     await _read_back(objects, key, size=file.size, sha256=sha256)
                     break
                 except ChecksumMismatch:
-                    # The object must never be used as a copy.
+                    # Delete the bad object: no restore may read it.
                     await objects.delete(key)
                     if attempt == MAX_SEND_ATTEMPTS:
                         raise
@@ -130,7 +133,7 @@ class Copies:
     async def open(
         self, location: S3Object, *, namespace: str, progress: Progress = report_nothing
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
-        """Open an object; yield its bytes and its metadata.
+        """Return a context with the bytes of an object, and its metadata with the SHA-256 that is checked.
 
         Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `location`, or of
         the object's metadata if `location` has none.
@@ -147,7 +150,7 @@ class Copies:
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes of a copy at a location from a status; otherwise as `open`."""
+        """Return a context with the bytes of a copy at a location from a status. Errors are as in `open`."""
         async with self.open(parse_location(location), namespace=namespace) as (content, _):
             yield aiter(content)
 
@@ -167,6 +170,10 @@ class Copies:
         Args:
             location: Location from a status.
             namespace: Namespace of the MemorySnapshot, and of the Secret with the storage's credentials.
+
+        Raises:
+            StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
+            TransientError: If the storage is unavailable. Another call continues.
         """
         async with self.storages.open_location(location, namespace) as (objects, key):
             await _abort_uploads(objects, key)
@@ -178,7 +185,7 @@ async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha
     stored = await objects.head(key)
     if stored is not None and (stored.size, stored.sha256) == (file.size, sha256):
         return
-    # Only one pass at a time uploads to a key, so a killed process left any other upload to it.
+    # Only one pass at a time uploads to a key, so an unfinished upload to it was left by a killed process.
     await _abort_uploads(objects, key)
     async with file.store.download(file.physical, file.name) as content:
         metadata = {"sha256": sha256, "size": str(file.size)}

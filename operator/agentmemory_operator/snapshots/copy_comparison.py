@@ -32,9 +32,13 @@ from agentmemory_operator.snapshots.rules.copy_verdict import (
 from agentmemory_operator.spec.times import time_or_none
 
 SETTLED_MS = 600_000
-"""Milliseconds after a rebuild moved the alias in which it may still correct late writes: a few requests' duration."""
+"""Milliseconds after a rebuild's move in which snapshots are not compared with the live collection.
+
+The rebuild may still correct late writes then; this takes a few times the duration of a request.
+"""
 
 OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+"""Opens the bytes of a snapshot's copy in object storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +46,14 @@ class ComparedSnapshot:
     """A snapshot to be restored or verified.
 
     Attributes:
-        uid: UID of its object.
-        physical, name: Collection and file name in Qdrant.
-        size: Recorded size in bytes.
-        sha256: SHA-256 from its creation; None if unknown.
+        uid: UID of the MemorySnapshot or MemoryRestore that this is done for; the seed of the sample.
+        physical, name: Collection and file name in Qdrant; may be empty if `open_copy` is set.
+        size: Recorded size in bytes; 0 if unknown.
+        sha256: SHA-256 from its creation, hex; None if unknown.
         recorded: Facts from its creation.
         live: Collection to compare the copy with, normally the one that the snapshot was created from. None if unknown.
         owner: Expected owner; None accepts the owner of the live collection.
-        open_copy: Opens the bytes in object storage. None to read the file from Qdrant.
+        open_copy: Opens the bytes in object storage; None to read the file from Qdrant.
     """
 
     uid: str
@@ -71,6 +75,7 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
 
     Raises:
         TransientError: If one of the collections cannot be read now.
+        StoreRejected: If Qdrant rejects a read. Rejected exact searches are only noted in the finding of check Probes.
     """
     restored = await _observe(copy, server)
     if restored is None or restored.state == RED:
@@ -123,7 +128,7 @@ async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observa
 
 
 def _was_rebuild_settling(rebuild: RebuildRecord | None, live: str, started_ms: int) -> bool:
-    """Return whether a snapshot started while a rebuild still corrected late writes.
+    """Return whether a snapshot started while a rebuild of the live collection may still have corrected late writes.
 
     Such a correction changes the vector of a point without a new revision.
     """
@@ -157,7 +162,10 @@ async def _missing(pair: PointComparer, recorded: SnapshotRecord, sampler: Botto
 
 
 async def _find_lost(pair: PointComparer, ids: Iterable[PointId], started_ms: int | None) -> list[PointId]:
-    """Return the ids of points that only the live collection has and that were last written before the snapshot."""
+    """Return the ids of live points that the copy must contain (`must_contain`) but lacks.
+
+    Empty if the start of the snapshot is unknown.
+    """
     rows = await pair.read_versions(pair.live, ids) if started_ms is not None else {}
     expected = [id_ for id_, row in rows.items() if must_contain(row.get("updatedAt"), started_ms)]
     found = await pair.read_versions(pair.copy, expected)

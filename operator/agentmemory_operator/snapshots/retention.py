@@ -1,12 +1,12 @@
 """Remove the scheduled snapshots that no rule keeps.
 
-1. Record the removal in the status. From then on restores reject the snapshot, and no rule counts on it.
-2. In the next pass, delete its bytes: the copy in object storage, the file in Qdrant, and the collection's placeholder
+1. Record the removal in the status. From then on restores reject the snapshot, and the rules do not count it.
+2. In the next run, delete its bytes: the copy in object storage, the file in Qdrant, and the collection's placeholder
    if that was its last file.
 3. Delete the object.
 
-The object exists until its bytes are deleted, and names their locations. So after a crash the next operator repeats the
-removal. Only a file that the namespace may not delete remains in Qdrant.
+The object exists until its bytes are deleted, and its status has their locations. So after a crash the next operator
+repeats the removal. Only a file that the namespace may not delete remains in Qdrant.
 """
 
 import logging
@@ -40,8 +40,9 @@ from agentmemory_operator.spec.times import render_second
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_AGENTS = 2
-# Steps for one agent before other agents are processed.
+# Maximum number of snapshots of one agent in a run, so that other agents get their turn.
 MAX_REMOVALS_PER_RUN = 5
+# Pauses before the next run of an agent: after a step, after an error, and if nothing is to be removed.
 SOON_S, RETRY_S, PERIOD_S = 0.0, 60.0, 3600.0
 
 
@@ -49,7 +50,7 @@ class BytesRemoval(Protocol):
     """Removes the bytes of a snapshot from all locations."""
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
-        """Remove the bytes that a MemorySnapshot's status names and that belong to it. Missing bytes are no error.
+        """Remove the snapshot's own bytes at the locations in its status. Missing bytes are no error.
 
         Args:
             status: Status with the locations of the bytes.
@@ -62,7 +63,7 @@ class BytesRemoval(Protocol):
 
 
 def removed_counter() -> Counter:
-    """Build the Prometheus counter of the snapshots that retention removed."""
+    """Build the Prometheus counter of the snapshots that retention removed, without registering it."""
     return Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", registry=None)
 
 
@@ -72,7 +73,8 @@ class RetentionRuns:
 
     Attributes:
         removal: Removes the bytes of a snapshot.
-        read_overview: Returns the state of an agent's snapshots, or None if none of them may be removed.
+        read_overview: Returns the state of an agent's snapshots. None if the agent is deleted, suspended or invalid, so
+            that nothing may be removed.
     """
 
     table: ObjectTable
@@ -92,7 +94,7 @@ class RetentionRuns:
         return [self._removed]
 
     async def run(self, key: Key) -> float | None:
-        """Run the next step of the oldest five snapshots to remove.
+        """Run the next step of at most five snapshots to remove, the oldest first.
 
         Returns:
             Seconds until the next run; None if the agent is deleted, suspended or invalid, or has no valid retention
@@ -119,9 +121,10 @@ class RetentionRuns:
         return SOON_S if to_remove else PERIOD_S
 
     def _to_remove(self, outlook: SnapshotOverview) -> list[RetentionVerdict]:
-        """Return the snapshots to remove, oldest first.
+        """Return the verdicts on the snapshots to remove, oldest first.
 
-        The restores and agents that need a snapshot are searched for only if the rules alone would remove any.
+        To save time, the restores and agents that need a snapshot are searched for only if the other rules would remove
+        any snapshot.
         """
         if all(verdict.is_kept for verdict in judge_overview(outlook)):
             return []
@@ -146,7 +149,7 @@ class RetentionRuns:
         if facts.is_being_removed:
             await self._remove(outlook, document, facts.metadata)
         else:
-            # The bytes are deleted in the next step. By then a restore that started before this step is visible.
+            # The next run deletes the bytes. By then the table contains any restore that was created before this step.
             await self._mark_removed(outlook, document, facts.metadata, why=verdict.text)
 
     async def _mark_removed(self, outlook: SnapshotOverview, document: Json, metadata: Metadata, *, why: str) -> None:
@@ -160,10 +163,9 @@ class RetentionRuns:
         try:
             await self.removal.remove(document.get("status") or {}, snapshot=document)
         except NotOwned as exc:
-            # The namespace may not delete the file in the status: leave it. A copy in object storage is already
-            # deleted.
+            # The namespace may not delete the file that the status names: keep the file, but delete the object.
             log.warning("snapshot %s/%s is deleted, but not what it names: %s", metadata.namespace, metadata.name, exc)
         await self.cluster.delete_object(MEMORY_SNAPSHOT, metadata)
-        # The watch delivers the deletion only later.
+        # The watch delivers the deletion later: mark the object now, so that the next run skips it.
         document["metadata"].setdefault("deletionTimestamp", render_second(outlook.now_ms / 1000))
         self._removed.inc()

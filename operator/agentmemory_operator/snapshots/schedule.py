@@ -2,7 +2,7 @@
 
 Every pass over an agent calls `update_status`, and every event of a snapshot calls `request_check`; both schedule a
 check of the agent. A check claims a due snapshot by creating an object with a name derived from the time of the
-schedule, the new Qdrant version or the rebuild. All claims are objects, so a restart loses none.
+schedule, the new Qdrant version or the time of the rebuild. All claims are objects, so a restart loses none.
 """
 
 import asyncio
@@ -72,12 +72,12 @@ class ScheduleMeter:
         ]
 
     def forget(self, key: Key) -> None:
-        """Remove an agent that was deleted or has no schedule."""
+        """Remove the metrics of an agent that was deleted or has no schedule. Without metrics, nothing is done."""
         self._last_s.pop(key, None)
         self._overdue.pop(key, None)
 
     def record(self, key: Key, overview: SnapshotOverview) -> None:
-        """Record the present state of an agent's snapshots; forget an agent without a schedule."""
+        """Replace an agent's metrics by the present state of its snapshots; remove them if it has no schedule."""
         self.forget(key)
         if overview.figures.stale_ms is None:
             return
@@ -94,7 +94,7 @@ class ScheduleMeter:
 
 @dataclass(slots=True)
 class SnapshotSchedule:
-    """Requests the snapshots of all agents with a schedule.
+    """Requests the due snapshots of all agents with a schedule, and runs the retention of snapshots.
 
     Attributes:
         request: Requests a pass over an object.
@@ -124,15 +124,16 @@ class SnapshotSchedule:
         return [*self.meter.metrics, *self.retention.metrics]
 
     async def run(self) -> None:
-        """Run the checks and the removals until cancelled."""
+        """Run the queues of checks and of retention until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queue.run())
             group.create_task(self.retention.queue.run())
 
     def update_status(self, key: Key, document: Json, status: Json) -> Json:
-        """Add the state of an agent's snapshots to its new status, and schedule a check of them.
+        """Return an agent's new status with the state of its snapshots, and schedule a check of them.
 
-        An agent without `snapshots` block, snapshots and their status fields gets no check, and the same `status`.
+        An agent without `snapshots` block, snapshots and their status fields gets no check, and the same `status`. If
+        the object is invalid or being deleted, the old conditions of its snapshots are kept.
 
         Args:
             document: The object as received, with its old status.
@@ -151,7 +152,7 @@ class SnapshotSchedule:
         return self._with_snapshots(self._outlook(key, memory), old=old, status=status)
 
     def request_check(self, memory: Key) -> None:
-        """Schedule a check after a change of an agent or of one of its snapshots."""
+        """Schedule a check of an AgentMemory, after a change of it or of one of its snapshots."""
         self.queue.request(memory)
 
     def _has_snapshots(self, key: Key, document: Json) -> bool:
@@ -201,13 +202,19 @@ class SnapshotSchedule:
         return memory.model_copy(update={"status": memory.status | {"collection": collection}})
 
     def _slot_ms(self, key: Key, memory: AgentMemory, facts: list[SnapshotFacts]) -> int:
-        """Return the last claimed time of the schedule: the latest in the status, this process, and the objects."""
+        """Return the last claimed time of the schedule in Unix milliseconds; 0 if there is none.
+
+        It is the latest in the status, in the memory of this process, and in the MemorySnapshots.
+        """
         recorded = memory.status.get("lastSnapshotSlot")
         claimed_ms = self._slots.get((key, memory.metadata.uid), 0)
         return max(parse_time(recorded) if recorded else 0, claimed_ms, *(item.slot_ms or 0 for item in facts), 0)
 
     def _version_of(self, key: Key) -> tuple[str | None, int]:
-        """Return the Qdrant version of the agent's server, and the time at which this process first observed it."""
+        """Return the Qdrant version of the agent's server, and the time at which this process first observed it.
+
+        The time is in Unix milliseconds. If the version is unknown, return None and 0.
+        """
         connection = self.table.find_connection(key)
         document = self.table.get(connection) if connection else None
         version = ((document or {}).get("status") or {}).get("version")
@@ -235,7 +242,8 @@ class SnapshotSchedule:
     async def check(self, key: Key) -> float | None:
         """Claim the first due snapshot; return the seconds until the next check, or None if no time is known.
 
-        Also updates the metrics, requests a retention run, and requests a pass if the status is out of date.
+        Also updates the metrics, requests a retention run, and requests a pass if the status is out of date. Returns
+        None for an agent that is deleted or invalid.
 
         Raises:
             TransientError: If the check must be repeated.
@@ -261,7 +269,7 @@ class SnapshotSchedule:
         return _seconds_until_next(outlook, [claim.due_ms for claim in claims])
 
     def _claims(self, key: Key, outlook: SnapshotOverview) -> list[DueSnapshot]:
-        """Return the snapshots to request. Those for a new version or after a rebuild precede the scheduled one."""
+        """Return the next snapshots, due now or later: for a new version, after a rebuild, and the scheduled one."""
         since_ms = self._version_of(key)[1]
         claims = (due_after_upgrade(outlook, since_ms=since_ms), due_after_rebuild(outlook), next_scheduled(outlook))
         return [claim for claim in claims if claim is not None]
@@ -269,9 +277,8 @@ class SnapshotSchedule:
     def _is_served(self, key: Key, outlook: SnapshotOverview) -> bool:
         """Return whether a snapshot may be requested now: the agent is served, and no scheduled snapshot is running.
 
-        The agent must have a schedule, own its slug, be ready, and not be suspended.
-
-        Snapshots are not requested earlier, because they would accumulate and then run in a burst.
+        The agent must have a schedule and a collection, own its slug, be ready, and not be suspended. Before that,
+        requested snapshots would accumulate and later run in a burst.
         """
         memory = outlook.memory
         conditions = memory.status.get("conditions") or []

@@ -1,6 +1,6 @@
 """Create a snapshot: choose the collection, have the server create the file, copy it, and verify it.
 
-1. Prepare: read the collection and record everything that is needed after the AgentMemory is deleted.
+1. Prepare: read the collection and record its name, owner and settings, as the AgentMemory may be deleted later.
 2. Create: record the attempt, then have the server create the file. If a response was lost, find the file by its time.
 3. Copy: send the file to object storage, if the agent has one.
 4. Verify.
@@ -57,9 +57,9 @@ from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 from agentmemory_operator.spec.naming import alias_of, is_snapshot_file_of, physical_names
 from agentmemory_operator.spec.times import parse_time
 
-# Pause between snapshots of one collection. Qdrant names their files by the second.
+# Minimum pause between snapshots of one collection: the file names of Qdrant contain the time in whole seconds.
 MIN_INTERVAL_S = 1.1
-# Status fields that are only valid for one collection. They are determined again if it no longer exists.
+# Status fields that are only valid for one collection. They are removed if the collection no longer exists.
 _COLLECTION_FIELDS = ("step", "attempts", "newestBefore", "physical")
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ class Verifier(Protocol):
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Verify an existing snapshot as `status.verify` requires; return the condition Verified.
 
-        Status False means that the snapshot is unusable, Unknown that the verification gave no result.
+        Status False means that the snapshot is unusable, Unknown that the verification gave no result or that
+        `status.verify` is the string None.
 
         Raises:
             TransientError: If the verification must be repeated.
@@ -114,7 +115,9 @@ class SnapshotCreator:
     _locks: defaultdict[tuple[Key, str], _CollectionLock] = field(default_factory=lambda: defaultdict(_CollectionLock))
 
     async def create(self, job: Job, snapshot: MemorySnapshot) -> ConditionState:
-        """Run the remaining steps of a snapshot or import, and verify it; return the condition Verified.
+        """Run the remaining steps of a snapshot, or an import, and verify it; return the condition Verified.
+
+        Each step writes `job.status`, so that another call continues there.
 
         Raises:
             TransientError: If the current step must be repeated.
@@ -155,7 +158,7 @@ class SnapshotCreator:
             return []
         physical = job.status.get("physical", "")
         return unrecorded_files(
-            # A file with any other name was put there by a user.
+            # Qdrant did not name any other file: a user has put it there.
             [(file.created_ms, file.name) for file in files if is_snapshot_file_of(physical, file.name)],
             newest_before_ms=job.status["newestBefore"],
             named=recorded_files(other_statuses(self.table, job.key), physical),
@@ -165,7 +168,7 @@ class SnapshotCreator:
         """Return the AgentMemory of a snapshot.
 
         Raises:
-            SpecInvalid: If it does not exist or is invalid.
+            SpecInvalid: If the AgentMemory does not exist or is invalid.
             NotOwned: If its slug belongs to another object.
         """
         key = Key(AGENT_MEMORY, job.metadata.namespace, snapshot.spec.agent_memory_ref.name)
@@ -186,7 +189,7 @@ class SnapshotCreator:
         return memory
 
     async def _prepare(self, job: Job, snapshot: MemorySnapshot, connection: Key, server: Server) -> None:
-        """Choose the collection, and record what is needed once the AgentMemory is deleted."""
+        """Choose the collection, and set the status fields that later steps need if the AgentMemory is deleted."""
         memory = self._memory(job, snapshot)
         observed, marker = await self._collection(memory, server)
         files = await server.snapshots.files(observed.physical)
@@ -234,7 +237,7 @@ class SnapshotCreator:
             is_on_disk = all(part.sha256 for part in file.shards or (file,))
             location = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
             fields |= {"locations": [location, *copy]}
-            # Record the file before the lock is released, so that the next snapshot does not treat it as its own.
+            # Record the file before the lock is released. Else the next snapshot could treat the file as its own.
             await write_progress(
                 job, job.status | fields | {"step": SnapshotStep.COPY if copy else SnapshotStep.VERIFY}
             )
@@ -250,8 +253,8 @@ class SnapshotCreator:
     async def _count_deleted(self, job: Job, server: Server) -> Json:
         """Return the number of memories deleted during the snapshot as a status field; empty if it is unknown.
 
-        The tombstones before and after are compared: clocks differ, so a tombstone from shortly before has a time in
-        the same range. After a restart the tombstones from before are unknown.
+        The tombstones before and after are compared. Their times alone do not suffice, because clocks differ. After a
+        restart of the operator the tombstones from before are unknown.
         """
         before, page = self._deleted.pop(job.key, (None, 0))
         now = None if before is None else await self._tombstones(job, server, job.status["physical"], page)
@@ -308,7 +311,7 @@ class SnapshotCreator:
         try:
             return await server.snapshots.create(physical)
         except NotFound as exc:
-            # For example, a restore has replaced the collection: choose it again.
+            # For example, a restore has replaced the collection: the next pass chooses the collection again.
             job.status = {key: value for key, value in job.status.items() if key not in _COLLECTION_FIELDS}
             raise StoreUnavailable(f"{physical} no longer exists: {exc}") from exc
         finally:
@@ -316,7 +319,10 @@ class SnapshotCreator:
 
 
 async def _changed_hash(job: Job, server: Server) -> Json:
-    """Return the hash of the settings as a status field if they changed since `_prepare`: the file has either."""
+    """Return the hash of the settings as a status field if they changed since `_prepare`, else an empty dict.
+
+    After a change, the file may have the settings from before or after it.
+    """
     physical = job.status["physical"]
     observed = await server.collections.observe(physical, physical, is_linked=True)
     after = observed and hash_configuration(observed.collection)
@@ -326,7 +332,10 @@ async def _changed_hash(job: Job, server: Server) -> Json:
 async def write_progress(
     job: Job, status: Json, *, detail: str = "", reason: str = Reason.RUNNING, proof: ConditionState | None = None
 ) -> None:
-    """Write a running snapshot's status: the step that starts next, or the cause of a wait."""
+    """Write a running snapshot's status: the step that starts next, or the cause of a wait.
+
+    Args: As `running_status`.
+    """
     generation = job.metadata.generation
     await job.write(
         running_status(status, generation=generation, now=job.now, detail=detail, reason=reason, proof=proof)
@@ -341,14 +350,17 @@ def other_statuses(table: ObjectTable, own: Key) -> Iterator[Mapping[str, Any]]:
 
 
 def recorded_connection(status: Mapping[str, Any]) -> Key | None:
-    """Return the connection of the server that a snapshot was created on, or None if none is recorded."""
+    """Return the connection of the server that a snapshot was created on, or None if none is recorded.
+
+    A missing namespace is `default`.
+    """
     connection = status.get("connection") or {}
     name = connection.get("name")
     return Key(QDRANT_CONNECTION, connection.get("namespace") or "default", name) if name else None
 
 
 def shards_status(file: SnapshotFile) -> list[Json]:
-    """Return the status field `shards` for the files of a cluster's shards."""
+    """Return the status field `shards`: the file of each shard; empty for a single server."""
     return [
         {"shard": shard.shard, "name": shard.name, "sizeBytes": shard.size}
         | ({} if shard.peer is None else {"peer": str(shard.peer)})

@@ -17,20 +17,24 @@ from agentmemory_operator.snapshots.snapshot_creation import recorded_connection
 
 @dataclass(slots=True)
 class SnapshotRemoval:
-    """Deletes the bytes that a MemorySnapshot's status names and that belong to it. Missing bytes are no error."""
+    """Deletes the bytes at the locations in a MemorySnapshot's status, but only the snapshot's own. See `remove`."""
 
     servers: Servers
     copies: Copies
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
-        """Delete a snapshot's bytes from all locations.
+        """Delete a snapshot's bytes in object storage, and then, even if that fails, in Qdrant.
+
+        Missing bytes are no error.
 
         Args:
             status: Status with the locations of the bytes.
             snapshot: The MemorySnapshot as received.
 
         Raises:
-            AgentMemoryError: If some bytes remain. Another call continues.
+            SpecInvalid, NotOwned: If a location does not belong to the snapshot or its namespace, or a user must fix
+                the connection or the storage.
+            AgentMemoryError: Any other, if some bytes remain. Another call continues.
         """
         namespace = key_of(snapshot).namespace
         copy, location = location_of(status, S3), location_of(status, QDRANT)

@@ -27,7 +27,8 @@ from agentmemory_operator.spec.kinds.spec_snapshot import S3Object
 class SnapshotImport:
     """Imports snapshots. Nothing in the object storage is changed.
 
-    The location is recorded only after the owner was checked, so a failed import never removes the object.
+    `import_snapshot` returns the location only after it has checked the owner. So the status of a failed import has no
+    location, and its cleanup does not delete the object.
     """
 
     table: ObjectTable
@@ -39,6 +40,10 @@ class SnapshotImport:
         self, job: Job, memory: AgentMemory, location: S3Object, *, connection: Key, server: Server
     ) -> tuple[Json, ConditionState]:
         """Import a snapshot; return the status fields to record, and the condition Verified.
+
+        Args:
+            location: Object in storage.
+            connection: Connection of `server`, which restores the snapshot.
 
         Raises:
             NotOwned: If the snapshot belongs to another agent and no annotation allows a takeover.
@@ -80,7 +85,7 @@ class SnapshotImport:
         except StoreRejected as exc:
             raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server rejects it: {exc}") from exc
         except StoreUnavailable as exc:
-            # Raises if the server is unavailable: then the failure shows nothing about the snapshot.
+            # This call raises if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             if job.status["attempts"] < MAX_RESTORE_ATTEMPTS:
                 raise

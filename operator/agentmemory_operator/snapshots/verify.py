@@ -1,4 +1,4 @@
-"""Verify a snapshot by its checksum, or by restoring it into a scratch collection and comparing that."""
+"""Verify a snapshot by its checksum, or by restoring it into a scratch collection and comparing that collection."""
 
 import asyncio
 import logging
@@ -45,7 +45,7 @@ class Verification:
 
     Attributes:
         scratch: Scratch collections to restore into.
-        max_scratch_bytes: Larger snapshots are verified by checksum only. None restores any size.
+        max_scratch_bytes: Size in bytes above which a snapshot is verified by checksum only; None for no limit.
         open_elsewhere: Opens bytes in object storage; None if no object storage can be read.
     """
 
@@ -57,6 +57,8 @@ class Verification:
 
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Verify an existing MemorySnapshot as its `status.verify` requires; return the condition Verified.
+
+        With the string None nothing is verified, and the condition is Unknown. A missing value means Full.
 
         Raises:
             TransientError: If the verification must be repeated.
@@ -97,7 +99,8 @@ class Verification:
             mode: Full or Checksum. Full restores the snapshot, unless it exceeds `max_scratch_bytes`.
 
         Raises:
-            StorageRejected: If a user must fix the storage of the copy, or its Secret.
+            StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
+            StorageRejected, SpecInvalid: If a user must fix the storage of the copy, or its Secret.
             TransientError: If the verification must be repeated.
         """
         if mode == "Checksum":
@@ -115,12 +118,12 @@ class Verification:
         try:
             await restore_into(name, subject, server)
         except StorageRejected:
-            # A wrong bucket or key shows nothing about the snapshot.
+            # A wrong bucket or access key shows nothing about the snapshot.
             raise
         except (NotFound, StoreRejected, ChecksumMismatch) as exc:
             message = f"the server cannot restore it: {exc}"
         except StoreUnavailable as exc:
-            # Raises if the server is unavailable: then the failure shows nothing about the snapshot.
+            # This call raises if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             self._failures[subject.uid] += 1
             if self._failures[subject.uid] < MAX_RESTORE_ATTEMPTS:
@@ -135,14 +138,18 @@ class Verification:
 async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -> None:
     """Have the server restore a collection from a snapshot: from its own URL of the file, else from uploaded bytes.
 
+    With `open_copy`, the bytes are always uploaded.
+
     Args:
         target: Name of a collection that does not exist.
 
     Raises:
         NotFound: If the bytes do not exist.
         StoreRejected: If the server rejects the uploaded bytes, because they or the collection are invalid.
-        ChecksumMismatch: If the bytes differ from the checksum of `open_copy`.
+        ChecksumMismatch: If the bytes of `open_copy` differ from their checksum.
+        StorageRejected, SpecInvalid, StorageUnavailable: If `open_copy` cannot read the object storage.
         StoreUnavailable: If the server is unavailable or did not complete the restore.
+        RecoveryOutcomeUnknown: If the response was lost. The server may still complete the restore.
     """
     if subject.open_copy is None:
         location = await server.snapshots.own_location(subject.physical, subject.name)
@@ -161,14 +168,14 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
 
 
 def open_bytes(subject: ComparedSnapshot, server: Server) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-    """Open a snapshot's bytes: with `open_copy` if it is set, else by a download from the server."""
+    """Return a context with a snapshot's bytes: from `open_copy` if it is set, else downloaded from the server."""
     if subject.open_copy is not None:
         return subject.open_copy()
     return server.snapshots.download(subject.physical, subject.name)
 
 
 async def _judge_rejected(error_message: str, subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
-    """Return the findings for a snapshot that the server cannot restore.
+    """Return the findings of the checks Checksum and Restore for a snapshot that the server cannot restore.
 
     If its bytes match the checksum, the cause may be the server (a full disk, a deadline), so the result is unknown.
     """
@@ -191,6 +198,9 @@ async def _verify_checksum(subject: ComparedSnapshot, server: Server) -> Verific
 
 
 async def _size_of(subject: ComparedSnapshot, server: Server) -> int:
-    """Return the larger of the recorded size and the listed one, because tenants can write the status."""
+    """Return the larger of the recorded size and the size that Qdrant lists, in bytes.
+
+    The recorded size alone proves nothing, because tenants can write the status.
+    """
     sizes = (file.size for file in await server.snapshots.files(subject.physical) if file.name == subject.name)
     return max(subject.size, *sizes, 0)

@@ -26,7 +26,7 @@ class RebuildRequest:
 
     Attributes:
         digest: Digest of the plan that a rebuild may apply; None if there is none.
-        rollback: Live collection to roll back; None if no rollback is requested.
+        rollback: Collection to roll back, which counts only if it is live; None if no rollback is requested.
     """
 
     digest: str | None = None
@@ -41,7 +41,7 @@ class RebuildDecision:
         current: Rebuild in progress to continue; None if there is none.
         new_kind: Kind of the rebuild to start; None to start none.
         obsolete: Rebuilds in progress to cancel.
-        is_urgent: True if `current` has deleted the plain collection, or is about to: clients wait for its alias.
+        is_urgent: True if `current` has deleted the plain collection, or is about to: then clients wait for the alias.
     """
 
     current: RebuildRecord | None = None
@@ -51,7 +51,7 @@ class RebuildDecision:
 
     @property
     def can_wait_for_restore(self) -> bool:
-        """True if there is something to do, and a restore may go first: `current` is not urgent and not moved."""
+        """True if there is something to do that a restore may precede: no urgent rebuild, and none that has moved."""
         current = self.current
         if current is None:
             return self.new_kind is not None or bool(self.obsolete)

@@ -28,12 +28,16 @@ def replaces_plain_collection(record: RebuildRecord, alias: str) -> bool:
 
 
 def awaits_alias(record: RebuildRecord | None, alias: str) -> bool:
-    """Return whether the alias must point to a record's target as soon as the plain collection is deleted."""
+    """Return whether a record is of a plain swap in step Move: once its collection is deleted, the alias is created.
+
+    Args:
+        record: None returns False.
+    """
     return record is not None and replaces_plain_collection(record, alias) and record.step is RebuildStep.MOVE
 
 
 def is_plain_deleted(record: RebuildRecord, alias: str) -> bool:
-    """Return whether a move in progress has deleted the plain collection, or was about to; its target is then kept."""
+    """Return whether a move in progress has deleted the plain collection, or was about to; its target must be kept."""
     return awaits_alias(record, alias) and record.deleted_ms is not None
 
 
@@ -43,7 +47,7 @@ def with_way_back_as_source(record: RebuildRecord, alias: str, now_ms: int) -> R
     Records of other rebuilds are returned unchanged.
 
     Args:
-        now_ms: Current time, Unix milliseconds. It counts as the end of the pause if its duration was not recorded.
+        now_ms: Current time, Unix milliseconds. If `pause_ms` was not recorded, the pause ends at this time.
     """
     if not replaces_plain_collection(record, alias):
         return record

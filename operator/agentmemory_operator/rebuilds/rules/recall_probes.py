@@ -87,11 +87,13 @@ class ProbeComparison:
 
 
 def choose_probes(points: Sequence[Json], ids: Set[PointId], *, needs_content: bool) -> list[Json]:
-    """Return at most 100 points to search for, which are visible to searches and alike in both collections.
+    """Return the first points, at most 100, that can be searched for and are alike in both collections.
+
+    Such a point has a user and a vector, and is neither a tombstone, pending, superseded nor going to expire.
 
     Args:
         points: Points with payload and vectors, in the order of the sample.
-        ids: Ids of the points that are alike in both.
+        ids: Ids of the points that are alike in both collections.
         needs_content: True if only points with a text qualify.
     """
     eligible = [point for point in points if point["id"] in ids and _is_searchable(point, needs_content=needs_content)]
@@ -108,13 +110,15 @@ def _is_searchable(point: Json, *, needs_content: bool) -> bool:
 def compute_recall(
     probed: Sequence[ProbeComparison], unchanged: Mapping[PointId, Hashable], *, is_embedded: bool, is_comparable: bool
 ) -> ProbeRecall:
-    """Compute the figures of the probes. Probes for points that have changed since are not counted.
+    """Compute the figures of the probes. Probes of points that changed since, or that found nothing, are not counted.
+
+    If no probe is left, `probes` is 0, and no figure is set.
 
     Args:
         unchanged: Ids of the points that were the same in both collections during the searches, with a hash of their
             text. Results with other ids are ignored.
         is_embedded: True if the target's vectors were embedded again.
-        is_comparable: True if scores of both collections can be compared.
+        is_comparable: True if scores of both collections can be compared: then results with equal scores are equal.
     """
     pairs = [
         (probe.id, probe.source.restrict_to(unchanged.keys()), probe.target.restrict_to(unchanged.keys()))
@@ -145,7 +149,7 @@ def _share(
 ) -> float:
     """Return the share, 0..1, of the best `TOP_K` expected results that are among the best `TOP_K` found ones.
 
-    With `by_score`, a found result with the score of the last expected one counts too.
+    With `by_score`, a found result with the score of the last expected one counts too. Without expected results, 1.0.
     """
     best = expected[:TOP_K]
     if not best:
@@ -196,7 +200,7 @@ def withheld_message(drop: RecallDrop, recall: ProbeRecall, *, max_percent: floa
 
 
 def describe_recall(recall: ProbeRecall) -> str:
-    """Return the figures as text for users."""
+    """Return the figures as text for users, or a note if there are no probes."""
     if not recall.probes:
         return "no probe searches: no points to search for, or exact search is not allowed"
     parts = [f"{_percent(recall.neighbours)} of the same nearest 10"]

@@ -2,7 +2,7 @@
 
 | check | passes if |
 |---|---|
-| Configuration | the target has the settings and indexes that the object specifies |
+| Configuration | the target has the required settings and indexes |
 | Missing | the target has every point of the source, with the same or a later revision, and no others |
 | Count | as many memories and tombstones as in the source, within the number of writes in the meantime |
 | Sample | sampled points with the same revision are equal; see `rebuilds/rules/vector_tolerance.py` |
@@ -40,10 +40,13 @@ from agentmemory_operator.memories.rules.record import WINDOW_KEY
 from agentmemory_operator.rebuilds.rules.vector_tolerance import VectorTolerance
 
 MAX_RECORDED_POINTS = 100_000
-"""Maximum number of points recorded as missing or outdated, and as extra. A target that lacks more was not copied."""
+"""Maximum number of points that are recorded: as missing or outdated, as extra, and as recently written.
+
+A target that lacks more was not copied.
+"""
 
 MAX_CHECKED_TEXTS = 8
-"""Maximum number of texts that check Probes embeds again."""
+"""Maximum number of texts that the check Probes embeds again."""
 
 
 @dataclass(slots=True)
@@ -51,7 +54,7 @@ class CopyGaps:
     """Differences that a walk over both collections has found.
 
     Attributes:
-        common: Number of points in both, without those that the target has with an earlier revision.
+        common: Number of points in both collections, without those that the target has with an earlier revision.
         revisions: Revisions of the source's points that the target lacks or has with an earlier revision.
         extra: Points that only the target has.
     """
@@ -61,7 +64,7 @@ class CopyGaps:
     extra: list[PointId] = field(default_factory=list)
 
     def record(self, source: Rows, target: Rows) -> frozenset[PointId]:
-        """Record one range of ids of both collections; return the ids of points that are alike."""
+        """Record the differences in one range of ids; return the ids of points that are alike."""
         difference = find_divergence(source, target)
         self.common += len(source) - len(difference.stale)
         new_ids = difference.stale[: MAX_RECORDED_POINTS - len(self.revisions)]
@@ -73,13 +76,13 @@ class CopyGaps:
         """Return the recorded points of the source that are still missing or outdated.
 
         Args:
-            target: Points of the target, read again.
+            target: Versions of these points in the target, read again.
         """
         return [id_ for id_, rev in self.revisions.items() if id_ not in target or rev_of(target[id_]) < rev]
 
 
 def judge_settings(target: Observation, desired: Collection) -> CheckFinding:
-    """Check that the target has the settings that the object specifies; return the finding."""
+    """Check that the target has the settings and indexes of `desired`; return the finding."""
     plan = drop_wake(plan_changes(desired, target, alias=target.physical, physical=target.physical))
     if not plan.changes:
         return CheckFinding(Check.CONFIGURATION, True, "settings and indexes match the spec")
@@ -141,7 +144,12 @@ def build_equality(vectors: VectorTolerance) -> Equality:
 def judge_embeddings(
     points: Sequence[Json], embedded: Sequence[Sequence[float]], vectors: VectorTolerance
 ) -> CheckFinding:
-    """Check that a few of the target's vectors are the model's embeddings of their texts; return the finding."""
+    """Check that a few of the target's vectors are the model's embeddings of their texts; return the finding.
+
+    Args:
+        points: Points of the target with vectors. Without any, the result is that nothing was compared.
+        embedded: New embedding of the text of each point, in the same order.
+    """
     pairs = zip(points, embedded, strict=True)
     wrong_ids = [
         str(point["id"]) for point, expected in pairs if not vectors.is_embedding_of(vectors_of(point)[""], expected)

@@ -7,8 +7,8 @@
 | Float16 in either | 1e-3 of its length: 11 bits for each number, and scaled again |
 | Uint8 in either | 1 for each number, of whole numbers 0..255, the range of Uint8 |
 
-A new embedding is in another vector space. There only its size is checked, and whether its length is positive and
-finite.
+A new embedding is in another vector space. Only its number of dimensions is checked, and whether its length is positive
+and finite.
 """
 
 import math
@@ -26,7 +26,7 @@ FLOAT16, UINT8 = "Float16", "Uint8"
 
 _SCALED_TOLERANCE, _FLOAT16_TOLERANCE = 1e-6, 1e-3
 MIN_COSINE = 0.99
-"""Minimum cosine of two embeddings of the same text by the same model. Providers do not return identical bits twice."""
+"""Minimum cosine of two embeddings of a text by the same model. Providers may not return the same bits again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +47,8 @@ class VectorTolerance:
     def is_same(self, name: str, target: Any, source: Any) -> bool:
         """Return whether a target's vector is a valid copy of the source's, or a possible new embedding.
 
+        If one of both is missing, the other must be missing too.
+
         Args:
             name: Name of the vector; "" for the embedding.
             target: Vector in the target.
@@ -61,7 +63,7 @@ class VectorTolerance:
         return len(vector) == self.target.size and 0 < math.hypot(*vector) < math.inf
 
     def is_embedding_of(self, vector: Sequence[float], embedded: Sequence[float]) -> bool:
-        """Return whether a target's vector is the model's embedding of its text.
+        """Return whether a target's vector is the model's embedding of its text: a cosine of at least `MIN_COSINE`.
 
         Args:
             vector: Vector of the target.
@@ -103,7 +105,7 @@ class VectorTolerance:
         return math.dist(found, expected) <= self._tolerance * math.hypot(*expected)
 
     def _scaled(self, vector: Sequence[float]) -> Sequence[float]:
-        """Return a vector as the target stores it: scaled to length 1 for Cosine, unless numbers are whole."""
+        """Return a vector as the target stores it: scaled to length 1 for Cosine, unless either datatype is Uint8."""
         length = math.hypot(*vector)
         if self.target.distance != COSINE or self._is_whole or length == 0:
             return vector

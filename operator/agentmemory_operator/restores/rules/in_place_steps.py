@@ -4,8 +4,8 @@
 |---|---|---|
 | Rehearse | the snapshot is restored into a scratch collection; owner and fit are checked | `physical` |
 | Close | the closing is announced; the slug's claim gets the next epoch, the metadata a mark | `closedSince` |
-| Safeguard | a MemorySnapshot is created and verified; if writes arrived since its start, another one | its name |
-| Recover | the server replaces the collection's contents by the snapshot's | number of writes that this undoes |
+| Safeguard | a MemorySnapshot is created and verified; another one if writes followed its start | `safetySnapshot` |
+| Recover | the server replaces the collection's contents by the snapshot's | number of writes that Recover undoes |
 | Compare | the collection is compared with the snapshot in a scratch collection; erasures are repeated | |
 | Open | the API serves again | |
 
@@ -62,6 +62,9 @@ def check_replaceable(live: Observation | None) -> None:
 def check_equal_layout(live: Collection, copy: Collection) -> None:
     """Raise if a snapshot cannot be restored into the live collection itself.
 
+    Args:
+        copy: Collection that the snapshot was restored into.
+
     Raises:
         SpecInvalid: If vectors or shards differ. The message lists the differences.
     """
@@ -84,5 +87,5 @@ def safety_name(restore: str, attempt: int) -> str:
 
 
 def rollback_name(restore: str) -> str:
-    """Return the name of the MemoryRestore that rolls a restore in place back."""
+    """Return the name of the MemoryRestore that rolls back the restore in place of the name `restore`."""
     return append_suffix(restore, "-rollback")

@@ -25,7 +25,7 @@ class StatusStamp:
     """Time and generation that a new status records.
 
     Attributes:
-        generation: Generation of the object that was processed.
+        generation: `metadata.generation` of the object that was processed.
         now: Current time, RFC 3339.
     """
 
@@ -55,7 +55,7 @@ def step_status(old: Mapping[str, Any], step: AnyStep, at: StatusStamp, *, last_
     """Return the status for the start of a step.
 
     Args:
-        last_result: Result of the step before.
+        last_result: Result of the step before; "" if there is none.
     """
     steps_of_mode = list(type(step))
     progress = f"step {steps_of_mode.index(step) + 1} of {len(steps_of_mode)}: {step}"
@@ -64,12 +64,12 @@ def step_status(old: Mapping[str, Any], step: AnyStep, at: StatusStamp, *, last_
 
 
 def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
-    """Return the status of a restore that waits or is retried."""
+    """Return the status of a restore that waits or is retried; `message` is the cause."""
     return _merge({**old, "progress": message[:256]}, [_progressing(reason, message)], at)
 
 
 def with_fields(old: Mapping[str, Any], fields: Mapping[str, Any]) -> Json:
-    """Return the status with fields that a step has determined."""
+    """Return the status with some fields replaced; conditions are kept."""
     return _validate({**old, **fields})
 
 
@@ -77,6 +77,7 @@ def succeeded_status(old: Mapping[str, Any], message: str, at: StatusStamp, *, l
     """Return the status of an applied restore.
 
     Args:
+        message: Message of the condition Succeeded.
         last_result: Result of the last step.
     """
     status = {**old, "steps": _end_steps(old, at, last_result), "endTime": at.now, "progress": "done"}
@@ -120,6 +121,7 @@ def rolled_back_status(
     """Return the status of a restore that was rolled back.
 
     Args:
+        message: Message of the condition RolledBack.
         restored: Restored collection, which is now the previous one.
         removal_time: Time after which it is removed, RFC 3339.
         writes_since: Number of memories that changed in it since the restore.
@@ -142,7 +144,7 @@ def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at
 
 
 def removed_status(old: Mapping[str, Any], at: StatusStamp) -> Json:
-    """Return the status after the removal of the previous collection."""
+    """Return the status after the removal of the previous collection, with the time of the removal."""
     previous = {**(old.get("previousCollection") or {}), "removedTime": at.now}
     return _merge({**old, "previousCollection": previous}, _results(old, ROLLED_BACK), at)
 
@@ -158,7 +160,11 @@ def has_succeeded(status: Mapping[str, Any]) -> bool:
 
 
 def current_step(status: Mapping[str, Any], kind: type[S]) -> S | None:
-    """Return the last started step of a mode, or None before the first."""
+    """Return the last started step of a mode, or None before the first.
+
+    Args:
+        kind: Steps of the mode.
+    """
     names = [step["name"] for step in _steps(status)]
     return next((kind(name) for name in reversed(names) if name in set(kind)), None)
 

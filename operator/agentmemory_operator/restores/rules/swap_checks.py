@@ -1,4 +1,4 @@
-"""Steps of a restore by swap, and the checks before them. Pure; each check raises with a reason and a remedy.
+"""Steps of a restore by swap, and the checks before them. Pure. A failed check raises with a reason and a remedy.
 
 A swap recovers a snapshot into a new collection, prepares it, and then moves the alias. The status names everything
 that a step creates before the step starts. So after a crash the next operator can continue or clean up:
@@ -69,7 +69,7 @@ def resume_at(step: SwapStep | None, *, is_switched: bool) -> SwapStep:
     if is_switched:
         return SwapStep.SETTLE
     if step in (None, SwapStep.SETTLE):
-        # For Settle: another process has moved the alias since. Move it again.
+        # For Settle: the alias was moved to another collection since. Move it again.
         return SwapStep.RECOVER if step is None else SwapStep.SWITCH
     return step
 
@@ -93,7 +93,7 @@ class RestoreRecord:
 
     Attributes:
         source: Description of the source, for users.
-        applied_at: RFC 3339.
+        applied_at: Time at which the record was written, RFC 3339.
         rolled_back: True if the restore was rolled back later.
     """
 
@@ -120,12 +120,12 @@ def parse_records(metadata: Mapping[str, Any] | None) -> tuple[RestoreRecord, ..
 
 
 def records_to_json(records: Sequence[RestoreRecord]) -> dict[str, Any]:
-    """Return the metadata field with the newest 64 records."""
+    """Return the metadata field with the last 64 of the records, which are ordered oldest first."""
     return {RECORDS_KEY: [_record_to_json(record) for record in records[-MAX_RECORDS:]]}
 
 
 def find_record(records: Iterable[RestoreRecord], identity: RestoreIdentity) -> RestoreRecord | None:
-    """Return the record of a restore, or None if it was not applied to this collection."""
+    """Return the record of a restore, or None if none of the records is of this restore."""
     return next((record for record in records if record.identity == identity), None)
 
 
@@ -233,6 +233,7 @@ def check_size(desired: Collection, *, dimensions: int | None, live: Observation
     """Raise if a snapshot is known, before its recovery, to have vectors of another size.
 
     Args:
+        dimensions: Size of the snapshot's vectors; None if unknown, which is accepted.
         live: Live collection. Its size is accepted too: then a Rebuild is pending, and the snapshot is not at fault.
 
     Raises:
@@ -264,9 +265,10 @@ def check_swappable(alias: str, live: Observation | None) -> None:
 
 
 def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> str:
-    """Return the checksum of a snapshot at a URL, or raise if the URL is not allowed.
+    """Return `sha256` if a snapshot may be read from a URL, else raise.
 
     Args:
+        sha256: Expected SHA-256 of the file, 64 lower-case hex digits; None is rejected.
         hosts: HOST or HOST:PORT entries of the connection; the default port is 443.
 
     Raises:
@@ -314,7 +316,7 @@ class PendingRestore:
     """An unfinished restore, as compared with others into the same target.
 
     Attributes:
-        created: Creation time of the object.
+        created: Creation time of the object, RFC 3339.
         is_started: True if its status contains the name of a collection.
     """
 
@@ -326,9 +328,9 @@ class PendingRestore:
 
 
 def find_preceding(own: PendingRestore, pending: Iterable[PendingRestore]) -> PendingRestore | None:
-    """Return the restore that must run before `own`, or None.
+    """Return the restore that must run first, or None if that is `own`.
 
-    Started restores come first, then those with older objects.
+    Started restores precede others, then older objects precede newer ones, then the lower UID decides.
     """
     first = min((own, *pending), key=lambda contender: (not contender.is_started, contender.created, contender.uid))
     return None if first == own else first

@@ -12,10 +12,11 @@
 | Sample | sampled points with the same revision in both are equal bit for bit |
 | Probes | exact searches among those points return the same points and scores in both |
 
-Equal settings do not count if the live collection's settings have changed since the record. Writers continue during
-the comparison, so a point is compared only if it has not been written since. If there is no live collection, if
-another snapshot was restored into it since, or if a rebuild was completing when the snapshot started, the copy is
-compared with the record only, and the verdict contains a note.
+Settings that equal the live collection's do not count if the live collection differs from the record too. Writers
+continue during the comparison, so a point is compared only if it has not been written since the snapshot.
+
+In three cases the copy is compared with the record only, and the verdict contains a note: there is no live collection,
+another snapshot was restored into it since, or a rebuild was completing when the snapshot started.
 """
 
 import hashlib
@@ -52,7 +53,7 @@ MAX_SHA_DIGITS = 12
 """Number of hex digits of a SHA-256 in a message."""
 
 UNVERIFIED = ConditionState(VERIFIED_CONDITION, None, Reason.NOT_VERIFIED, "not verified: verify is None")
-"""Condition of a snapshot with `verify: None`."""
+"""Condition Verified of a snapshot with `verify: None`; its status is Unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,9 @@ def hash_configuration(collection: Collection) -> str:
 
 
 def compare_checksum(computed: str, *, recorded: str | None, listed: str | None, size: int) -> CheckFinding:
-    """Compare the SHA-256 of the bytes that were read with the known ones. If none is known, nothing was compared.
+    """Compare the SHA-256 of the bytes that were read with the known ones; return the finding.
+
+    If none is known, the finding is neither good nor bad.
 
     Args:
         computed: SHA-256 of the bytes that were read, hex.
@@ -103,7 +106,10 @@ def compare_checksum(computed: str, *, recorded: str | None, listed: str | None,
 
 
 def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
-    """Compare the owner in the copy's marker with the expected owner. If one has no marker, nothing was compared."""
+    """Compare the owner in the copy's marker with the expected owner; return the finding.
+
+    If one of the markers is None, the finding is neither good nor bad.
+    """
     if copy is None or owner is None:
         return CheckFinding(Check.OWNER, None, "it has no ownership marker")
     if copy.is_same_object(owner):
@@ -115,12 +121,13 @@ def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
 def compare_configuration(
     copy: Collection, live: Collection | None, recorded: Sequence[str]
 ) -> tuple[CheckFinding, CheckFinding]:
-    """Compare settings and payload indexes with the record, else with the live collection.
+    """Compare settings and payload indexes with the record, else with the live collection; return both findings.
 
-    If the live collection was changed since, a copy that differs from the record fails even if it equals the live
-    collection.
+    If the live collection was changed since, a copy whose hash differs from the record fails even if its settings equal
+    those of the live collection.
 
     Args:
+        live: Settings of the live collection; None if there is none to compare with.
         recorded: `SnapshotRecord.config_hashes`. Empty if none was recorded.
     """
     if hash_configuration(copy) in recorded:
@@ -140,7 +147,7 @@ def compare_configuration(
 
 
 def _compare_settings(copy: Collection, live: Collection, *, has_changed: bool) -> CheckFinding:
-    """Compare setting by setting.
+    """Compare the settings except indexes one by one.
 
     Args:
         has_changed: True if the live collection differs from the record too. An equal copy then fails.
@@ -169,7 +176,8 @@ def _compare_indexes(copy: Collection, live: Collection) -> CheckFinding:
 def compare_count(copied: int, recorded: SnapshotRecord, deleted_since: int | None) -> CheckFinding:
     """Check that the copy's number of memories is in the range of the counts before and after the snapshot.
 
-    Each memory that was deleted during the snapshot widens the range by one at both ends.
+    Each memory that was deleted during the snapshot widens the range by one at both ends. If one of the two counts was
+    not recorded, the finding is neither good nor bad.
 
     Args:
         copied: Memories of the copy, without tombstones.
@@ -200,8 +208,9 @@ def must_contain(updated_at: object, started_ms: int | None) -> bool:
 def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes: int = MAX_PROBES) -> list[Json]:
     """Build exact searches among the points that are equal in both collections.
 
-    Each searches for the vector of one of the first `max_probes` of them, and must return all of the same user.
-    Tombstones are excluded: if one has a vector in only one collection, only that collection would return it.
+    Each search is for the vector of one of the first `max_probes` of them, and must return all of the same user. Points
+    without a vector are not searched for. Tombstones are excluded: if one has a vector in only one collection, only
+    that collection would return it.
     """
     equal_ids = set(equal)
     memories = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]
@@ -227,12 +236,12 @@ def build_probe(point: Json, ids: Sequence[PointId]) -> Json:
 
 
 def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = "") -> CheckFinding:
-    """Return the finding of the exact searches.
+    """Return the finding of the exact searches; neither good nor bad if there were none, or Qdrant rejects them.
 
     Args:
         searches: Number of searches in each collection.
         differing: Ids of unchanged points that differ in any search.
-        refused: Error message if the server rejects such searches.
+        refused: Error message of a server that rejects such searches; "" if it accepts them.
     """
     if refused:
         return CheckFinding(Check.PROBES, None, f"no exact search: {refused}")
@@ -254,4 +263,4 @@ def _settings(collection: Collection) -> dict[str, object]:
 COMPARED_SETTINGS = tuple(
     name for name in settings_by_name(Collection(size=0, distance="")) if name not in ("indexes", "marker")
 )
-"""Names of the settings that must be equal."""
+"""Names of the settings that must be equal: all except `indexes` and `marker`."""

@@ -1,7 +1,7 @@
 """Decide when snapshots of an agent are due, how they are named, and whether the last ones are recent and verified.
 
-A time of the schedule is claimed by creating an object named after it, so a second creator finds the object of the
-first. Of several missed times only the newest is made up for.
+The operator claims a time of the schedule by creating a MemorySnapshot named after it, so a second creation finds the
+object of the first. Of several missed times, only the newest gets a snapshot.
 """
 
 import zlib
@@ -64,7 +64,7 @@ class SnapshotSettings:
 
     @property
     def has_schedule(self) -> bool:
-        """True unless `schedule` is Never."""
+        """True unless `schedule` is Never, as it also is without a valid `snapshots` block."""
         return self.schedule != NEVER
 
 
@@ -98,7 +98,7 @@ def _stale_ms(spec: SnapshotsSpec, schedule: str, zone: str) -> int | None:
 
 
 def snapshots_fault(spec: SnapshotsSpec | None) -> tuple[str, str] | None:
-    """Return the first invalid field of the block and its error, or None.
+    """Return the first invalid field of a `snapshots` block, as its path in the object, and its error; else None.
 
     While a field is invalid, no snapshot is created on schedule or removed.
     """
@@ -117,8 +117,9 @@ class DueSnapshot:
 
     Attributes:
         name: Name of its object.
-        slot_ms: Time of the schedule; None if the snapshot has another cause.
-        due_ms: Time at which to create the object. On schedule it is the slot plus an offset that differs by agent.
+        slot_ms: Time of the schedule, Unix milliseconds; None if the snapshot has another cause.
+        due_ms: Time at which to create the object, Unix milliseconds: for a scheduled snapshot `slot_ms` plus an offset
+            that depends on the agent, so that not all agents start at once.
         cause: Cause for users; empty for a scheduled snapshot.
     """
 
@@ -134,9 +135,10 @@ class SnapshotOverview:
 
     Attributes:
         figures: Settings of the agent's `snapshots` block.
-        snapshots: Its snapshots, in any order.
+        snapshots: Snapshots of the agent, in any order.
         slot_ms: Last time of the schedule that was claimed, Unix milliseconds; 0 before the first.
         server_version: Qdrant version of the server; None if unknown.
+        now_ms: The time of this state, Unix milliseconds.
     """
 
     memory: AgentMemory
@@ -172,7 +174,7 @@ class SnapshotOverview:
 
     @property
     def usable(self) -> list[SnapshotFacts]:
-        """Readable snapshots that match the agent's present collection."""
+        """Readable snapshots that match the agent's present collection (`fits`), newest first."""
         return [snapshot for snapshot in self.readable if self.fits(snapshot)]
 
     @property
@@ -182,13 +184,13 @@ class SnapshotOverview:
         return parse_time(rebuilt_time) if rebuilt_time else 0
 
     def fits(self, snapshot: SnapshotFacts) -> bool:
-        """Return whether a snapshot was created from the live collection, or started after the last rebuild."""
+        """Return whether a snapshot was created from the live collection, or started after the last rebuild's move."""
         live = self.memory.reported_physical
         return snapshot.started_ms >= self.rebuilt_ms or snapshot.physical == live
 
     @property
     def is_running(self) -> bool:
-        """True if a scheduled snapshot is in progress. The next one waits for it."""
+        """True if a scheduled snapshot is in progress. No other snapshot is requested until it ends."""
         return any(item.is_under_retention and not item.is_ended and not item.is_removing for item in self.snapshots)
 
 
@@ -218,10 +220,10 @@ def due_after_upgrade(overview: SnapshotOverview, *, since_ms: int) -> DueSnapsh
     """Return the snapshot that a new Qdrant version requires, or None.
 
     It is required if there is a schedule and there are verified snapshots, but the running version can restore none of
-    them. While the object requested for a version exists, no other is requested for it.
+    them. While the object requested for a version exists, no other is requested for that version.
 
     Args:
-        since_ms: Time at which the version was first observed.
+        since_ms: Time at which the version was first observed, Unix milliseconds.
     """
     if (
         overview.server_version is None
@@ -259,7 +261,7 @@ def due_after_rebuild(overview: SnapshotOverview) -> DueSnapshot | None:
 
 
 def slot_name(memory_name: str, slot_ms: int) -> str:
-    """Return the object name of a time of the schedule. Every process derives the same name."""
+    """Return the name of the MemorySnapshot for a time of the schedule. Every process derives the same name."""
     slot_time = datetime.fromtimestamp(slot_ms / 1000, UTC)
     return append_suffix(memory_name, f"-{slot_time:%Y%m%dt%H%Mz}")
 
@@ -291,7 +293,7 @@ def build_manifest(claim: DueSnapshot, overview: SnapshotOverview) -> Json:
 
 
 def last_snapshot_status(overview: SnapshotOverview) -> Json:
-    """Return `status.lastSnapshot`: the newest snapshot that succeeded, or an empty dict before the first."""
+    """Return `status.lastSnapshot`: the newest snapshot that succeeded; an empty dict if there is none."""
     for snapshot in overview.completed:
         if snapshot.has_succeeded:
             fields: Json = {
@@ -304,7 +306,7 @@ def last_snapshot_status(overview: SnapshotOverview) -> Json:
 
 
 def stale_at_ms(overview: SnapshotOverview) -> int | None:
-    """Return the time at which the last usable snapshot becomes too old.
+    """Return the time at which the last usable snapshot becomes too old, Unix milliseconds.
 
     None without a schedule or a usable snapshot.
     """
@@ -353,7 +355,7 @@ def _none_yet(outlook: SnapshotOverview, hours: str) -> ConditionState:
 
 
 def _failure(outlook: SnapshotOverview) -> str:
-    """Return the error of the last snapshot, or "" if it succeeded."""
+    """Return the error of the last completed snapshot as the end of a message, or "" if there is no error."""
     for snapshot in outlook.completed[:1]:
         if not snapshot.has_succeeded or snapshot.is_verified is False:
             return f". {snapshot.name} failed: {snapshot.message}"

@@ -1,4 +1,4 @@
-"""Facts about a snapshot, parsed from its object as received, and the rule which Qdrant versions can restore it."""
+"""Facts about a snapshot, parsed from its object as received, and the check of the Qdrant version that restores it."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,18 +24,18 @@ NEVER_MS = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFacts:
-    """Facts about one snapshot.
+    """Facts about one snapshot from its MemorySnapshot.
 
     Attributes:
         slot_ms: Time of the schedule that it was created for, Unix milliseconds; None without a schedule.
         started_ms: Start time, else creation time of the object; Unix milliseconds.
         is_ended: True if it has succeeded or permanently failed.
-        is_verified: None if verification gave no result.
-        version: Qdrant version of the server that created it.
+        is_verified: Result of the verification; None if there is none.
+        version: Qdrant version of the server that created it; None if unknown.
         physical: Collection that it was created from; None before it started.
         is_imported: True if it was imported. The age of its memories is then unknown.
         is_being_removed: True if retention is removing its bytes.
-        message: Result for users.
+        message: Result for users: the error of a failed verification, else the message of the condition Succeeded.
     """
 
     metadata: Metadata
@@ -77,7 +77,7 @@ class SnapshotFacts:
 
 
 def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
-    """Parse the facts from a MemorySnapshot as received. A malformed start time counts as 0."""
+    """Parse the facts from a MemorySnapshot as received. A malformed start time counts as 0, other times as None."""
     metadata = Metadata.model_validate(document["metadata"])
     status = document.get("status") or {}
     succeeded, verified = (find_condition(status, kind) for kind in ("Succeeded", "Verified"))
@@ -98,7 +98,11 @@ def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
 
 
 def removal_status(status: Mapping[str, Any], cause: str, *, generation: int, now: str) -> Json:
-    """Return the status of a snapshot before its bytes are removed. Restores reject it from then on."""
+    """Return the status of a snapshot before its bytes are removed. Restores reject it from then on.
+
+    Args:
+        cause: Reason of the removal, for users.
+    """
     message = f"retention removes it: {cause}"
     other_conditions = [item for item in status.get("conditions") or [] if item["type"] != "Succeeded"]
     states = [ConditionState("Succeeded", False, Reason.BEING_REMOVED, message)]
@@ -121,7 +125,7 @@ def candidate_of(snapshot: SnapshotFacts, running: str | None, users: Sequence[s
     """Return the facts that retention decides by.
 
     Args:
-        running: Qdrant version of the server.
+        running: Qdrant version of the server; None if unknown.
         users: Objects that need it, each as kind and name.
     """
     return Candidate(
@@ -150,7 +154,7 @@ def max_recorded_points(physical: str | None, snapshots: Iterable[Mapping[str, A
     """Return the largest number of memories that a snapshot of a collection recorded; 0 if none did.
 
     Args:
-        physical: Name of the collection.
+        physical: Physical name of the collection; None counts snapshots without a recorded collection.
         snapshots: MemorySnapshots as received.
     """
     statuses = [snapshot.get("status") or {} for snapshot in snapshots]

@@ -49,7 +49,8 @@ def find_fault(document: Mapping[str, Any] | None, name: str) -> str | None:
     """Return the reason why a final snapshot is not usable, or None if it is verified.
 
     Args:
-        document: The MemorySnapshot, or None if the watch has not delivered it yet.
+        document: The MemorySnapshot, or None if the watch has not delivered it yet, which counts as not ended.
+        name: Name of the MemorySnapshot, for messages.
 
     Raises:
         DeletionPending: If the snapshot has not ended.

@@ -12,7 +12,7 @@ from enum import StrEnum
 from agentmemory_operator.spec.cron import zone_of
 
 DAY_MS = 86_400_000
-# Users need recent failures for diagnosis. More than ten of a series add nothing.
+# Users need recent failures for diagnosis. More than ten add nothing.
 KEEP_FAILED_DAYS = 7
 MAX_KEPT_FAILURES = 10
 
@@ -45,7 +45,7 @@ class KeepReason:
     """One reason of a verdict, to keep or to remove.
 
     Attributes:
-        detail: Details, such as the day of a daily snapshot; empty if there are none.
+        detail: Details for users, such as the day of a daily snapshot; "" if there are none.
     """
 
     reason: RetentionReason
@@ -65,7 +65,7 @@ class Candidate:
         is_scheduled: True if retention may remove it.
         is_finished: True if it has succeeded or failed.
         has_succeeded: True if it was created.
-        is_verified: None if verification gave no result.
+        is_verified: Result of the verification; None if there is none.
         is_restorable: True if the running server can restore it; None if a version is unknown.
         is_pinned: True if a user pinned it.
         is_removing: True if its removal has started. Some of its bytes may be deleted.
@@ -95,9 +95,9 @@ class RetentionRules:
 
     Attributes:
         keep_last: Number of newest snapshots to keep.
-        daily, weekly, monthly: Number of newest days, ISO weeks and months of which one snapshot is kept.
+        daily, weekly, monthly: Number of newest days, ISO weeks and months with snapshots, of which one each is kept.
         max_age_days: Age after which these limits keep no snapshot; None for no maximum.
-        time_zone: Time zone of the days, weeks and months.
+        time_zone: IANA name of the time zone of the days, weeks and months.
     """
 
     keep_last: int = 4
@@ -183,7 +183,7 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
     for user in candidate.users:
         case.keep(candidate, RetentionReason.IN_USE, user)
     if candidate.is_removing:
-        # Some of its bytes may be deleted. Only a reader that has it open delays its removal.
+        # Some of its bytes may be deleted already. Only a restore or an agent that needs it delays the rest.
         return
     if candidate.is_pinned:
         case.keep(candidate, RetentionReason.PINNED)
@@ -194,7 +194,7 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
 
 
 def _keep_last_resorts(case: _Case) -> None:
-    """Keep the newest good snapshot, the newest verified restorable one, and verified ones of unknown version."""
+    """Keep the newest good snapshot, the newest verified restorable one, and all verified ones of unknown version."""
     good = [candidate for candidate in case.subjects if candidate.is_good]
     verified = [candidate for candidate in good if candidate.is_verified]
     for newest in good[:1]:

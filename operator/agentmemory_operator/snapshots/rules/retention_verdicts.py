@@ -41,10 +41,10 @@ def judge_documents(
 
     Args:
         snapshots: MemorySnapshots of the agent as received.
-        restores: MemoryRestores of its namespace.
-        memories: AgentMemories of its namespace.
-        running: Qdrant version of its server, from the connection's status.
-        now_ms: Unix milliseconds.
+        restores: MemoryRestores of its namespace as received.
+        memories: AgentMemories of its namespace as received.
+        running: Qdrant version of its server, from the connection's status; None if unknown.
+        now_ms: Current time, Unix milliseconds.
     """
     facts = [parse_facts(document) for document in snapshots]
     outlook = SnapshotOverview(

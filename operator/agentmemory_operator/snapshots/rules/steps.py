@@ -1,4 +1,4 @@
-"""Steps of a MemorySnapshot, and its status before and after them. Pure: files, clock and names are arguments.
+"""Steps of a MemorySnapshot, and the status before and after each. Pure: files, times and names are arguments.
 
 | step | action | written to the status before it starts |
 |---|---|---|
@@ -53,7 +53,7 @@ def is_ended(status: Mapping[str, Any]) -> bool:
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:
-    """Return whether a snapshot was created and did not fail its first verification."""
+    """Return whether a snapshot was created or imported, and did not fail its first verification."""
     return _has_condition(status, SUCCEEDED, "True")
 
 
@@ -73,7 +73,7 @@ _REQUIRED_FIELDS: Mapping[SnapshotStep, tuple[str, ...]] = {
 
 
 def current_step(status: Mapping[str, Any]) -> SnapshotStep | None:
-    """Return the current step of a snapshot, or None before its first step."""
+    """Return the current step of a snapshot; None before its first step and after its end."""
     return next((step for step in SnapshotStep if step == status.get("step")), None)
 
 
@@ -115,13 +115,17 @@ def failed_status(status: Mapping[str, Any], reason: str, message: str, *, gener
 
 
 def read_failure(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the reason and message of the failure that a snapshot in step Clean recorded."""
+    """Return the reason and message of the failure that the status of a snapshot in step Clean contains."""
     succeeded = find_condition(status, SUCCEEDED)
     return succeeded.get("reason", Reason.RUNNING), succeeded.get("message", "")
 
 
 def succeeded_status(status: Mapping[str, Any], proof: ConditionState, *, generation: int, now: str) -> Json:
-    """Return the status of a snapshot that was created."""
+    """Return the status of a snapshot that was created or imported.
+
+    Args:
+        proof: Condition Verified.
+    """
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, _message_of(status))]
     return _complete(_with_conditions(status, states, proof=proof, generation=generation, now=now), now)
 
@@ -132,14 +136,15 @@ def reverified_status(
     """Return the status of an existing snapshot that was verified again.
 
     Args:
-        request: Value of the annotation that requested it.
+        proof: New condition Verified.
+        request: Value of the annotation that requested the verification.
     """
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, _message_of(status))]
     return _with_conditions({**status, "verifyRequest": request}, states, proof=proof, generation=generation, now=now)
 
 
 def lost_status(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
-    """Return the status of a snapshot that was created, but whose bytes no longer exist."""
+    """Return the status of a created snapshot whose bytes no longer exist: without locations, and Verified is False."""
     without_locations = {**status, "locations": []}
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, "taken, but its bytes no longer exist")]
     proof = ConditionState(
@@ -229,13 +234,13 @@ def without_location(status: Mapping[str, Any], kind: str) -> Json:
 
 
 def recorded_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
-    """Return the names of a collection's files that snapshots record."""
+    """Return the names of a collection's files in Qdrant that the statuses of snapshots record."""
     locations = (location_of(status, QDRANT) for status in statuses)
     return frozenset(location["name"] for location in locations if location and location.get("physical") == physical)
 
 
 def recorded_hashes(status: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the hashes of the settings before and after a snapshot. Empty if none was recorded."""
+    """Return the recorded hashes of the settings: one, or two if they changed during the snapshot; empty if unknown."""
     return tuple(status[field] for field in ("configHash", "configHashAfter") if status.get(field))
 
 
@@ -249,13 +254,13 @@ def copied_files(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozen
 def unrecorded_files(
     names_by_time: Sequence[tuple[int, str]], *, newest_before_ms: int, named: AnyOf[str]
 ) -> list[str]:
-    """Return the files that an interrupted create has left, oldest first.
+    """Return the names of the files that an interrupted create has left, oldest first.
 
     Args:
         names_by_time: Creation time by the server's clock, in Unix milliseconds, and name of each file of the
             collection.
-        newest_before_ms: Time of the newest file before the create, by the same clock.
-        named: Files that other snapshots record.
+        newest_before_ms: Time of the newest file before the create, by the same clock; 0 if there was none.
+        named: Names of the files that other snapshots record.
     """
     newer = sorted((created_ms, name) for created_ms, name in names_by_time if created_ms > newest_before_ms)
     return [name for _, name in newer if name not in named]
