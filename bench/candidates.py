@@ -78,7 +78,14 @@ class LinearScore:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Results of one question."""
+    """Results of one question.
+
+    Attributes:
+        found: Share of the exact best 10 that the product's candidate lists contain, 0..1.
+        nearest: The same share for one list of as many nearest memories.
+        is_proven: True if the product's rules prove that the lists contain the exact best.
+        scored: Number of distinct candidates.
+    """
 
     found: float
     nearest: float

@@ -62,7 +62,12 @@ class Client:
         return "\r\n".join(lines).encode() + body
 
     def send(self, request: bytes) -> Any:
-        """Send a prepared request and return the parsed response."""
+        """Send a prepared request and return the parsed response; None for an empty one.
+
+        Raises:
+            Refused: If the status is not 2xx.
+            ConnectionError: If the server closes the connection before the end of its response.
+        """
         body = self._exchange(request)
         return orjson.loads(body) if body else None
 

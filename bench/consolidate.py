@@ -62,7 +62,7 @@ class Figures:
 
     @property
     def rows(self) -> Iterator[tuple[str, str, str]]:
-        """Rows of the table."""
+        """Rows of the table: figure, share (`-` if there is no case) and number of cases."""
         yield _row("merge precision", self.merged_rightly, self.merged)
         yield _row("merge recall", self.merged_rightly, self.to_merge)
         yield _row("contradictions", self.contradictions_reported, self.contradictions)

@@ -73,12 +73,12 @@ class Group:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Ids of its memories."""
+        """Ids of the memories in the group."""
         return frozenset(memory.id for memory in self.memories)
 
 
 def groups(count: int, *, seed: int = 1) -> list[Group]:
-    """Generate groups, a third of each label. Each group has another name.
+    """Generate groups, a third of each label. Each group is about a different person.
 
     Args:
         count: Number of groups, 1..120.

@@ -22,7 +22,7 @@ class FailingEmbedder(ThreadingHTTPServer):
 
     Attributes:
         fail_share: Share of failing requests, 0..1. May be changed at run time.
-        delay_s: Delay of each response.
+        delay_s: Seconds by which each response is delayed.
         request_count, failure_count: Number of requests and of failures so far.
     """
 

@@ -120,7 +120,7 @@ def _rank_by(stack: Stack, api: Client, slug: str, spec: Json) -> None:
 
 
 def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
-    """Yield one row for each ranking."""
+    """Yield one row for each ranking: its figures, and its differences from the baseline if that was measured."""
     for variant in variants_of:
         own = answers[variant.name]
         figures = [fmean(result.recall(count) for result in own) for count in (5, TOP_K)]

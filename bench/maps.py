@@ -83,7 +83,7 @@ class Engine:
         self._put(f"/collections/{name}/index?wait=true", {"field_name": field, "field_schema": schema})
 
     def load(self, name: str, points: int) -> None:
-        """Write memories of one user."""
+        """Write memories of one user; each source occurs in one of `MATCHING` memories."""
         random = np.random.default_rng(7)
         for start in range(0, points, LOAD_BATCH):
             vectors = random.standard_normal((min(LOAD_BATCH, points - start), DIMENSIONS)).tolist()

@@ -52,6 +52,9 @@ def store_per_second(stack: Stack, data: Dataset, body_of: Callable[[int], Json]
 
     Args:
         body_of: Builds the body of a row. None uses `store_body`.
+
+    Raises:
+        RuntimeError: If a memory was not stored.
     """
     body_of = body_of or partial(store_body, data)
     with Client(stack.api_url) as api:
@@ -167,7 +170,7 @@ class BareEngine:
 
 
 def search_request(api: Client, data: Dataset, *, user: int, vector: Floats) -> bytes:
-    """Return a prepared search."""
+    """Return the prepared request of a search for the best 10 memories of a user."""
     body = {"user_id": data.user_name(user), "vector": vector, "top_k": TOP_K}
     return api.prepare("POST", f"/v1/agents/{data.slug}/search", body)
 
@@ -181,8 +184,8 @@ def _is_same(results: list[Json], points: list[Json], ranking: Ranking) -> bool:
 def measure_recall(stack: Stack, data: Dataset, count: int) -> float:
     """Return the share of the exact best 10 that the API finds, averaged over questions.
 
-    The API occasionally writes access counts, which change scores. It is repeated until none changed during the
-    searches.
+    The API occasionally writes access counts, which change scores. The searches are repeated until no count changed
+    during them, at most `ATTEMPTS` times.
 
     Raises:
         RuntimeError: If counts changed during every attempt.
@@ -231,7 +234,11 @@ def access_counts(qdrant: Client, data: Dataset) -> NDArray[np.int64]:
 
 
 def weights_to_effect(stack: Stack, data: Dataset, changes: int) -> Latency:
-    """Change the weights in the manifest. Return the latency until a response is ranked by them."""
+    """Change the weights in the manifest `changes` times. Return the latency until a response is ranked by them.
+
+    Raises:
+        RuntimeError: If a change has no effect within 20 s.
+    """
     _, vector = next(data.questions(1))
     took = []
     with Client(stack.api_url) as api:

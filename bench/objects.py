@@ -45,6 +45,7 @@ class Creation:
     """Creation of all objects until Ready.
 
     Attributes:
+        duration_s: Seconds from the first object created until the operator has made all of them Ready.
         calls: Requests to Qdrant for one object, without the operator's probes.
         writing_calls: Number of those that change something.
         api_calls: Requests to the API server for one object, including its own creation.
@@ -71,7 +72,11 @@ class Creation:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Reconciliation of all objects by a new process."""
+    """Reconciliation of all objects by a new process.
+
+    Attributes:
+        reads_an_object: Read requests to Qdrant for one object.
+    """
 
     duration_s: float
     writes: Writes
@@ -240,7 +245,7 @@ def writes_while(herd: Herd, run: Callable[[], None]) -> Writes:
 
 
 def settle(herd: Herd) -> None:
-    """Wait until no writes happen for a while."""
+    """Wait until there is no write to Kubernetes or Qdrant for `QUIET_S` seconds."""
 
     def is_quiet() -> bool:
         return writes_while(herd, lambda: time.sleep(QUIET_S)) == Writes(0, 0)

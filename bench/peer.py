@@ -40,6 +40,9 @@ class Measured:
 
     Attributes:
         recall: Mean share of a question's evidence among its first 10 results.
+        searches_s: Seconds of each search.
+        stored_per_s: Memories stored per second, one per call.
+        batched_per_s: The same in batches of 100; None if not measured.
     """
 
     name: str
@@ -83,7 +86,7 @@ def main() -> None:
 
 
 def measure_peer(args: argparse.Namespace, stack: Stack) -> Measured:
-    """Run mem0 in its own environment."""
+    """Measure mem0, in a process with the Python of its own environment."""
     script = Path(__file__).with_name("peer_mem0.py")
     options = [str(args.data), stack.qdrant_url, args.embeddings, str(args.dimensions), str(TOP_K)]
     # -P: the script's folder contains a module with the name of a public package, `datasets`.
@@ -98,7 +101,7 @@ def measure_peer(args: argparse.Namespace, stack: Stack) -> Measured:
 
 
 def measure_product(stack: Stack, conversations: Sequence[Json], *, name: str) -> Measured:
-    """Store and search the same through the API."""
+    """Measure the product: store and search the same conversations through the API."""
     count = sum(len(conversation["turns"]) for conversation in conversations)
     with Client(stack.api_url) as api:
         path = f"/v1/agents/{AGENT}"

@@ -163,7 +163,7 @@ def shares_found(
 ) -> dict[str, float]:
     """Return the share of the exact best 10 that each side finds.
 
-    It is repeated until the API has written no access counts during the searches, because they change scores.
+    The searches are repeated until no access count changed during them, because access counts change scores.
 
     Raises:
         RuntimeError: If counts changed during every attempt.

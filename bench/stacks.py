@@ -43,7 +43,7 @@ class Stack:
     engine: str
 
     def declare(self, slug: str, weights: Json | None = None) -> None:
-        """Write an agent's manifest."""
+        """Write the manifest of an agent with preset cortex; None as weights uses those of the preset."""
         self.apply(agent_manifest(slug, weights))
 
     def apply(self, manifest: Json) -> None:
@@ -53,7 +53,7 @@ class Stack:
         path.with_suffix(".new").replace(path)
 
     def applied(self, slug: str) -> Json:
-        """Return an agent's manifest."""
+        """Read the manifest that is applied for an agent."""
         manifest: Json = yaml.safe_load((self.manifests / f"{slug}.yaml").read_text(encoding="utf-8"))
         return manifest
 
@@ -66,7 +66,7 @@ class Stack:
         return rebuild
 
     def wait_ready(self, slug: str) -> None:
-        """Wait until the API serves the agent from its collection."""
+        """Wait until the API serves the agent from its collection. Raises RuntimeError after `READY_S`."""
         with Client(self.api_url) as api:
             _wait(lambda: _is_served(api, f"/v1/agents/{slug}"), f"agent {slug} is not ready", limit_s=READY_S)
 
@@ -177,7 +177,7 @@ class KillableQdrant:
         self._running.close()
 
     def start(self) -> None:
-        """Start it and wait until it responds."""
+        """Start the server and wait until it listens."""
         options = ["--data", str(self._folder / "qdrant"), "--port", str(self._port)]
         options += ["--qdrant-version", self._version]
         process = _process(self._folder, "devserver", options, prefix="Qdrant ", ends_with=signal.SIGKILL)
@@ -185,7 +185,7 @@ class KillableQdrant:
         self._port = urlsplit(self.url).port or 0
 
     def kill(self) -> None:
-        """Kill it with SIGKILL."""
+        """Kill the server with SIGKILL; `start` restarts it."""
         self._running.close()
 
 

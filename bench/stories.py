@@ -123,7 +123,7 @@ def run_rebuild(kubectl: Callable[..., Json], manifests: Path) -> None:
 
 
 def apply_agent(manifests: Path, dimensions: int) -> None:
-    """Write the agent's manifest."""
+    """Write the agent's manifest, with embeddings of `dimensions` numbers."""
     embedding = {"provider": "wordllama", "dimensions": dimensions}
     spec = {"connectionRef": {"name": "main"}, "preset": "cortex", "changePolicy": "Apply", "embedding": embedding}
     apply(manifests, "AgentMemory", SLUG, spec)

@@ -117,6 +117,7 @@ def changes(
     Args:
         cursor: Position to continue from; None starts at the oldest entry.
         user_id: None for all users, which requires the verb `admin`.
+        limit: Maximum number of changes in the response; None for the default of the API.
     """
     options = {"cursor": cursor, "user_id": user_id, "limit": limit}
     parameters = {name: value for name, value in options.items() if value is not None}

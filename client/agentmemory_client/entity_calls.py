@@ -78,7 +78,7 @@ def entity(agent: str, user_id: str, name: str) -> Call[EntityDetails]:
 
 
 def rename_entity(agent: str, user_id: str, name: str, new: str) -> Call[EntityDetails]:
-    """Rename an entity."""
+    """Rename an entity; its former name becomes an alias."""
     return _entity_call("PATCH", agent, user_id, name, {"name": new})
 
 

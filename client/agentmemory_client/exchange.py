@@ -123,7 +123,7 @@ class Call(Generic[T]):
         read: Builds the result from the JSON of the response.
         key: Idempotency key; None if the call needs none.
         on_not_found: Builds the result if a retry finds the object deleted (404): an earlier attempt has deleted it.
-        timeout_s: Timeout for a slow call; None for the connection's.
+        timeout_s: Timeout in seconds for a slow call; None for the connection's.
     """
 
     method: str
@@ -136,7 +136,7 @@ class Call(Generic[T]):
     timeout_s: float | None = None
 
     def request(self, connection: Connection) -> dict[str, Any]:
-        """Build the arguments of an httpx request."""
+        """Build the arguments of an httpx request, with the current token. Raises: As `Connection.authorization`."""
         headers: dict[str, str | bytes] = {**connection.authorization}
         headers |= {"Idempotency-Key": self.key.encode()} if self.key else {}
         sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": headers}
@@ -233,7 +233,7 @@ def _segment(name: str) -> str:
 
 
 def new_idempotency_key() -> str:
-    """Return a random idempotency key."""
+    """Return a random idempotency key (UUID version 4), for a write without a key of the caller."""
     return str(uuid.uuid4())
 
 

@@ -36,7 +36,7 @@ class ItemOptions(TypedDict, total=False):
 
 
 class NewItem(ItemOptions):
-    """One item of a batch."""
+    """One item of `put_items`: its namespace, its text to embed, and the optional fields."""
 
     namespace: Sequence[str]
     content: str
@@ -81,7 +81,11 @@ def put_items(
 
 
 def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[Memory]:
-    """Read the current version of an item."""
+    """Read the current version of an item.
+
+    Raises:
+        ApiError: 404 if there is no such item.
+    """
     parameters = _place(namespace, user_id) | {"key": key}
     return Call(method="GET", path=build_path(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
 
@@ -99,7 +103,11 @@ def item_versions(
 
 
 def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[None]:
-    """Delete an item."""
+    """Delete an item.
+
+    Raises:
+        ApiError: 404 if there is no such item. A 404 after a retry is no error.
+    """
     parameters = _place(namespace, user_id) | {"key": key}
     path = build_path(agent, "items")
     # A 404 on a retry is no error: an earlier attempt has deleted the item.

@@ -28,7 +28,7 @@ _BOUNDS: dict[str, Callable[[float, float], bool]] = {
 
 
 def matches(value: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> bool:
-    """Return whether a value matches a LangGraph filter.
+    """Return whether a value matches a LangGraph filter. None or an empty filter matches every value.
 
     Raises:
         ValueError: If the filter has an unknown operator, or compares with a bound that is not a number.
@@ -70,7 +70,7 @@ def _equal(field: str, value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _number(field: str, bounds: Mapping[str, float]) -> Iterator[dict[str, Any]]:
-    """Yield conditions for: set, and either within the bounds or not a number within an index."""
+    """Yield two conditions: the field is set; it is within the bounds, or an index has no number for it."""
     yield {field: {"ne": None}}
     yield {"OR": [{field: dict(bounds)}, {"NOT": [{field: {"gte": -MAX_EXACT_INTEGER}}]}]}
 

@@ -70,7 +70,7 @@ The same code then serves the blocking and the async store.
 MAX_CONTENT_CHARS = 8192
 """Maximum characters of an item's content:
 
-2,048 tokens of 4. A longer value is kept, but only its beginning is embedded.
+2,048 tokens of 4 characters each. A longer value is stored completely, but only its beginning is embedded.
 """
 
 MAX_TOP_K, PAGE = 10_000, 1_000

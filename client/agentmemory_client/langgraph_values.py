@@ -31,7 +31,7 @@ def check_single_text(paths: Sequence[str], name: str) -> tuple[str, ...]:
 
 
 def has_user(namespace: Namespace) -> bool:
-    """Return whether a namespace contains its user."""
+    """Return whether a namespace has the form `("memories", user, ...)`, which determines its user."""
     return len(namespace) > 1 and namespace[0] == USER_ROOT
 
 
@@ -47,7 +47,7 @@ def literal_prefix(path: Sequence[str]) -> Namespace:
 
 
 def matches_condition(condition: MatchCondition, namespace: Namespace) -> bool:
-    """Return whether a namespace matches a condition."""
+    """Return whether a namespace begins or ends with the path of a condition, in which `*` matches any label."""
     path = tuple(condition.path)
     if len(path) > len(namespace):
         return False
@@ -86,7 +86,7 @@ def value_of(memory: Memory) -> dict[str, Any]:
 
 
 def item_fields(memory: Memory) -> dict[str, Any]:
-    """Return the arguments of a LangGraph `Item`."""
+    """Return the arguments of a LangGraph `Item`. Without an update, `updated_at` is when the version began."""
     return {
         "namespace": remove_own_root(memory.namespace),
         "key": memory.key,

@@ -179,7 +179,7 @@ def agents() -> Call[tuple[AgentSummary, ...]]:
 def remember(
     agent: str, user_id: str, content: str, *, idempotency_key: str | None = None, **options: Unpack[MemoryOptions]
 ) -> Call[Stored]:
-    """Store a memory durably."""
+    """Store a memory durably. `Stored.event` states whether it is new, replaces another one or is a duplicate."""
     body = to_json({"user_id": user_id, "content": content, **options})
     path = build_path(agent, "memories")
     return Call(method="POST", path=path, body=body, key=idempotency_key or new_idempotency_key(), read=_stored)
@@ -239,7 +239,11 @@ def page(agent: str, user_id: str, **options: Unpack[ListOptions]) -> Call[Page]
 
 
 def get(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
-    """Read a memory."""
+    """Read a memory.
+
+    Raises:
+        ApiError: 404 if the user has no such memory.
+    """
     return _read(_memory, user_id, agent, "memories", memory_id)
 
 
@@ -328,7 +332,11 @@ def _nothing(answer: Any) -> None:
 
 
 class ForgetOptions(TypedDict, total=False):
-    """Conditions that select memories to erase: at least one of `filters`, `older_than` and `zone`, and none empty."""
+    """Conditions that select memories to erase: at least one of `filters`, `older_than` and `zone`, and none empty.
+
+    Attributes:
+        crypto: True to delete the zone keys before the memories. It is no condition.
+    """
 
     filters: Mapping[str, Any]
     older_than: datetime | str
@@ -337,7 +345,7 @@ class ForgetOptions(TypedDict, total=False):
 
 
 class ReceiptOptions(TypedDict, total=False):
-    """Options of a list of receipts."""
+    """Options of `receipts`: the user, the receipts per page, and the time before which they were written."""
 
     user_id: str
     limit: int
@@ -364,13 +372,13 @@ def forget_everything(
     """Erase a user: all memories, and everything else that is stored about the user.
 
     Args:
-        crypto: Delete the user's zone keys before the memories.
+        crypto: True to delete the user's zone keys before the memories.
     """
     return _forget(agent, _whole(user_id, crypto), idempotency_key)
 
 
 def would_forget(agent: str, user_id: str | None, **options: Unpack[ForgetOptions]) -> Call[Preview]:
-    """Preview the memories that `forget` would erase now."""
+    """Preview the memories that `forget` would erase now. Raises: As `forget`."""
     return _preview(agent, {"user_id": user_id, **_narrowed(options)})
 
 

@@ -86,7 +86,7 @@ class Method(Generic[P, ResultCall]):
 
 
 def client_method(prepare: Callable[P, ResultCall]) -> Method[P, ResultCall]:
-    """Make a method of a client."""
+    """Make a method of a client. All arguments of `prepare` are parameters of the method."""
     return Method(prepare, 0)
 
 

@@ -46,7 +46,7 @@ def read_error(result: dict[str, Any]) -> ApiError | None:
 
 
 def read_problem(status: int, body: bytes) -> ApiError:
-    """Build the error of a response, also if the body is not a problem document."""
+    """Build the error of a response. If the body is no problem document, `detail` is its first 200 bytes."""
     try:
         document = json.loads(body)
     except ValueError:

@@ -71,7 +71,7 @@ def _request(connection: Connection, method: str, path: str, parameters: dict[st
 
 
 def read_imported(document: dict[str, Any]) -> Imported:
-    """Convert the response of an import."""
+    """Build the result of an import from its JSON, with an ApiError for each listed line."""
     errors = [
         LineError(line=failure["line"], error=ApiError(failure["error"]["status"], failure["error"]))
         for failure in document["errors"]

@@ -150,6 +150,7 @@ class Stored(Answer):
 
     Attributes:
         event: ADD or SUPERSEDE. For a duplicate CORROBORATE if it has another author, otherwise NONE.
+        recorded: True if the request changed anything.
     """
 
     id: str
@@ -306,7 +307,7 @@ class ReceiptsPage(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LineError(Answer):
-    """Error of one line of an import."""
+    """Error of one line of an import; lines count from 1."""
 
     line: int
     error: ApiError
@@ -380,7 +381,11 @@ class UserDetails(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersPage(Answer):
-    """A page of users, by name; `next_cursor` is None on the last page."""
+    """A page of users, by name; `next_cursor` is None on the last page.
+
+    Attributes:
+        truncated: True if there are more users than the API lists; those with the fewest memories are omitted.
+    """
 
     results: tuple[UserSummary, ...]
     next_cursor: str | None = None
@@ -396,7 +401,7 @@ def read_value(type_: type[T], document: Json) -> T:
 
 
 def read_search(document: Json) -> SearchResult:
-    """Build the result of a search."""
+    """Build the result of a search from its JSON; neighbours of a result become `Memory` objects."""
     return read_value(SearchResult, document | {"results": [_read_found(found) for found in document["results"]]})
 
 
@@ -407,12 +412,12 @@ def _read_found(document: Json) -> Found:
 
 
 def read_page(document: Json) -> Page:
-    """Build a page of memories."""
+    """Build a page of memories from its JSON."""
     return read_value(Page, document | {"results": [read_value(Memory, memory) for memory in document["results"]]})
 
 
 def read_tree(document: Json) -> Tree:
-    """Build a tree of memories."""
+    """Build a tree of memories from its JSON, at any depth."""
     return read_value(Tree, document | {"root": _read_node(document["root"])})
 
 
@@ -421,17 +426,17 @@ def _read_node(document: Json) -> TreeNode:
 
 
 def read_receipts(document: Json) -> ReceiptsPage:
-    """Build a page of receipts."""
+    """Build a page of receipts from its JSON."""
     return read_value(ReceiptsPage, document | {"results": [read_value(Receipt, row) for row in document["results"]]})
 
 
 def read_users(document: Json) -> UsersPage:
-    """Build a page of users."""
+    """Build a page of users from its JSON."""
     return read_value(UsersPage, document | {"results": [read_value(UserSummary, row) for row in document["results"]]})
 
 
 def parse_stored_working_memory(document: Json) -> Kept:
-    """Build the result of storing a working memory."""
+    """Build the result of storing a working memory from its JSON, with the evicted memory, if any."""
     evicted = document.get("evicted")
     return read_value(Kept, document | {"evicted": evicted and read_value(Memory, evicted)})
 

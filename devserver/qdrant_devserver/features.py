@@ -17,6 +17,9 @@ class Features:
     Source: release notes of Qdrant 1.19 and 1.20; for the conditions, the behaviour of each version.
 
     Attributes:
+        version: Version to report, with three numbers.
+        formula_extremes: True if formulas have `max`, `min` and `acosh`.
+        idf_corpus: True if a query can select the corpus for inverse document frequencies.
         counts_missing_values: True if `values_count` treats a missing key as 0 values. Before 1.19 no condition matches
             it.
     """

@@ -94,7 +94,11 @@ Structure: TypeAlias = Mapping[str, Kind]
 
 
 def check_range(value: float, path: str, *, low: float | None, high: float | None) -> None:
-    """Raise unless a number is from `low` to `high`."""
+    """Raise unless a number is from `low` to `high`; None is no bound.
+
+    Raises:
+        ErrorAnswer: 422 if the number is outside.
+    """
     if (low is None or value >= low) and (high is None or value <= high):
         return
     expected = f"must be {low} or larger" if high is None else f"must be from {low} to {high}"
@@ -142,38 +146,38 @@ def replace_aliases(document: Document, aliases: Mapping[str, str]) -> Document:
 
 
 def require(document: Document, name: str) -> Json:
-    """Return a required field, or raise ErrorAnswer."""
+    """Return a required field; raise ErrorAnswer (400) if it is absent or null."""
     if document.get(name) is None:
         raise malformed(f"missing field `{name}`")
     return document[name]
 
 
 def read_unsigned(document: Document, name: str, *, path: str = "", minimum: int = 0) -> int | None:
-    """Return an optional integer."""
+    """Return an integer of at least `minimum`; None if the field is absent or null."""
     value = document.get(name)
     return None if value is None else Unsigned(minimum).read(value, f"{path}{name}")
 
 
 def read_number(document: Document, name: str) -> float | None:
-    """Return an optional number."""
+    """Return a number; None if the field is absent or null."""
     value = document.get(name)
     return None if value is None else float(Number().read(value, name))
 
 
 def read_flag(document: Document, name: str) -> bool | None:
-    """Return an optional boolean."""
+    """Return a boolean; None if the field is absent or null."""
     value = document.get(name)
     return None if value is None else Flag().read(value, name)
 
 
 def read_text(document: Document, name: str) -> str | None:
-    """Return an optional string."""
+    """Return a string; None if the field is absent or null."""
     value = document.get(name)
     return None if value is None else Text().read(value, name)
 
 
 def ensure_list(value: Json) -> Sequence[Json]:
-    """Return a list; the server accepts a single value in its place."""
+    """Return a list unchanged, a single value as a list of one, and None as an empty list."""
     if value is None:
         return []
     return value if isinstance(value, list) else [value]

@@ -6,11 +6,11 @@
 - `create`, `recover`: a step of a snapshot. The fault takes effect when most of the work is done and nothing is
   published.
 - `update`: takes effect before each change of points; searches continue.
-- `unreachable_peers`: numbers of peers that cannot be reached.
+- `away`: numbers of peers that cannot be reached.
 - `upsert`: an upsert without vectors keeps the old ones. With `keeps-vectors` it does so during a snapshot, like Qdrant
   1.18; with `keeps-vectors-always` at any time.
 - `index`: seconds to build a payload index, with or without a waiting client.
-- `process_figures`: figures of the process in `/metrics`. With `refused` the response is 403, as to a key without
+- `process`: figures of the process in `/metrics`. With `refused` the response is 403, as to a key without
   access to them.
 - `lag`: seconds after which the other peers of a cluster see a change.
 - `slow-replicas`: seconds until all replicas of a new collection are active, shard by shard. Before that, a peer has no

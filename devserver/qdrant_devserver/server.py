@@ -152,7 +152,7 @@ class _PeerServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Capture no signals."""
+        """Install no signal handlers, unlike uvicorn."""
         yield
 
 

@@ -99,7 +99,6 @@ class Consensus:
         return self._changes[visible[-1]].after if visible else self._before
 
     def _copy_state(self) -> PeerView:
-        """Copy the current state."""
         collections = dict(self._catalogue.collections)
         facts = {name: _facts(collection) for name, collection in collections.items()}
         return PeerView(collections, dict(self._catalogue.aliases), facts)

@@ -63,7 +63,7 @@ class SimulatedCluster:
 
     @property
     def is_enabled(self) -> bool:
-        """Return whether there are several peers."""
+        """True if there are several peers."""
         return len(self.peers) > 1
 
     def place_replicas(self, configuration: Document) -> dict[str, dict[str, str]]:
@@ -78,7 +78,7 @@ class SimulatedCluster:
         }
 
     def describe(self, peer: Peer) -> Document:
-        """Build the response of `GET /cluster`."""
+        """Build the response of `GET /cluster`. Peer 1 is always the leader; the other Raft figures are constant."""
         if not self.is_enabled:
             return {"status": "disabled"}
         return {
@@ -134,7 +134,7 @@ def set_replicas(record: Record, shard: int, states: Mapping[int, str]) -> None:
 
 
 def local_shards(record: Record, peer: Peer) -> tuple[int, ...]:
-    """Return the shards of which a peer has a replica."""
+    """Return the numbers of the shards of which a peer has a replica, in any state."""
     return tuple(shard for shard, replicas in replicas_of(record).items() if peer.number in replicas)
 
 

@@ -63,7 +63,7 @@ class State:
         return job
 
     def query_runner(self, collection: ServedCollection) -> QueryRunner:
-        """Return the query runner for a collection."""
+        """Open the shard of a collection and return a query runner for it."""
         return QueryRunner(collection, self.shards.open(collection), self.features)
 
     def create(self, name: str, configuration: Document) -> None:

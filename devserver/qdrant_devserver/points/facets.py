@@ -17,7 +17,7 @@ def count_values(shard: edge.EdgeShard, collection: ServedCollection, body: Docu
     """Count the points of each value of a field, most frequent first, then by value.
 
     Raises:
-        ErrorAnswer: 400 if the field has no index for exact values.
+        ErrorAnswer: 400 if the field has no index for exact values, or strict mode forbids the request.
     """
     limits = active_limits(collection.record.configuration)
     limit, exact = read_unsigned(body, "limit", minimum=1), read_flag(body, "exact")

@@ -69,7 +69,8 @@ def read_filter(value: Json, path: str = "filter") -> edge.Filter | None:
         path: Path of the filter in the body, for messages.
 
     Raises:
-        ErrorAnswer: 400 for an unknown shape; 422 for a field condition without a condition.
+        ErrorAnswer: 400 for an unknown shape; 422 for a field condition without a condition; 501 for a condition that
+            the engine evaluates unlike the server (see `value_conditions`).
     """
     if value is None:
         return None
@@ -104,7 +105,7 @@ def _conditions(value: Json, path: str) -> list[Condition] | None:
 
 
 def read_condition(value: Json, path: str) -> Condition:
-    """Build the engine's form of one condition."""
+    """Build the engine's form of one condition. Raises: As `read_filter`."""
     if not isinstance(value, dict):
         raise malformed(_NO_CONDITION)
     if "key" in value:
@@ -200,7 +201,7 @@ def _values_count(value: Json, path: str) -> edge.ValuesCount:
 
 
 def read_geo_point(value: Json, path: str) -> edge.GeoPoint:
-    """Build a point on the globe."""
+    """Build the engine's point on the globe from `{"lon", "lat"}`, in degrees."""
     document = read_object(value, path)
     return edge.GeoPoint(
         Number().read(require(document, "lon"), f"{path}.lon"), Number().read(require(document, "lat"), f"{path}.lat")

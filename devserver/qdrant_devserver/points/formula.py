@@ -43,7 +43,11 @@ class Expressions:
         self._unary = _UNARY | ({"acosh": edge.Expression.Acosh} if features.formula_extremes else {})
 
     def read(self, value: Json) -> edge.Expression:
-        """Build the engine's form of one expression."""
+        """Build the engine's form of one expression.
+
+        Raises:
+            ErrorAnswer: 400 if the served version has no such expression.
+        """
         if isinstance(value, str):
             return edge.Expression.Variable(value)
         if isinstance(value, int | float) and not isinstance(value, bool):

@@ -14,7 +14,11 @@ _LARGEST = 2**64
 
 
 def read_point_id(value: Json) -> PointId:
-    """Return a point id, a UUID in its canonical form."""
+    """Return a point id; a UUID in its canonical form.
+
+    Raises:
+        ErrorAnswer: 400 if the value is neither an unsigned 64-bit integer nor a UUID.
+    """
     if isinstance(value, str):
         if _CANONICAL.fullmatch(value):
             return value
@@ -28,7 +32,7 @@ def read_point_id(value: Json) -> PointId:
 
 
 def read_point_ids(value: Json, path: str) -> list[PointId]:
-    """Return a list of point ids."""
+    """Return a list of point ids. Raises: As `read_point_id`, also if the value is no list."""
     return [read_point_id(item) for item in read_list(value, path)]
 
 

@@ -207,7 +207,7 @@ class QueryRunner:
         raise not_built("to explain why a formula failed on points that cannot be found again")
 
     def _candidates(self, body: Document) -> Iterator[Candidate]:
-        """Yield the points to which a failed formula was applied."""
+        """Yield the points to which a failed formula was applied, at most 1,000."""
         constant = body | {"query": {"formula": 1.0}, "with_payload": True, "limit": 1000}
         constant.pop("score_threshold", None)
         sources = [

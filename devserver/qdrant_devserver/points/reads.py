@@ -33,7 +33,11 @@ def retrieve_point(shard: edge.EdgeShard, point: PointId) -> Document | None:
 def scroll_records(
     shard: edge.EdgeShard, collection: ServedCollection, body: Document
 ) -> tuple[list[edge.Record], PointId | None]:
-    """Return a page of points, and the id at which the next page starts; None on the last page."""
+    """Return a page of points, and the id at which the next page starts; None on the last page.
+
+    Raises:
+        ErrorAnswer: 400 for `order_by` with an offset or without a range index, or if strict mode forbids the limit.
+    """
     limit = read_unsigned(body, "limit", path="scroll_request.", minimum=1)
     check_limit(active_limits(collection.record.configuration), "max_query_limit", limit, "limit")
     order: Json = body.get("order_by")

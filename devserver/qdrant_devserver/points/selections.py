@@ -15,7 +15,11 @@ _NO_VECTOR_SELECTION = "Expected a boolean, or an array of strings"
 
 
 def read_with_payload(document: Document, *, default: bool) -> WithPayload:
-    """Read the payload selection of a request."""
+    """Read the payload selection of a request; `default` if it has none.
+
+    Raises:
+        ErrorAnswer: 400 for a malformed selection.
+    """
     value = document.get("with_payload")
     if value is None:
         return default

@@ -39,7 +39,7 @@ def read_point_vectors(value: Json, collection: ServedCollection) -> Vector | di
 
 
 def read_query_vector(value: Json, collection: ServedCollection, *, name: str) -> Vector:
-    """Read the vector that a query compares with the vectors named `name`."""
+    """Read the vector that a query compares with the vectors named `name`. Raises: As `read_point_vectors`."""
     if isinstance(value, list):
         return read_dense(value, collection, name=name)
     if isinstance(value, dict) and is_inference(value):
@@ -48,7 +48,11 @@ def read_query_vector(value: Json, collection: ServedCollection, *, name: str) -
 
 
 def read_dense(value: Json, collection: ServedCollection, *, name: str) -> list[float]:
-    """Read a dense vector and check its size."""
+    """Read a dense vector and check its size.
+
+    Raises:
+        ErrorAnswer: 400 for an unknown name, a wrong size or other values; 422 if it is empty; 501 for a multivector.
+    """
     if value and isinstance(value[0], list):
         raise not_built("multivectors")
     # One pass in C for the common case of floats only. This distinguishes integers from booleans too.

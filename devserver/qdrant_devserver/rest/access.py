@@ -150,7 +150,7 @@ class _Call:
 
     @property
     def writes(self) -> bool:
-        """Return whether the request may change something."""
+        """True if the request may change something."""
         return self.method != "GET" and not (self.method == "POST" and self.subpath in READ_ONLY_POSTS)
 
 

@@ -118,7 +118,11 @@ async def read_body(request: Request) -> Document:
 
 
 def read_wait(request: Request) -> bool:
-    """Validate the parameters of an update; return whether the client waits for it."""
+    """Validate the query parameters of an update; return whether the client waits for it.
+
+    Raises:
+        ErrorAnswer: 400 for an unknown `ordering`, or a `wait` other than `true` or `false`.
+    """
     parameters = request.query_params
     ordering = parameters.get("ordering")
     if ordering is not None and ordering not in _ORDERINGS:

@@ -79,7 +79,7 @@ async def _metrics(request: Request) -> Response:
 
 
 async def _telemetry(request: Request) -> Document:
-    """Version, whether tokens are accepted and, from the first detail level on, the size of the machine."""
+    """Report the version, whether tokens are accepted and, from detail level 1 on, the size of the machine."""
     state = state_of(request)
     app = {"name": "qdrant", "version": state.features.version, "startup": request.app.state.started_at}
     has_details = request.query_params.get("details_level", "0") != "0"
@@ -91,7 +91,7 @@ async def _telemetry(request: Request) -> Document:
 
 
 def _machine() -> Document:
-    """Sizes of the machine in units of 1024 bytes, as in the real server."""
+    """Return the RAM and disk size of the machine in units of 1024 bytes, as the real server does."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {"ram_size": pages // 1024, "disk_size": shutil.disk_usage(os.sep).total // 1024}
 

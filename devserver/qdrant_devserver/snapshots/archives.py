@@ -54,7 +54,7 @@ def unpack_archive(path: pathlib.Path, folder: pathlib.Path) -> Document:
     """Unpack an archive into a folder; return its manifest, which is removed from the folder.
 
     Raises:
-        ArchiveBroken: If the file is truncated, or is not an archive.
+        InvalidArchive: If the file is truncated, or is not an archive.
         OSError: If the disk is full.
     """
     try:

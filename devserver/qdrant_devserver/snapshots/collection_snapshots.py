@@ -179,7 +179,7 @@ async def _recover_local(state: State, name: str, building: pathlib.Path, peer: 
 
 
 async def check_checksum(archive: pathlib.Path, expected: str | None) -> None:
-    """Raise unless the file has the expected SHA-256. With None any file passes."""
+    """Raise ErrorAnswer (400) unless the file has the expected SHA-256. None accepts any file."""
     if expected is None:
         return
     found = await asyncio.to_thread(hash_file, archive)

@@ -55,7 +55,7 @@ async def write_shards(state: State, collection: ServedCollection, shards: Items
 
 
 def manifest_of(state: State, record: Record, shards: Items[int]) -> Document:
-    """Build the manifest of an archive."""
+    """Build the manifest of an archive: server version, record of the collection, and numbers of the shards in it."""
     return {"version": state.features.version, "record": fields_of(record), "shards": sorted(shards)}
 
 

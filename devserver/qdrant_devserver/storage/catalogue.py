@@ -70,7 +70,11 @@ class Catalogue:
         return name in self.collections or name in self.aliases
 
     def check_free(self, name: str) -> None:
-        """Raise if the name cannot become that of a collection."""
+        """Raise unless a new collection can have the name.
+
+        Raises:
+            ErrorAnswer: 422 for a name that is not allowed, 409 if a collection has it, 400 if an alias has it.
+        """
         if not 0 < len(name) <= MAX_NAME_LENGTH or has_unsafe_character(name):
             raise invalid("name", f"value {name!r} invalid, must have 1 to 255 characters that file names allow")
         if name in self.collections:
@@ -82,7 +86,7 @@ class Catalogue:
     def create(
         self, name: str, configuration: Document, replicas: dict[str, dict[str, str]] | None = None
     ) -> ServedCollection:
-        """Create a collection. The engine's files are created by its first request for points."""
+        """Create a collection. Its first request for points creates the engine's files. Raises: As `check_free`."""
         self.check_free(name)
         return self.adopt(self.new_folder(), new_record(name, configuration, replicas or {}))
 
@@ -93,7 +97,7 @@ class Catalogue:
         return building
 
     def adopt(self, building: pathlib.Path, record: Record) -> ServedCollection:
-        """Turn a folder of `new_folder` into a collection."""
+        """Turn a folder of `new_folder` into a collection. Raises: As `check_free`; the folder is unchanged then."""
         self.check_free(record.name)
         save_record(building, record)
         folder = building.with_name(building.name.removeprefix(_CREATING))
@@ -114,7 +118,11 @@ class Catalogue:
         return doomed
 
     def create_alias(self, alias: str, name: str) -> None:
-        """Point an alias to a collection; move the alias if it exists."""
+        """Point an alias to a collection; move the alias if it exists. `save_aliases` stores the change.
+
+        Raises:
+            ErrorAnswer: 404 if there is no such collection; 409 if a collection has the name of the alias.
+        """
         if name not in self.collections:
             raise collection_missing(name)
         if alias in self.collections:
@@ -122,11 +130,15 @@ class Catalogue:
         self.aliases[alias] = name
 
     def delete_alias(self, alias: str) -> None:
-        """Delete an alias; an unknown one is no error."""
+        """Delete an alias; an unknown one is no error. `save_aliases` stores the change."""
         self.aliases.pop(alias, None)
 
     def rename_alias(self, old: str, new: str) -> None:
-        """Rename an alias."""
+        """Rename an alias; it replaces an alias that has the new name. `save_aliases` stores the change.
+
+        Raises:
+            ErrorAnswer: 404 if there is no alias `old`; 409 if a collection is named `new`.
+        """
         if old not in self.aliases:
             raise not_found(f"Alias {old} does not exists!")
         if new in self.collections:

@@ -34,7 +34,7 @@ class Summary:
 
     @property
     def indexed_dense(self) -> int:
-        """Return the number of indexed dense vectors."""
+        """Number of indexed dense vectors, at least 0."""
         return max(0, self.indexed - self.sparse)
 
 
@@ -115,17 +115,17 @@ class ServedCollection:
 
     @property
     def name(self) -> str:
-        """Return the collection's own name, not an alias."""
+        """Name of the collection itself, not an alias."""
         return self.record.name
 
     @property
     def vectors(self) -> dict[str, Document]:
-        """Return the dense vectors by name."""
+        """Parameters of the dense vectors by name; "" is the one without a name."""
         return dense_vectors(self.record.configuration["params"])
 
     @property
     def sparse_vectors(self) -> dict[str, Document]:
-        """Return the sparse vectors by name."""
+        """Parameters of the sparse vectors by name."""
         vectors: dict[str, Document] = self.record.configuration["params"].get("sparse_vectors", {})
         return vectors
 

@@ -231,12 +231,12 @@ def read_sparse_vector(value: Json, path: str, features: Features) -> Document:
 
 
 def read_metadata(value: Json, _: Features) -> Document:
-    """Read the metadata of a creating request."""
+    """Read the metadata of a creating request or a PATCH: any JSON object."""
     return read_object(value, "metadata")
 
 
 def read_limits(value: Json, _: Features) -> Document:
-    """Return the strict mode fields that are set."""
+    """Return the strict mode fields that are set. Raises: As `read_strict_mode`."""
     return read_strict_mode(value)
 
 
@@ -246,7 +246,7 @@ def read_wal(value: Json, _: Features) -> Document:
 
 
 def check_names(params: Document) -> None:
-    """Raise for vector names that the server rejects."""
+    """Raise ErrorAnswer (400) for vector names that the server rejects, or a name of both a dense and a sparse one."""
     dense, sparse = dense_vectors(params), params.get("sparse_vectors", {})
     if "" in sparse:
         raise wrong_input("Sparse vector name cannot be empty")

@@ -31,7 +31,7 @@ def write_json(path: pathlib.Path, document: Json) -> None:
 
 
 def read_json(path: pathlib.Path) -> Json:
-    """Read a JSON file."""
+    """Read a JSON file. Raises OSError if that fails, ValueError if the content is not JSON."""
     return orjson.loads(path.read_bytes())
 
 

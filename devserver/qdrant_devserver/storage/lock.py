@@ -36,5 +36,5 @@ class DataFolderLock:
         os.write(self._descriptor, str(os.getpid()).encode())
 
     def release(self) -> None:
-        """Release the lock."""
+        """Release the lock. The lock file stays."""
         os.close(self._descriptor)

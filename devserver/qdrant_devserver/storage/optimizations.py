@@ -3,7 +3,7 @@
 The engine's `optimize` holds Python's global lock while it runs (14 s for 20,000 x 384), so it runs in another process:
 
 1. Under the write lock, copy the shard's folder. From then on, add every update also to a journal.
-2. In another process (`rebuilding`), load the copy with the current configuration, optimize and close it.
+2. In another process (`optimize_copy`), load the copy with the current configuration, optimize and close it.
 3. Under the write lock, open the copy, replay the journal on it and store a record with it as the current generation.
    Then close and delete the old one.
 
@@ -47,13 +47,13 @@ class Schedule:
     """Planned work for a collection.
 
     Attributes:
-        due: Monotonic time of the next check whether it needs optimizing.
+        due: Time of the next check whether it needs optimizing, in seconds on the clock of the event loop.
         latest: Latest value of `due`, even if updates continue.
         queued: True if an optimization was needed at some time since the last check, even if a change was reverted.
         timer: Calls the check at `due`.
         flush: Flushes the collection after it has been quiet for long enough.
         run: Optimization in progress.
-        started: Wall clock time at which it started.
+        started: Time at which it started, in Unix seconds.
     """
 
     due: float = 0.0
@@ -104,7 +104,7 @@ class Optimizations:
         return schedule is not None and schedule.run is not None
 
     def started(self, collection: ServedCollection) -> float:
-        """Return the wall clock time at which the running optimization started."""
+        """Return the time at which the running optimization started, in Unix seconds."""
         return self._schedules[collection.folder].started
 
     def is_pending(self, collection: ServedCollection) -> bool:
@@ -136,7 +136,7 @@ class Optimizations:
             await asyncio.gather(schedule.run, return_exceptions=True)
 
     async def close(self, collections: list[ServedCollection]) -> None:
-        """Cancel everything."""
+        """Cancel everything that is planned or running for the collections."""
         for collection in collections:
             await self.cancel(collection)
 

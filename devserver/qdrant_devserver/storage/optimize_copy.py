@@ -19,7 +19,7 @@ NICENESS = 10
 
 
 def rebuild(folder: str, server_pid: int, configuration: bytes) -> None:
-    """Load a shard with a configuration, optimize it and close it."""
+    """Load a shard with a configuration, optimize it and close it. Do nothing if the server has ended."""
     os.nice(NICENESS)
     if sys.platform == "linux":
         # The kernel kills this process with the server: the copy is useless to the next server.

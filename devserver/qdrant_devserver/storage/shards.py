@@ -21,7 +21,11 @@ SUMMARY = "summary.json"
 
 
 class Shards:
-    """Open shards of a server."""
+    """Open shards of a server.
+
+    Args:
+        cap: Maximum number of open shards. It may be exceeded while collections are written or optimized.
+    """
 
     def __init__(self, *, cap: int = MAX_OPEN_SHARDS) -> None:
         self._cap = cap

@@ -36,7 +36,7 @@ class SnapshotFiles:
         self.root.mkdir(exist_ok=True)
 
     def unfinished(self) -> pathlib.Path:
-        """Return the path of a new temporary file."""
+        """Return an unused path for a temporary file, without creating the file."""
         return self._unfinished / uuid.uuid4().hex
 
     def publish(self, unfinished: pathlib.Path, subfolder: str, name: str, *, sha256: str) -> Document:
@@ -56,7 +56,7 @@ class SnapshotFiles:
         return received.replace(path)
 
     def list(self, subfolder: str) -> list[Document]:
-        """List the snapshots in a collection's or shard's folder."""
+        """List the snapshots in a collection's or shard's folder, by name; empty if there is no such folder."""
         folder = self.root / subfolder
         if not folder.is_dir():
             return []
@@ -114,7 +114,7 @@ def snapshot_name(now: datetime, subject: str, peer: int) -> str:
 
 
 def hash_file(path: pathlib.Path) -> str:
-    """Return a file's SHA-256."""
+    """Return a file's SHA-256 as 64 hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

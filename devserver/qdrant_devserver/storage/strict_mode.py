@@ -68,7 +68,7 @@ def active_limits(configuration: Document) -> Document:
 
 
 def check_limit(limits: Document, name: str, value: float | None, subject: str) -> None:
-    """Raise if a value exceeds the limit `name`.
+    """Raise ErrorAnswer (400) if a value exceeds the limit `name`. A limit that is not set allows every value.
 
     Args:
         limits: Limits in force.
@@ -83,13 +83,13 @@ def check_limit(limits: Document, name: str, value: float | None, subject: str) 
 
 
 def check_search(limits: Document, params: Document) -> None:
-    """Raise for search parameters that strict mode forbids."""
+    """Raise ErrorAnswer (400) for search parameters that strict mode forbids."""
     check_limit(limits, "search_max_hnsw_ef", params.get("hnsw_ef"), "hnsw_ef")
     check_limit(limits, "search_max_oversampling", params.get("quantization", {}).get("oversampling"), "oversampling")
     check_exact(limits, params.get("exact"))
 
 
 def check_exact(limits: Document, exact: bool | None) -> None:
-    """Raise if strict mode forbids exact requests and the request (search, count or facet) is exact."""
+    """Raise ErrorAnswer (400) if strict mode forbids exact requests and the search, count or facet is exact."""
     if limits.get("search_allow_exact") is False and exact:
         raise forbidden_in_strict_mode("Exact search disabled!", "Set exact=false.")

@@ -134,7 +134,7 @@ def _check(agent: Agent, conversation: Conversation) -> None:
 
 
 def _why_not_distilled(agent: Agent, conversation: Conversation) -> str | None:
-    """Return why no model reads a conversation, or None."""
+    """Return the warning that no model reads a conversation, with the reason; None if a model reads it."""
     ranking = agent.settings.ranking
     if agent.settings.language_model is None:
         return "turns stored but not distilled: the agent has no language model (spec.consolidation.model)"

@@ -159,7 +159,7 @@ class DistillationQueue:
 
 
 async def find_due_rows(agent: Agent) -> list[str]:
-    """Return the ids of an agent's rows that request a run and have no valid lease, at most 100."""
+    """Return the ids of an agent's rows that request a run and have no valid lease, at most 100 or its query limit."""
     unleased = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
         "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, unleased]},

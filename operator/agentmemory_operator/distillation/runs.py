@@ -172,7 +172,7 @@ class DistillationRun:
             first += len(answer.facts)
 
     async def _collapse(self, row: Payload) -> None:
-        """Replace a head by a summary of the newest versions; propose it only if it adds a number, date or name."""
+        """Replace a head by a summary of its newest versions. Propose a summary that adds a number, date or name."""
         agent, user_id = self.agent, row["userId"]
         if await was_written(agent, user_id, row["id"]):
             await complete_collapse(agent, user_id, row["id"])

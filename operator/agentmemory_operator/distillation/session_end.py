@@ -41,7 +41,9 @@ class SessionEnd:
 
 
 async def end_session(agent: Agent, working: WorkingMemory, session: Session) -> SessionEnd:
-    """End a session, and request a distillation if the agent has a model.
+    """End a session, and request a distillation if the agent has a model and can store its output.
+
+    It can if it embeds texts itself and a memory type qualifies (see `distilled_types`).
 
     Raises:
         StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable, or other writers change a row in every attempt. Some
@@ -66,7 +68,7 @@ def _has_reader(agent: Agent) -> bool:
 async def _turns(agent: Agent, session: Session) -> list[Payload]:
     """Read the turns of a session since its last end, oldest first, without turns of conversations.
 
-    They are selected from at most the newest 256 memories of the turns' type.
+    They are selected from the newest 256 memories of the turns' type, or fewer if the agent's query limit is lower.
     """
     types = turn_type(agent.settings.ranking.types)
     selection = Selection(user_id=session.user_id, types=(types,) if types else (), session_id=session.session_id)

@@ -152,7 +152,7 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
 
 
 def _room(name: str) -> ModuleType:
-    """Import the module of `main` that runs a command.
+    """Import a module of `main` that a command needs.
 
     The imported objects stay for the life of the process. Garbage collection among them would take a fifth of the
     startup time, and later collections need not visit them either.

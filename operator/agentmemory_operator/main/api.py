@@ -191,7 +191,10 @@ class Api:
 
 
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
-    """Run the retrieval API on the objects of a cluster, until SIGTERM or SIGINT."""
+    """Run the retrieval API on the objects of a cluster, until SIGTERM or SIGINT.
+
+    Raises: As `Api.serving`, or the error of a background task that ends earlier.
+    """
     configuration = await load_configuration(API)
     async with AsyncExitStack() as stack:
         cluster = KubernetesCluster(configuration, cluster_id=settings.cluster_id)

@@ -20,7 +20,9 @@ from agentmemory_operator.settings import Settings
 
 
 async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path, data: Path) -> None:
-    """Run the retrieval API on a folder of manifests. It creates no collections: another process must have done so.
+    """Run the retrieval API on a folder of manifests, until SIGTERM or SIGINT.
+
+    It creates no collections: another process, such as `agentmemory dev`, must have done so.
 
     Args:
         data: Data folder of that process. It contains the cluster id in the collections' markers, the data keys of

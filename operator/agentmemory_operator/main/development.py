@@ -131,6 +131,7 @@ async def _serving(api: Api, port: int, running: RunningStacks) -> AsyncIterator
 
     Raises:
         AgentMemoryError: If the port is in use. The message names the stack that uses it, if known.
+        OSError: If the API cannot listen for another reason.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -259,7 +260,11 @@ async def _first_agent(directory: AgentDirectory) -> str:
 
 
 def first_calls(agent_url: str, *, has_token: bool) -> list[str]:
-    """Return two shell commands: the first stores a memory, the second finds it."""
+    """Return two curl commands: the first stores a memory, the second finds it.
+
+    Args:
+        has_token: True to send the bearer token from AGENTMEMORY_TOKEN.
+    """
     headers = "-H 'Content-Type: application/json'"
     if has_token:
         headers += ' -H "Authorization: Bearer $AGENTMEMORY_TOKEN"'

@@ -58,7 +58,7 @@ class Embedders:
     async def open(
         self, source: EmbeddingSource, settings: EmbeddingSettings, *, namespace: str, secrets: Secrets
     ) -> Embedder:
-        """Open the embedder of a source. If its key is in a Secret, it is read again when the service rejects it.
+        """Open the embedder of a source. A key from a Secret is read again when the service rejects the key.
 
         Args:
             namespace: Namespace of the Secret that the source may name.

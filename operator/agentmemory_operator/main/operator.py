@@ -87,7 +87,7 @@ class Operator:
 
     Args:
         settings: Limits on concurrency and sizes.
-        periods: Intervals between passes and probes.
+        periods: Intervals between passes and probes; None uses the defaults of `Periods`.
         tracer: Traces the passes.
         publish: Called with all claims (the namespace of each slug) after each change.
     """
@@ -289,7 +289,7 @@ class Operator:
         )
 
     def _add_queue(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
-        """Register the passes of another kind.
+        """Register the passes of a kind, in a queue of their own.
 
         Args:
             run: Runs one pass over an object of the kind, as the handler of a WorkQueue.

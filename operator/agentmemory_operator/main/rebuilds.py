@@ -88,5 +88,5 @@ def rebuild_steps(locks: AliasLocks, *is_changed: Callable[[Key], bool]) -> dict
 
 
 async def abandon(server: Server, record: RebuildRecord) -> None:
-    """Undo the changes that a cancelled rebuild has made to its source collection."""
+    """Drop the index that a cancelled rebuild has created on its source collection, if there is one."""
     await drop_rebuild_index(server, record.source)

@@ -249,7 +249,10 @@ class LazyGroup(TyperGroup):
             raise
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return name, command and remaining arguments of a call. This imports the command."""
+        """Return name, command and remaining arguments of a call, importing the command's module.
+
+        Name and command are None if the name is unknown and only completions are requested.
+        """
         name, listed, remaining = super().resolve_command(ctx, args)
         return name, self.commands[name] if name else listed, remaining
 
@@ -283,7 +286,7 @@ def build_cli(verbs: CommandDependencies) -> typer.Typer:
         ctx: typer.Context,
         _: Annotated[bool, typer.Option("--version", callback=tell, is_eager=True, help="Print the version.")] = False,
     ) -> None:
-        """Prepare a command."""
+        """Pass the stacks to the command; check settings and configure logging unless it only prints."""
         ctx.obj = verbs.stacks
         if COMMANDS[str(ctx.invoked_subcommand)].adder != PRINTERS:
             verbs.prepare()

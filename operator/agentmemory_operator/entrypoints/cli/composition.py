@@ -84,7 +84,7 @@ class DevOptions:
         manifests: Folder of manifests. None uses a subfolder of `data`.
         data: Folder of all data. None uses `.agentmemory` if `manifests` is set, else the user's data directory.
         port: Port of the API; 0 picks a free one.
-        qdrant: URL of a server to use instead of the dev Qdrant.
+        qdrant: URL of a server to use instead of the dev Qdrant; None starts the dev Qdrant.
     """
 
     manifests: Path | None = None
@@ -139,7 +139,7 @@ class SnapshotAccess:
     Attributes:
         open_snapshots: Opens the snapshots of a server.
         open_objects: Opens a bucket.
-        qdrant_url: Value of QDRANT_URL.
+        qdrant_url: Value of QDRANT_URL; None if unset.
         qdrant_api_key: Value of QDRANT_API_KEY. Not sent to servers that connections name.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
     """
@@ -157,8 +157,8 @@ class ApiAccess:
 
     Attributes:
         open_client: Opens a client for a URL and an optional token.
-        url: Value of AGENTMEMORY_URL.
-        token: Value of AGENTMEMORY_TOKEN.
+        url: Value of AGENTMEMORY_URL; None if unset.
+        token: Value of AGENTMEMORY_TOKEN; None if unset.
     """
 
     open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncClient]]"

@@ -46,7 +46,12 @@ async def connection_endpoint(
 async def memory_endpoint(
     inspection: QdrantAccess, objects: JobObjects, memory: AgentMemory, *, at: str | None, is_folder: bool
 ) -> Endpoint:
-    """Return the endpoint of an object's connection, or of the development stack on a folder. Raises as those do."""
+    """Return the endpoint of an object's connection, or of the development stack on a folder.
+
+    Raises:
+        AgentMemoryError: As `dev_endpoint` for a folder, else as `connection_endpoint`, or if the connection cannot be
+            read.
+    """
     if is_folder:
         return dev_endpoint(inspection, at)
     ref = memory.spec.connection_ref
@@ -55,5 +60,5 @@ async def memory_endpoint(
 
 
 async def read_memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
-    """Return one AgentMemory."""
+    """Read an AgentMemory and parse it."""
     return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))

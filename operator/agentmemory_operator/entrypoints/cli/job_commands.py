@@ -62,7 +62,7 @@ class JobsLocation:
 
     @property
     def options(self) -> str:
-        """Text to append to another command, so it refers to the same place: options, each after a space."""
+        """Options to append to a command so that it refers to the same objects, each after a space; may be empty."""
         folder = None if self.is_detected else self.manifests
         pairs = (("-n", self.namespace), ("--context", self.context), ("--manifests", folder))
         return "".join(f" {option} {value}" for option, value in pairs if value)
@@ -162,7 +162,7 @@ def print_object(document: Json, output: TableJsonOrYaml) -> None:
 
 
 async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *, should_wait: bool) -> Json:
-    """Create an object; return it as stored.
+    """Create an object; return it as stored, or in its final state if `should_wait`.
 
     Args:
         should_wait: True to wait for its end, as `follow` does.
@@ -187,7 +187,7 @@ async def follow(
     """Poll a job until it ends, showing its progress; return the final object.
 
     Args:
-        is_complete: Additional condition for the end.
+        is_complete: Returns whether an ended job meets an additional condition; by default there is none.
 
     Raises:
         AgentMemoryError: If it failed, its verification failed, or it was deleted before it ended.

@@ -48,7 +48,7 @@ class Stage:
 
 
 def read_outcome(document: Json) -> JobOutcome | None:
-    """Return the result of a job, or None if it has not ended."""
+    """Return the result of a job, or None if it has not ended. A failed verification counts as a failure."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
     succeeded, is_running = conditions.get("Succeeded"), conditions.get("Progressing", {}).get("status") == "True"
     if succeeded is None or succeeded["status"] == "Unknown" or is_running:

@@ -61,10 +61,10 @@ def take_options(command: Callable[..., None], source: Callable[..., Any], *, af
 
 
 def refuse_empty_values(ctx: typer.Context) -> None:
-    """Raise for an empty value, as of an unset variable of a shell: it would otherwise select the default.
+    """Raise for an empty value, as from an unset shell variable, which would otherwise select the default.
 
     Raises:
-        typer.BadParameter: The message names the option.
+        typer.BadParameter: If a value is empty and its default is not. The message names the option.
     """
     for option in ctx.command.params:
         if ctx.params.get(option.name or "") == "" != option.default:
@@ -80,5 +80,5 @@ def print_document(document: Any, output: TableJsonOrYaml) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a document as JSON."""
+    """Print a document as JSON, indented by two spaces."""
     typer.echo(json.dumps(document, indent=2))

@@ -23,14 +23,14 @@ USAGE_ERROR = 2
 
 
 def run_command(verb: Awaitable[T]) -> T:
-    """Run a command and return its result. Errors that the user can fix become one line and exit status 1."""
+    """Run a command in a new event loop and return its result. Errors are converted by `exit_on_error`."""
     with exit_on_error(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_awaited(verb))
 
 
 @contextmanager
 def exit_on_error() -> Iterator[None]:
-    """Convert AgentMemoryError, SettingInvalid and OSError to one line on standard error and exit status 1."""
+    """Convert AgentMemoryError, SettingInvalid and OSError to a message on standard error and exit status 1."""
     try:
         yield
     except (AgentMemoryError, SettingInvalid, OSError) as exc:

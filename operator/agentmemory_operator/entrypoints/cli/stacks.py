@@ -68,8 +68,8 @@ class Stacks:
         """Return the URL of the API to use, and its stack if it belongs to one.
 
         Args:
-            url: URL from an option or the environment.
-            context: kubeconfig context from an option.
+            url: URL from an option or the environment; None if neither has one.
+            context: kubeconfig context from an option. Any value excludes development stacks.
 
         Raises:
             AgentMemoryError: If several stacks run, or one listens at the default URL of a cluster's API.

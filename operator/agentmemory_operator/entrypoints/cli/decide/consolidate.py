@@ -123,7 +123,11 @@ def _run(inspection: QdrantAccess, options: ConsolidationOptions, location: Jobs
 async def _ask(
     options: ConsolidationOptions, action: Action, run: str | None, objects: JobObjects, namespace: str
 ) -> Json | None:
-    """Request the action. With --wait, return `status.lastConsolidation` once it has the result, else None."""
+    """Request the action. With --wait, return `status.lastConsolidation` once it has the result, else None.
+
+    Raises:
+        SpecInvalid: If a run or a dry run is requested and the AgentMemory has no language model.
+    """
     memory = await read_memory(objects, options.name, namespace)
     if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
         message = f"spec.consolidation.model: {options.name} has no language model: set one to consolidate memories"

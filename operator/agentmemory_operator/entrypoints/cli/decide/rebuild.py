@@ -159,7 +159,7 @@ async def _act(options: RebuildOptions, objects: JobObjects, namespace: str) -> 
 
 
 def _is_watched(options: RebuildOptions, document: Json) -> bool:
-    """Return whether there is a rebuild to watch, in progress or planned."""
+    """Return whether --watch is given and a rebuild is in progress or planned."""
     rebuild = read_rebuild(document)
     return options.watch and (rebuild.is_in_progress or rebuild.planned_digest is not None)
 

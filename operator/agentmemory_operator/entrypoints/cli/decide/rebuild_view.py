@@ -102,7 +102,7 @@ def read_rebuild(document: Json) -> ReportedRebuild:
 
 
 def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
-    """Render the rebuild as JSON."""
+    """Render the rebuild as JSON, with rate and remaining time as of `now_ms` (Unix milliseconds)."""
     rebuild, metadata = read_rebuild(document), document["metadata"]
     previous = None
     if rebuild.previous:
@@ -123,7 +123,8 @@ def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[
     """Render the rebuild for the terminal.
 
     Args:
-        options: Options that make other commands refer to the same object.
+        now_ms: Current time in Unix milliseconds, for rate and remaining time.
+        options: Text to append to other commands, so that they refer to the same object.
     """
     rebuild, metadata = read_rebuild(document), document["metadata"]
     name, status = f"{metadata['namespace']}/{metadata['name']}", rebuild.status
@@ -179,7 +180,7 @@ def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
 
 
 def _seconds_left(rebuild: ReportedRebuild, now_ms: int) -> int | None:
-    """Estimate the remaining seconds of the copy from its average rate; None if nothing is being copied."""
+    """Estimate the remaining seconds of the copy from its average rate; None outside a copy or without a rate."""
     is_copying = rebuild.is_in_progress and rebuild.status.get("step") == RebuildStep.COPY
     rate = rebuild.rate(now_ms) if is_copying else 0.0
     remaining = (rebuild.status.get("total") or 0) - (rebuild.status.get("copied") or 0)

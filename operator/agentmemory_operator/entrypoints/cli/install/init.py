@@ -69,7 +69,7 @@ def check_names(name: str, namespace: str | None) -> None:
 def write_manifests(folder: Path, name: str, preset: str, namespace: str | None) -> list[Path]:
     """Write the manifest of an AgentMemory; return the new files. A folder without manifests also gets a connection.
 
-    A folder with other manifests gets no connection, because it would end the connections that `dev` implies for them.
+    A folder with other manifests gets no connection: the file would end the connections that `dev` implies for them.
 
     Raises:
         AgentMemoryError: If the AgentMemory's file exists, or has the name of the connection's file.

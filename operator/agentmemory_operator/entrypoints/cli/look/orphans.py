@@ -99,7 +99,7 @@ async def _connections(objects: JobObjects, full_name: str | None, default: str)
 
 
 async def _through(inspection: QdrantAccess, objects: JobObjects, document: Json, qdrant: str | None) -> ServerReport:
-    """Query the server of a connection, optionally at another URL. Errors of the server become part of the result."""
+    """Query the server of a connection, optionally at another URL. Errors of connection and server are returned."""
     name = (document["metadata"]["namespace"], document["metadata"]["name"])
     url = qdrant or document["spec"]["url"]
     try:
@@ -192,7 +192,7 @@ def _since(orphan: Orphan, server: ServerReport) -> str | None:
 
 
 def delete_command(collection: CollectionSummary, server: ServerReport) -> str:
-    """Return the command that deletes a collection permanently."""
+    """Return the curl command that deletes a collection permanently, with the key in QDRANT_API_KEY if one was used."""
     key = ' -H "api-key: $QDRANT_API_KEY"' if server.has_key else ""
     return f"curl -X DELETE{key} {shlex.quote(f'{server.url}/collections/{collection.physical}')}"
 

@@ -92,7 +92,7 @@ def add_plan(cli: typer.Typer, inspection: QdrantAccess) -> None:
 async def _on_one(
     inspection: QdrantAccess, documents: list[Json], namespace: str, url: str | None
 ) -> list[PassPreview]:
-    """Preview the passes against one server, or against an empty one without a URL."""
+    """Preview the passes against the server at `url`, or against an empty server if it is None."""
     memories, connections = _objects_of([_placed(document, namespace) for document in documents])
     async with inspection.open_store(endpoint_at(inspection, url)) if url else nullcontext() as store:
         return [preview async for preview in preview_passes(memories, store, connections)]
@@ -126,7 +126,8 @@ class _Connections:
     """Connections by name, from the files or else from the cluster. The store of each is opened once.
 
     Attributes:
-        at: URL that replaces those of the connections.
+        at: URL that replaces those of the connections; None keeps theirs.
+        given: Connections of the files. They take precedence over those of the cluster.
     """
 
     inspection: QdrantAccess
@@ -181,7 +182,7 @@ def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, An
 
 
 def _objects_of(documents: list[dict[str, Any]]) -> tuple[list[AgentMemory], list[QdrantConnection]]:
-    """Parse the AgentMemories and QdrantConnections."""
+    """Parse the AgentMemories and QdrantConnections; ignore other kinds."""
     memories = [parse_agent_memory(document) for document in documents if document["kind"] == AGENT_MEMORY]
     return memories, [parse_connection(document) for document in documents if document["kind"] == QDRANT_CONNECTION]
 

@@ -53,7 +53,7 @@ def add_presets(cli: typer.Typer) -> None:
 
 
 def manifest_of(preset: str) -> dict[str, Any]:
-    """Build an AgentMemory with all settings of the preset."""
+    """Build the manifest of an AgentMemory `my-PRESET` with all settings of the latest revision of the preset."""
     header = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": f"my-{preset}"}}
     return header | {"spec": expand_preset(preset)}
 

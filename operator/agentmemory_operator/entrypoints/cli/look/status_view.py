@@ -47,7 +47,7 @@ def status_sections(
     """Render the status of an AgentMemory. Sections that may need a decision are first.
 
     Args:
-        options: Options that make other commands refer to the object.
+        options: Text to append to other commands, so that they refer to the object.
         kubectl: kubectl command with options for the object's cluster; None if there is no cluster.
         is_full: True to include the settings in effect.
     """
@@ -118,7 +118,7 @@ def _state(document: Json, status: Json) -> tuple[str, str]:
 
 
 def _rebuild(document: Json, status: Json) -> Section | None:
-    """Summarise the last rebuild."""
+    """Summarise the last rebuild; None if there was none. A message that a condition repeats is omitted."""
     rebuild, metadata = status.get("rebuild"), document["metadata"]
     if not rebuild:
         return None
@@ -130,7 +130,7 @@ def _rebuild(document: Json, status: Json) -> Section | None:
 
 
 def _snapshots(status: Json) -> Section | None:
-    """Render age and verification of the last snapshot, the first questions in an outage."""
+    """Render last and next snapshot, and the conditions SnapshotFresh and SnapshotVerified; None without any."""
     last, states = status.get("lastSnapshot"), {item["type"]: item for item in status.get("conditions") or []}
     rows = {
         "last": _last_snapshot(last) if last else None,
@@ -244,7 +244,7 @@ def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:
 
 
 def _typed(text: str | None) -> Any:
-    """Convert the text of a value in a status to the value in a manifest."""
+    """Convert text of a status to a manifest value: digits to an int, `None` to None, other text unchanged."""
     if text is None or text == "None":
         return None
     return int(text) if re.fullmatch("[0-9]{1,18}", text) else text

@@ -138,7 +138,7 @@ def _check(path: Path, found: CheckedManifests) -> None:
 
 
 def find_figure_errors(document: dict[str, Any]) -> list[FieldError]:
-    """Return errors that admission cannot detect: in the scoring expression and the schedules."""
+    """Return errors that admission cannot detect: in scoring expression and schedules. Only an AgentMemory has any."""
     if not (is_own_group(document) and document["kind"] == AGENT_MEMORY):
         return []
     memory = parse_agent_memory(document)

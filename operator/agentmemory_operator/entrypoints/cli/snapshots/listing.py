@@ -55,7 +55,7 @@ def _newest_first(documents: Sequence[Json]) -> list[Json]:
 
 
 def start_time(document: Json) -> str:
-    """Return the time at which a snapshot was started, or before that the creation time of its object."""
+    """Return the time at which a snapshot was started, or before that the creation time of its object, or ''."""
     started = (document.get("status") or {}).get("startTime")
     return str(started or document["metadata"].get("creationTimestamp") or "")
 

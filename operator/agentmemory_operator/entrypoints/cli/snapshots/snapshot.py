@@ -51,7 +51,7 @@ from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, VERIFY_
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_time
 
-# Time in which a running operator should add the finalizer. Deleting the files of a copy may take longer.
+# Seconds for the operator to add the finalizer, and to delete object and files. The files of a copy may take longer.
 FINALIZER_TIMEOUT_S, DELETION_TIMEOUT_S = 30.0, 330.0
 
 Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
@@ -108,7 +108,11 @@ async def _delete(found: Json, objects: JobObjects, _: str) -> None:
 async def _until(
     is_met: Callable[[Json | None], bool], objects: JobObjects, metadata: Metadata, *, within_s: float, otherwise: str
 ) -> None:
-    """Wait until a condition holds for the object, which is None once it is deleted."""
+    """Wait until a condition holds for the object, which is None once it is deleted.
+
+    Raises:
+        AgentMemoryError: If the condition does not hold within `within_s` seconds. The message ends with `otherwise`.
+    """
     deadline_s = time.monotonic() + within_s
     while True:
         try:
