@@ -58,40 +58,40 @@ class FairQueue(Generic[K]):
         self._all = self._free = 2 * share
         self._width = width
         self._tenants: OrderedDict[Hashable, _Tenant[K]] = OrderedDict()
-        self._places: dict[K, TenantLane] = {}
+        self._tenant_lanes: dict[K, TenantLane] = {}
         self._in_lane: Counter[Hashable] = Counter()
-        self._at_place: Counter[TenantLane] = Counter()
+        self._in_tenant_lane: Counter[TenantLane] = Counter()
         # Tenants that wait for a slot in a lane, longest wait first.
         self._shut_out: dict[Hashable, OrderedDict[Hashable, None]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._tenant_lanes)
 
     def __contains__(self, key: K) -> bool:
-        return key in self._places
+        return key in self._tenant_lanes
 
     def put(self, key: K, tenant_lane: TenantLane) -> None:
         """Add a key; a key that is already waiting keeps its position."""
-        if key in self._places:
+        if key in self._tenant_lanes:
             return
-        self._places[key] = tenant_lane
+        self._tenant_lanes[key] = tenant_lane
         tenant = self._tenants.setdefault(tenant_lane.tenant, _Tenant())
         lanes = tenant.full if tenant_lane.lane in tenant.full else tenant.ready
         lanes.setdefault(tenant_lane.lane, OrderedDict())[key] = None
 
     def drop(self, key: K) -> None:
         """Remove a waiting key; any other key is no error."""
-        place = self._places.pop(key, None)
-        if place is None:
+        tenant_lane = self._tenant_lanes.pop(key, None)
+        if tenant_lane is None:
             return
-        tenant = self._tenants[place.tenant]
-        lanes = tenant.full if place.lane in tenant.full else tenant.ready
-        del lanes[place.lane][key]
-        if not lanes[place.lane]:
-            del lanes[place.lane]
-            self._shut_out.get(place.lane, OrderedDict()).pop(place.tenant, None)
-            self._recheck_lane(place.lane)
-        self._forget_idle(place.tenant)
+        tenant = self._tenants[tenant_lane.tenant]
+        lanes = tenant.full if tenant_lane.lane in tenant.full else tenant.ready
+        del lanes[tenant_lane.lane][key]
+        if not lanes[tenant_lane.lane]:
+            del lanes[tenant_lane.lane]
+            self._shut_out.get(tenant_lane.lane, OrderedDict()).pop(tenant_lane.tenant, None)
+            self._recheck_lane(tenant_lane.lane)
+        self._forget_idle(tenant_lane.tenant)
 
     def take(self) -> tuple[K, TenantLane] | None:
         """Remove and return the next key with its tenant and lane, or None if no waiting key may start.
@@ -109,20 +109,20 @@ class FairQueue(Generic[K]):
         self._tenants.move_to_end(name)
         if not keys:
             del tenant.ready[lane]
-        del self._places[key]
-        place = TenantLane(name, lane)
+        del self._tenant_lanes[key]
+        tenant_lane = TenantLane(name, lane)
         self._free -= 1
         tenant.running += 1
         self._in_lane[lane] += 1
-        self._at_place[place] += 1
-        return key, place
+        self._in_tenant_lane[tenant_lane] += 1
+        return key, tenant_lane
 
     def release(self, tenant_lane: TenantLane) -> None:
         """Release the slot of a key that `take` returned."""
         self._free += 1
         self._tenants[tenant_lane.tenant].running -= 1
         _count_down(self._in_lane, tenant_lane.lane)
-        _count_down(self._at_place, tenant_lane)
+        _count_down(self._in_tenant_lane, tenant_lane)
         self._recheck_lane(tenant_lane.lane)
         self._forget_idle(tenant_lane.tenant)
 
@@ -143,7 +143,7 @@ class FairQueue(Generic[K]):
         """Move lanes without a free slot from `ready` to `full`; return whether one with a free slot was found."""
         while tenant.ready:
             lane = next(iter(tenant.ready))
-            if self._at_place[TenantLane(name, lane)] < 2 * self._width - self._in_lane[lane]:
+            if self._in_tenant_lane[TenantLane(name, lane)] < 2 * self._width - self._in_lane[lane]:
                 return True
             tenant.full[lane] = tenant.ready.pop(lane)
             self._shut_out.setdefault(lane, OrderedDict())[name] = None

@@ -72,7 +72,7 @@ class WorkQueue(Generic[K]):
     ) -> None:
         self._handle = handle
         self._workers = 2 * share
-        self._place_of = tenant_lane_of
+        self._tenant_lane_of = tenant_lane_of
         self._line: FairQueue[K] = FairQueue(share, width)
         # Keys that `FairQueue` has released; never more than there are workers.
         self._released: asyncio.Queue[tuple[K, TenantLane]] = asyncio.Queue()
@@ -105,7 +105,7 @@ class WorkQueue(Generic[K]):
             self._cancel(key)
             if not self._line and not self._running and self._last_progress_s is not None:
                 self._record_progress()
-            self._line.put(key, self._place_of(key))
+            self._line.put(key, self._tenant_lane_of(key))
             self._release_keys()
 
     def forget(self, key: K) -> None:
@@ -133,9 +133,9 @@ class WorkQueue(Generic[K]):
 
     async def _work(self) -> None:
         while True:
-            key, place = await self._released.get()
+            key, tenant_lane = await self._released.get()
             delay_s = await self._run(key)
-            self._line.release(place)
+            self._line.release(tenant_lane)
             if key in self._repeat:
                 self._repeat.discard(key)
                 delay_s = 0.0
@@ -267,9 +267,9 @@ async def gather_by_key(
         queue.put(key, tenant_lane_of(key))
     results: dict[Key, T] = {}
 
-    async def answer(key: Key, place: TenantLane) -> None:
+    async def answer(key: Key, tenant_lane: TenantLane) -> None:
         results[key] = await call(key)
-        queue.release(place)
+        queue.release(tenant_lane)
         begin()
 
     def begin() -> None:

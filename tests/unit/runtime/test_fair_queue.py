@@ -176,5 +176,5 @@ def test_limits_hold_without_starvation(steps: list[tuple[str, str, int, str]], 
     assert (len(line), waiting) == (0, set())
     assert not line._tenants
     assert not line._in_lane
-    assert not line._at_place
+    assert not line._in_tenant_lane
     assert not line._shut_out

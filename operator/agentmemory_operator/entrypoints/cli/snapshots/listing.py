@@ -109,7 +109,7 @@ def describe_state(document: Json) -> str:
 
 
 def describe_locations(status: Json) -> str:
-    """Describe where a snapshot's files are. `SAME_DISK` stands for the disk of the agent's own server alone."""
+    """Describe where a snapshot's files are. `SAME_DISK` means the disk of the agent's own server alone."""
     locations = status.get("locations") or []
     buckets = [f"s3://{item.get('bucket', '?')}" for item in locations if item.get("type") == "S3"]
     on_server = ["Qdrant's S3" if "keptIn" in item else "Qdrant" for item in locations if item.get("type") == "Qdrant"]
