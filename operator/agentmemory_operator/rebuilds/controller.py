@@ -134,13 +134,7 @@ class Rebuilds:
         self.queue = WorkQueue(self.run, tenant_lane_of=self.table.tenant_lane_of, width=self.concurrency)
 
     def handle_pass(self, key: Key, memory: AgentMemory, done: PassOutcome) -> None:
-        """Schedule a run if there may be a rebuild to start or continue, or writers to release.
-
-        A requested rebuild is reported as queued.
-
-        Args:
-            done: Result of a pass over the object.
-        """
+        """Schedule a run if there may be a rebuild to start (reported as queued) or continue, or writers to release."""
         record, rollback = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
         is_open = record is not None and record.target == done.observed.physical and record.step is not RebuildStep.DONE
         is_requested = has_background_rebuild(done.refusal) or (
@@ -194,10 +188,7 @@ class Rebuilds:
         self._waiting.pop(key, None)
 
     def handle_suspension(self, key: Key) -> None:
-        """Schedule a run that releases the writers of a suspended object, if its last reported rebuild has not ended.
-
-        The process that held these writers may have been killed.
-        """
+        """Schedule a run that releases writers of a suspended object, if its last reported rebuild has not ended."""
         if self.reports.is_in_progress(key):
             self.queue.request(key)
 
@@ -372,10 +363,7 @@ class Rebuilds:
 
 
 async def _start_step(task: RebuildRun, step: RebuildStep, result: str) -> None:
-    """Record the start of a step.
-
-    Before every step up to Move, check that the rebuild may continue. At Verify and Move, wait for all replicas.
-    """
+    """Record a step; before each up to Move, check that the rebuild may continue. Verify and Move wait for replicas."""
     _log_result(task, result)
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()

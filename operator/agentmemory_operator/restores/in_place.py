@@ -155,10 +155,7 @@ class InPlaceRestore:
         return f"from {task.source.description}"
 
     async def _new_marker(self, task: RestoreRun) -> Json:
-        """Return the metadata field that makes this AgentMemory the owner of the recovered collection.
-
-        Empty if the snapshot has no marker.
-        """
+        """Return the metadata field that makes this AgentMemory the owner; empty if the snapshot has no marker."""
         marker = (await _observe_live(task)).collection.marker
         return {METADATA_KEY: marker_to_json(with_owner(marker, task.marker))} if marker else {}
 

@@ -43,10 +43,6 @@ class Rollback:
     ) -> None:
         """Roll a restore back, and record the result in its status. After a crash, another call continues.
 
-        Args:
-            check_target: Raises if the AgentMemory is no longer the one that was restored. Called right before the
-                move.
-
         Raises:
             SpecInvalid, NotOwned: If it cannot be rolled back, or `check_target` raised. The alias was not moved.
             TransientError: If Qdrant is unavailable, or the outcome of a write is unknown. Call again to continue.

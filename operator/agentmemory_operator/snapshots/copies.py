@@ -76,11 +76,8 @@ class Copies:
         """Copy a file from its server to object storage; return its SHA-256, hex.
 
         Args:
-            location: Location of the copy, from the status.
             storage: Storage of the agent. Only its encryption and prefix are used here.
-            slug: Slug of the agent.
             namespace: Namespace of the MemorySnapshot, and of the Secret with the storage's credentials.
-            progress: Called with the bytes sent and the total.
 
         Raises:
             NotFound, StoreRejected: If the server has no such file, or does not send it.
@@ -173,6 +170,7 @@ class Copies:
 
         Raises:
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
+            TransientError: If the storage or the server is unavailable. Another call continues.
             TransientError: If the storage is unavailable. Another call continues.
         """
         async with self.storages.open_location(location, namespace) as (objects, key):
