@@ -13,10 +13,7 @@ TOOLS := tests/chart tests/e2e tests/gitops tests/upgrade
 # Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 WORKERS := -n $(shell expr 2 '*' $(CORES)) $(BY_FILE)
-MORE := -n $(shell expr 3 '*' $(CORES))
-MORE_WORKERS := $(MORE) $(BY_FILE)
-# By file too, except those that conftest.py splits.
-SPLIT := $(MORE) --dist loadgroup --no-loadscope-reorder
+MORE_WORKERS := -n $(shell expr 3 '*' $(CORES)) $(BY_FILE)
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
@@ -96,7 +93,7 @@ test: test-quick test-cluster ## run the tests that need a control plane at most
 test-all: tools coverage test-servers test-cluster test-tools test-faults ## run every test, with coverage: CI does
 
 test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many drawn examples
-	@$(ASSETS) $(PYTEST) -m faults $(SPLIT) --timeout 1800
+	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800
 	@$(PYTEST) -q tests/property -m "not faults" $(WORKERS) --hypothesis-profile thorough
 
 e2e-kind: .venv/.dev tools ## run tests/e2e with the image in a kind cluster; needs docker or podman

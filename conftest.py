@@ -60,9 +60,6 @@ LONGEST = (
     "tests/contract/rebuilds/test_point_copier.py",
 )
 
-# Their tests take minutes each. With `--dist loadgroup` a worker gets one of them at a time, of any other file all.
-SPLIT = (*LONGEST[:4], "tests/faults/test_history.py")
-
 # Some environments forbid bytecode. Then each test process, and each program that a test starts, compiles every module.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -137,11 +134,7 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
         clear()
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the slowest files first; all others keep their order."""
     order = {file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
-    for item in items if config.getoption("loadgroup", False) else ():
-        file = item.nodeid.partition("::")[0]
-        if file not in SPLIT:
-            item.add_marker(pytest.mark.xdist_group(file))
