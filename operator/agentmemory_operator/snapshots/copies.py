@@ -170,7 +170,6 @@ class Copies:
 
         Raises:
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
-            TransientError: If the storage or the server is unavailable. Another call continues.
             TransientError: If the storage is unavailable. Another call continues.
         """
         async with self.storages.open_location(location, namespace) as (objects, key):
