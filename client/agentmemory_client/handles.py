@@ -109,7 +109,7 @@ class User(UserCalls, SyncMethods):
     def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
         """Search for each query, 8 at a time; return the results in the order of the queries.
 
-        If searches fail, the error of the earliest failed query is raised; searches that have not started are not sent.
+        If searches fail, the error of one of them is raised; the others may be sent or not.
         """
         with ThreadPoolExecutor(MAX_CONCURRENT_SEARCHES) as threads:
             return list(threads.map(partial(self.search, **options), queries))
@@ -180,7 +180,7 @@ class AsyncUser(UserCalls, AsyncMethods):
     async def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
         """Search for each query, 8 at a time; return the results in the order of the queries.
 
-        The first error is raised; searches that have started continue.
+        If searches fail, the error of one of them is raised; the others may be sent or not.
         """
         slots = asyncio.Semaphore(MAX_CONCURRENT_SEARCHES)
 

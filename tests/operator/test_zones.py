@@ -126,9 +126,8 @@ def test_wrapping_key_is_replaced_during_reads(
     assert {entry.wrapping_fingerprint for entry in agent.keys.entries().values()} == {wrapped}
     program, url = start_api(control_plane, tmp_path, AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
     with running(program), httpx.Client(base_url=url, timeout=30) as fresh:
-        wait_until(
-            lambda: agent.contents(api=fresh) == {"plain", "told in confidence"}, seconds=30, what="a new replica"
-        )
+        wait_until(lambda: fresh.get("/readyz").status_code == 200, seconds=30, what="a new replica")
+        assert agent.contents(api=fresh) == {"plain", "told in confidence"}
     secret = workspace.control_plane.http.get(f"/api/v1/namespaces/{workspace.namespace}/secrets/zones").json()
     assert all(value not in str(workspace.must_get()) for value in (first, second, *secret["data"].values()))
 

@@ -409,7 +409,8 @@ for name in {asks!r}:
     if os.fork() == 0:
         asyncio.run(main(getattr(world, name)))
         os._exit(0)
-sys.exit(any([os.wait()[1] for _ in {asks!r}]))
+    if os.wait()[1]:
+        sys.exit(1)
 """
 
 
