@@ -38,4 +38,5 @@ function addButton(block) {
 }
 
 if (typeof document === "undefined") module.exports = { copied };
-else document.querySelectorAll("div[class*='highlight-']").forEach(addButton);
+// Without TLS, except on the own machine, browsers give no access to the clipboard.
+else if (navigator.clipboard) document.querySelectorAll("div[class*='highlight-']").forEach(addButton);
