@@ -11,6 +11,14 @@ var Scorer = {
   score: ([page, title, anchor, description, score]) => {
     if (/^(adr|files|claims|repository)\//.test(page)) return score - 1000;
     if (/^groups\//.test(page)) return score - 100;
-    return /^(reference|examples)\//.test(page) ? score - 1 : score;
+    if (/^(examples\/|reference\/endpoints)/.test(page)) return score / 10;
+    return score + inTitle(title) - (/^reference\//.test(page) ? 1 : 0);
   },
 };
+
+// A word in the title of a page counts more than one in a heading below it, and most in a short title.
+function inTitle(title) {
+  const asked = typeof location === "undefined" ? "" : new URLSearchParams(location.search).get("q") || "";
+  const has = asked.toLowerCase().split(/\s+/).some((word) => word && title.split(" > ")[0].toLowerCase().includes(word));
+  return has && !title.includes(" > ") ? 20 - Math.min(title.length, 80) / 8 : 0;
+}

@@ -41,9 +41,9 @@ def copied(text: str, *, is_terminal: bool) -> Any:
     )
 
 
-def score(page: str, points: int) -> Any:
-    text = (SITE / "search.js").read_text()
-    result = [page, "title", "", None, points, f"{page}.md", "text"]
+def score(page: str, points: int, *, title: str = "title", asked: str = "") -> Any:
+    text = (SITE / "search.js").read_text() + f"globalThis.location = {{search: {json.dumps(f'?q={asked}')}}};"
+    result = [page, title, "", None, points, f"{page}.md", "text"]
     return evaluate(text + "console.log(JSON.stringify(Scorer.score(JSON.parse(process.argv[1]))));", result)
 
 
@@ -62,3 +62,10 @@ def test_decisions_and_changelog_come_last() -> None:
     others = [score(page, 200) for page in ("adr/0001", "repository/CHANGELOG", "files/docs/captures/rebuild.txt")]
 
     assert max(others) < score("snapshots", 2) < score("snapshots", 60)
+
+
+def test_words_in_short_titles_count_most() -> None:
+    titles = ("Presets", "Approve a preset of another team", "Approve a held plan", "Approve > preset")
+    found = [score("page", 60, title=title, asked="preset") for title in titles]
+
+    assert found[0] > found[1] > found[2] == found[3]
