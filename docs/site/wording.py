@@ -62,8 +62,8 @@ def _refused(messages: list[str]) -> Iterator[str]:
     fields: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for (name, field), choices in values.items():
         fields.setdefault((name, tuple(sorted(choices))), []).append(field)
-    for (name, choices), names in fields.items():
-        yield f"{_joined(names)}: not with `{name}` {_joined(choices, 'or')}."
+    for (name, refused), names in fields.items():
+        yield f"{_joined(names)}: not with `{name}` {_joined(refused, 'or')}."
 
 
 def _others(messages: list[str], names: Collection[str]) -> Iterator[str]:
