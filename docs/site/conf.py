@@ -14,12 +14,16 @@ nitpicky = True
 suppress_warnings = ["misc.highlighting_failure"]
 
 myst_heading_anchors = 6
-myst_enable_extensions = ["attrs_inline"]
+myst_enable_extensions = ["attrs_inline", "deflist"]
+# They would change quotes and dashes, also those of options.
+smartquotes = False
 
 html_theme = "furo"
 html_title = f"agentmemory-operator {version}"
 html_static_path = [os.path.join(os.path.dirname(__file__), "theme")]
 html_css_files = ["site.css"]
+html_js_files = [("copy.js", {"defer": "defer"})]
+html_search_scorer = os.path.join(os.path.dirname(__file__), "search.js")
 html_copy_source = False
 html_show_sourcelink = False
 html_last_updated_fmt = None

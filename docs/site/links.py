@@ -37,6 +37,16 @@ def heading_of(text: str, anchor: str) -> str:
     return next((heading for heading in headings if not anchor or slug_of(heading) == anchor), "")
 
 
+def opening_of(text: str) -> str:
+    """Return the first sentence below a page's title, without links; empty if no paragraph is there."""
+    below = re.split(r"^# .+$", text, maxsplit=1, flags=re.M)[-1]
+    paragraph = " ".join(below.strip().partition("\n\n")[0].split())
+    if not re.match(r"[\w`\[*]", paragraph):
+        return ""
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", paragraph).replace("**", "")
+    return re.split(r"(?<=\.)\s+(?=[A-Z`])", plain)[0]
+
+
 def anchors_of(text: str) -> set[str]:
     """The anchors of a page's headings, as GitHub and the site make them, and those that it sets itself."""
     found: dict[str, int] = {}

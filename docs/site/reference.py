@@ -33,7 +33,7 @@ def _conditions() -> str:
     lines = [
         "# Types of conditions",
         "",
-        MADE,
+        f"The conditions of each kind, and what each means. {MADE}",
         "Every reason is explained in [Conditions](../conditions.md#reasons).",
         "",
     ]
@@ -47,7 +47,13 @@ def _conditions() -> str:
 
 
 def _metrics() -> str:
-    lines = ["# Metrics", "", MADE, "[Operations](../operations.md#metrics) explains how to use them.", ""]
+    lines = [
+        "# Metrics",
+        "",
+        f"Every metric of the operator and of the retrieval API. {MADE}",
+        "[Operations](../operations.md#metrics) explains how to use them.",
+        "",
+    ]
     for title, metrics in (("Operator", operator_metrics()), ("Retrieval API", api_metrics())):
         rows = [_metric(name, metric) for name, metric in describe(*metrics).items()]
         lines += [
@@ -66,7 +72,13 @@ def _metric(name: str, metric: Description) -> tuple[str, ...]:
 
 def _commands() -> str:
     root: Any = typer.main.get_command(command_line())
-    lines = ["# Commands and options", "", MADE, "[Command line](../cli.md) has examples of each.", ""]
+    lines = [
+        "# Commands and options",
+        "",
+        f"Every command of `agentmemory` with its options. {MADE}",
+        "[Command line](../cli.md) has examples of each.",
+        "",
+    ]
     for name in sorted(root.commands):
         lines += _command(root.commands[name], f"agentmemory {name}", level=2)
     return "\n".join(lines)
@@ -105,7 +117,13 @@ def _endpoints() -> str:
     for router in ROUTERS:
         app.router.routes.extend(router.routes)
     described = openapi.build_document(app)
-    lines = ["# Endpoints", "", MADE, "[HTTP API](../http-api.md) explains how to use them.", ""]
+    lines = [
+        "# Endpoints",
+        "",
+        f"Every request and answer of the API, with all fields. {MADE}",
+        "[HTTP API](../http-api.md) explains how to use them.",
+        "",
+    ]
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             lines += _endpoint(f"{method.upper()} {path}", operation)

@@ -1,13 +1,13 @@
 """Lay out the pages for the generator: the repository's Markdown, and a page for each file that one links to."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 import yaml
 
-from docs.site.links import ROOT, heading_of, outside_code, rewritten
+from docs.site.links import ROOT, heading_of, opening_of, outside_code, rewritten, slug_of
 
 LARGEST = 100_000
 """Bytes of a linked file that gets a page; larger ones are downloads."""
@@ -46,7 +46,9 @@ class Stage:
             self._put(page, text)
         for page in self.places.keys() - self.generated.keys():
             self._put(self.places[page], self._page(page))
-        self._put("index.md", self._home(sections), adds=True)
+        for name, pages in sections.items():
+            self._put(_group_place(name), self._group(name, pages))
+        self._put("index.md", _home(sections), adds=True)
         for name in sorted(self.files):
             self._put(_file_place(name), _file_page(name))
 
@@ -97,12 +99,22 @@ class Stage:
         self.files.add(name)
         return _from(self.places[page], _file_place(name)) + mark + anchor
 
-    def _home(self, sections: dict[str, list[str]]) -> str:
-        trees = []
-        for name, pages in sections.items():
-            entries = "\n".join(self.places[page].removesuffix(".md") for page in pages)
-            trees.append(f"```{{toctree}}\n:hidden:\n:caption: {name}\n\n{entries}\n```\n")
-        return "\n" + "\n".join(trees)
+    def _group(self, name: str, pages: list[str]) -> str:
+        """Build the page of a group: its pages, each with the start of its text, and the order for the generator."""
+        places = [self.places[page] for page in pages]
+        rows = [
+            f"- [{title}](../{place})\n\n  {opening}" for place in places for title, opening in [self._start(place)]
+        ]
+        listed = "\n".join(f"/{place.removesuffix('.md')}" for place in places)
+        return "\n\n".join(
+            [f"# {name}", "````{container} cards", *rows, "````", f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"]
+        )
+
+    def _start(self, place: str) -> tuple[str, str]:
+        """Return the title and the first sentence of a page that is laid out."""
+        text = (self.folder / place).read_text()
+        title = heading_of(text, "").replace("[", "").replace("]", "")
+        return title, "" if place.startswith("adr/") else opening_of(text)
 
     def _put(self, place: str, text: str, *, adds: bool = False) -> None:
         path = self.folder / place
@@ -117,6 +129,15 @@ def place_of(page: str) -> str:
         return page.removeprefix("docs/")
     place = f"{folder}.md" if name == "README.md" else page
     return place if page.startswith("examples/") else f"repository/{place}"
+
+
+def _group_place(name: str) -> str:
+    return f"groups/{slug_of(name)}.md"
+
+
+def _home(sections: Iterable[str]) -> str:
+    groups = "\n".join(_group_place(name).removesuffix(".md") for name in sections)
+    return f"\n```{{toctree}}\n:hidden:\n\n{groups}\n```\n"
 
 
 def _name(path: Path) -> str:

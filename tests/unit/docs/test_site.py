@@ -1,10 +1,12 @@
 """The documentation site of `make docs`: all pages, all fields, and working links."""
 
 import pathlib
+import re
 
 import yaml
 
-from docs.site.kinds import fields_of, kind_pages
+from agentmemory_operator.spec.kinds.parse import find_errors
+from docs.site.kinds import EXAMPLES, children_of, fields_of, kind_pages
 from docs.site.links import ROOT, anchors_of, links_of
 from docs.site.reference import reference_pages
 from docs.site.stage import HOME, Stage
@@ -57,8 +59,44 @@ def test_kind_pages_have_every_field() -> None:
         fields = [field for part in ("spec", "status") for field, _, _ in fields_of(schema[part], part)]
 
         assert len(fields) > 10
-        assert [field for field in fields if f"# `{field}`\n" not in page] == [], path.stem
+        assert [field for field in fields if f'<a id="{field}"></a>' not in page] == [], path.stem
     assert pages == {}
+
+
+def test_every_block_has_a_valid_example() -> None:
+    for path in sorted((ROOT / "crds").glob("*.yaml")):
+        spec = yaml.load(path.read_text(), Loader=LOADER)["spec"]
+        examples = dict(EXAMPLES[spec["names"]["kind"]])
+        whole = yaml.safe_load(examples.pop("spec"))
+        documents = [whole, *(whole | {"spec": whole["spec"] | yaml.safe_load(text)} for text in examples.values())]
+        schema = spec["versions"][-1]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+        blocks = {
+            field for field, child, _ in children_of(schema, "spec") if any(True for _ in children_of(child, field))
+        }
+
+        assert [error for document in documents for error in find_errors(document)] == []
+        assert blocks - examples.keys() == set(), path.stem
+
+
+def test_pages_state_rules_instead_of_advice() -> None:
+    page = kind_pages()["reference/agentmemory.md"]
+
+    assert "`device`: not with `provider` `none`, `openai` or `wordllama`." in page
+    assert "`weights`, `utilityNorm` and `confidenceShare`: only with `model: Weighted`." in page
+    assert "`dimensions` of `provider` wordllama must be 64, 128 or 256." in page.lower()
+    assert [word for word in ("takes no", "remove it", "raise the one", "is empty") if word in page] == []
+
+
+def test_no_field_is_required_and_has_a_default() -> None:
+    lines = [line for page in kind_pages().values() for line in re.findall(r"\*\*required\*\*.*\n\n?.*", page)]
+
+    assert len(lines) > 20
+    assert [line for line in lines if "*Default:*" in line] == []
+
+
+def test_navigation_has_few_groups_and_python_first() -> None:
+    assert len(NAV) <= 12
+    assert LISTED[0] == "docs/five-minutes/python.md"
 
 
 def test_stage_writes_pages_and_home_links(tmp_path: pathlib.Path) -> None:
@@ -72,5 +110,9 @@ def test_stage_writes_pages_and_home_links(tmp_path: pathlib.Path) -> None:
         "examples/quickstart.md",
         "repository/client.md",
     } <= written
+    groups = {path.stem: path.read_text() for path in (tmp_path / "groups").glob("*.md")}
     home = (tmp_path / "index.md").read_text()
-    assert all(place.removesuffix(".md") in home for place in written if not place.startswith(("files/", "index")))
+    assert all(f"groups/{name}\n" in home for name in groups)
+    listed = "".join(groups.values())
+    pages = [place for place in written if not place.startswith(("files/", "index", "groups/"))]
+    assert [place for place in pages if f"\n/{place.removesuffix('.md')}\n" not in listed] == []
