@@ -131,7 +131,7 @@ def test_list_shows_newest_first_by_page(stack: Stack, user: str) -> None:
     assert listed[0] == "2 memories, newest first"
     assert [line.split()[0] for line in listed[1:]] == ["ID", second, first]
     assert listed[-1].endswith("one text")
-    assert page[2].split()[0] == second
+    assert (page[0], page[2].split()[0]) == ("1 memory, newest first", second)
     assert [memory["id"] for memory in json.loads(rest.output)["results"]] == [first]
     assert json.loads(rest.output)["next_cursor"] is None
     assert [memory["id"] for memory in json.loads(tagged.output)["results"]] == [second]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from agentmemory_operator.adapters.folder.manifests import count_noun
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.memories.api_commands import (
     ApiCommand,
@@ -96,7 +97,13 @@ def list_section(page: "Page") -> Section:
     rows = tuple(_row(memory) for memory in page.results)
     notes = () if rows else (NOTHING_THERE,)
     notes += (f"there are more: add --cursor {page.next_cursor}",) if page.next_cursor else ()
-    return Section(f"{len(rows)} memories, newest first", columns=COLUMNS, rows=rows, notes=notes, cut="CONTENT")
+    return Section(
+        f"{len(rows)} {'memory' if len(rows) == 1 else 'memories'}, newest first",
+        columns=COLUMNS,
+        rows=rows,
+        notes=notes,
+        cut="CONTENT",
+    )
 
 
 def memory_section(memory: "Memory") -> Section:
@@ -113,7 +120,7 @@ def history_section(answer: dict[str, Any]) -> Section:
     memories = answer["results"]
     rows = tuple((*_row(memory)[:3], _superseded(memory), content_of(memory)) for memory in memories)
     columns = (*COLUMNS[:3], "SUPERSEDED", COLUMNS[-1])
-    return Section(f"{len(rows)} versions, oldest first", columns=columns, rows=rows, cut="CONTENT")
+    return Section(f"{count_noun(len(rows), 'version')}, oldest first", columns=columns, rows=rows, cut="CONTENT")
 
 
 def _preview(memory: "Memory") -> Section:
