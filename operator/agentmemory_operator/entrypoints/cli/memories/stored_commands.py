@@ -95,13 +95,13 @@ def delete(memory_id: MemoryId, user: User, *, yes: Yes = False) -> "Call":
 def list_section(page: "Page") -> Section:
     """Render a page of memories as a table, with the option that continues it."""
     rows = tuple(_row(memory) for memory in page.results)
-    notes = () if rows else (NOTHING_THERE,)
-    notes += (f"there are more: add --cursor {page.next_cursor}",) if page.next_cursor else ()
+    notes = [] if rows else [NOTHING_THERE]
+    notes += [f"there are more: add --cursor {page.next_cursor}"] if page.next_cursor else []
     return Section(
         f"{len(rows)} {'memory' if len(rows) == 1 else 'memories'}, newest first",
         columns=COLUMNS,
         rows=rows,
-        notes=notes,
+        notes=tuple(notes),
         cut="CONTENT",
     )
 
