@@ -138,7 +138,10 @@ def test_list_shows_newest_first_by_page(stack: Stack, user: str) -> None:
 
 
 def test_list_of_a_user_without_memories_has_a_reason(stack: Stack, user: str) -> None:
-    assert "names of users are exact" in run(stack, "list", "words", "--user", user).output
+    heading, reason = run(stack, "list", "words", "--user", user).output.splitlines()
+
+    assert heading == "0 memories, newest first"
+    assert "names of users are exact" in reason
 
 
 def test_get_shows_fields_with_a_value(stack: Stack, user: str) -> None:

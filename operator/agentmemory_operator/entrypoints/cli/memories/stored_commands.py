@@ -99,7 +99,7 @@ def list_section(page: "Page") -> Section:
     notes += [f"there are more: add --cursor {page.next_cursor}"] if page.next_cursor else []
     return Section(
         f"{len(rows)} {'memory' if len(rows) == 1 else 'memories'}, newest first",
-        columns=COLUMNS,
+        columns=COLUMNS if rows else (),
         rows=rows,
         notes=tuple(notes),
         cut="CONTENT",
