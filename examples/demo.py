@@ -25,7 +25,21 @@ import httpx
 from demo_recovery import lose_everything, restore, take_snapshot
 from demo_stack import AGENT, ALIAS, Json, Stack, Unmet, at, expect, wait_for
 from demo_story import FIRST, MANIFEST, Story, all_answers, all_memories, answers, ask, different
-from demo_tables import report, say, say_boldly, show_answers, show_manifest, show_numbers, show_ranking, show_settings
+from demo_tables import (
+    details,
+    report,
+    say,
+    say_boldly,
+    say_in_detail,
+    show_answers,
+    show_manifest,
+    show_next,
+    show_numbers,
+    show_ranking,
+    show_scene,
+    show_settings,
+    show_some_answers,
+)
 
 QUICKSTART = Path(__file__).parent / "quickstart"
 # What the project promises: a changed weight acts within a second.
@@ -45,6 +59,12 @@ TUNING: tuple[tuple[str, str, object], ...] = (
     ("segments", "optimizer_config.default_segment_number", 2),
     ("indexing_threshold, KB", "optimizer_config.indexing_threshold", 20_000),
 )
+NEXT = (
+    ("an agent of your own, on this machine", ".venv/bin/agentmemory dev"),
+    ("call it from Python, TypeScript, curl, MCP", "docs/start-developer.md"),
+    ("install it in a cluster", "docs/install.md"),
+    ("what this demo asked Qdrant, step by step", ".venv/bin/python examples/demo.py --details"),
+)
 INDEXED = {"userId", "type", "tags", "supersededById", "createdAt", "expiresAt", "importance", "accessCount"}
 
 
@@ -52,7 +72,10 @@ def main() -> int:
     """Tell the story and clear up, however it ends; return the exit status."""
     parser = argparse.ArgumentParser(description="The main job end to end, on this machine alone.")
     parser.add_argument("--questions", type=Path, default=QUICKSTART / "questions.toml", help="what to ask and expect")
-    asked = tomllib.loads(parser.parse_args().questions.read_text("utf-8"))
+    parser.add_argument("--details", action="store_true", help="show what is asked of Qdrant, and what it answers")
+    arguments = parser.parse_args()
+    details.quiet = not arguments.details
+    asked = tomllib.loads(arguments.questions.read_text("utf-8"))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     stack = Stack(Path(tempfile.mkdtemp(prefix="agentmemory-demo-")))
@@ -82,33 +105,31 @@ def clear_up(stack: Stack) -> None:
 
 
 def tell(story: Story) -> int:
-    """Go through the steps."""
-    steps: tuple[tuple[str, Callable[[Story], None]], ...] = (
-        ("Start the stack: dev Qdrant, reconcile and API in one process", start),
-        ("The manifest has become a tuned collection", show_collection),
-        ("Store a year of a support agent's memories", store_history),
-        ("Ask what the agent should know", ask_questions),
-        ("Look at one ranking", look_at_ranking),
-        ("Change the weights in the manifest", change_weights),
-        ("Kill it all with -9, and start again on the same data", kill_and_restart),
-        ("Take a snapshot: restored beside the agent, and compared", take_snapshot),
-        ("Lose everything", lose_everything),
-        ("Restore", restore),
-        ("Stop", stop),
+    """Play the scenes."""
+    scenes: tuple[tuple[str, tuple[Callable[[Story], None], ...]], ...] = (
+        ("One manifest gives an agent a memory", (start, show_collection, store_history)),
+        ("The agent finds what is true today", (ask_questions, look_at_ranking)),
+        ("Edit the manifest, and the next answer is ranked by it", (change_weights,)),
+        (
+            "Nothing is lost: killed, deleted, restored",
+            (kill_and_restart, take_snapshot, lose_everything, restore, stop),
+        ),
     )
     begun = time.perf_counter()
-    for number, (title, run) in enumerate(steps, start=1):
-        with timed(f"{number}. {title}"):
-            run(story)
+    for number, (title, steps) in enumerate(scenes, start=1):
+        show_scene(number, len(scenes), title)
+        with timed():
+            for step in steps:
+                step(story)
     story.numbers["whole demo"] = f"{time.perf_counter() - begun:.1f} s"
     show_numbers(story.numbers)
+    show_next(NEXT)
     return 0
 
 
 @contextlib.contextmanager
-def timed(title: str) -> Iterator[None]:
-    """Print a step's title, and at its end how long it took."""
-    say_boldly(f"\n{title}")
+def timed() -> Iterator[None]:
+    """Print at the end how long it took."""
     begun = time.perf_counter()
     yield
     say(f"took {time.perf_counter() - begun:.1f} s")
@@ -117,29 +138,32 @@ def timed(title: str) -> Iterator[None]:
 def start(story: Story) -> None:
     """Start the stack on a copy of the manifests."""
     shutil.copytree(QUICKSTART, story.stack.manifests)
+    say(f"{AGENT} helps the engineers of a software firm. {MANIFEST} declares its memory:\n")
+    show_manifest(story.manifest.read_text("utf-8"))
+    say("\nStarting the development stack on it: one process, no Kubernetes, no keys ...")
     story.api, story.qdrant = story.stack.start()
-    say(f"API     {story.api.http.base_url}  (documented under /docs)")
-    say(f"Qdrant  {story.qdrant.http.base_url}")
+    say_in_detail(f"API     {story.api.http.base_url}  (documented under /docs)")
+    say_in_detail(f"Qdrant  {story.qdrant.http.base_url}")
     ready = story.stack.ready()
-    say(f"AgentMemory {AGENT}: Ready={ready['status']}, {ready['message']}")
+    say_in_detail(f"AgentMemory {AGENT}: Ready={ready['status']}, {ready['message']}")
     expect(f"condition Ready of {AGENT}", expected="True", seen=ready["status"])
 
 
 def show_collection(story: Story) -> None:
-    """Print the manifest, and beside what it asks for what Qdrant has."""
+    """Print what Qdrant has, beside what the manifest and its preset ask for."""
     collection, physical = story.qdrant.collection(), story.qdrant.physical()
-    say(f"{MANIFEST} says no more than this; the preset knows the rest:\n")
-    show_manifest(story.manifest.read_text("utf-8"))
-    say(f"\nGET {story.qdrant.http.base_url}/collections/{ALIAS}\n")
+    say_in_detail(f"\nGET {story.qdrant.http.base_url}/collections/{ALIAS}\n")
     settings = [(label, asked, at(collection["config"], path)) for label, path, asked in TUNING]
     show_settings(settings)
     fields_by_type = defaultdict(list)
     for name, index in collection["payload_schema"].items():
         fields_by_type[index["data_type"]].append(name)
-    say("\nindexed payload fields:")
+    say_in_detail("\nindexed payload fields:")
     for type_, names in sorted(fields_by_type.items()):
-        say(f"  {type_:8} {', '.join(names)}")
-    say(f"alias {ALIAS} -> {physical}")
+        say_in_detail(f"  {type_:8} {', '.join(names)}")
+    say_in_detail(f"alias {ALIAS} -> {physical}\n")
+    indexes = len(collection["payload_schema"])
+    say(f"The preset does the rest: a collection tuned for agents, with {indexes} indexes. It is ready.")
     for label, asked, seen in settings:
         expect(f"the collection's {label}", expected=asked, seen=seen)
     seen_indexed = set(collection["payload_schema"])
@@ -158,12 +182,12 @@ def store_history(story: Story) -> None:
         waiting, requests = [row for row in waiting if row not in batch], requests + 1
     rate = f"{len(rows) / (time.perf_counter() - begun):,.0f} a second, each embedded and acknowledged"
     story.numbers |= {"memories": str(len(rows)), "stored": rate}
-    say(f"POST /v1/agents/{AGENT}/memories/batch: {len(rows)} memories in {requests} requests,")
-    say(f"{rate}.")
+    say_in_detail(f"POST /v1/agents/{AGENT}/memories/batch: {len(rows)} memories in {requests} requests.")
     replacing = sum("supersedes_ref" in row for row in rows)
     expired = sum(row.get("expires_in_days", 1) < 0 for row in rows)
-    say(f"{replacing} of them replace an older one, {expired} have expired already. Their types:")
-    say(", ".join(f"{count} {name}" for name, count in Counter(row["type"] for row in rows).most_common()))
+    say(f"Stored a year of its memories: {len(rows)}, {rate}.")
+    say(f"{replacing} of them replace an older one, {expired} have expired already.")
+    say_in_detail(", ".join(f"{count} {name}" for name, count in Counter(row["type"] for row in rows).most_common()))
     expect("memories that the API counts", expected=len(rows), seen=story.api.agent()["memories"])
 
 
@@ -191,7 +215,7 @@ def memory_of(row: Json, ids: dict[str, str], *, now: datetime) -> Json:
 
 def ask_questions(story: Story) -> None:
     """Ask every question: its answer has to be among the first five, what is no longer true nowhere."""
-    say(f'POST /v1/agents/{AGENT}/search {{"user_id": …, "query": …, "top_k": {FIRST}}}\n')
+    say_in_detail(f'POST /v1/agents/{AGENT}/search {{"user_id": …, "query": …, "top_k": {FIRST}}}\n')
     rows, faults, outdated = [], [], 0
     for question in story.asked["questions"]:
         found = answers(story, question)
@@ -201,8 +225,9 @@ def ask_questions(story: Story) -> None:
     show_answers(rows)
     if faults:
         raise Unmet("\n".join(faults))
-    say(f"\nEvery answer is among the first {FIRST}. On {outdated} of the questions the history also holds what is no")
-    say("longer true, as it was replaced or has expired: none of that was returned.")
+    show_some_answers([row for row in rows if "never" in row[0]])
+    say(f"\nAll {len(rows)} questions have the right answer among the first {FIRST}. For {outdated} of them the")
+    say("agent had also learnt what is no longer true, as it was replaced or has expired: none of that came.")
     measure_search(story)
 
 
@@ -235,8 +260,8 @@ def look_at_ranking(story: Story) -> None:
     """Print why a question is answered as it is; note the rankings for the step after."""
     story.rankings = {change["name"]: ranking(story, change) for change in story.asked["weight_changes"]}
     question = demo_question(story)
+    say("\nEach answer can explain its rank, by how similar, how new and how useful the memory is:\n")
     say_boldly(f"{question['user_id']} asks: {question['query']}")
-    say('The search says "explain": true, so that each memory comes with the terms of its score.')
     show_ranking(story.rankings[question["name"]])
     expect_first(story, story.rankings, which="first_before")
 
@@ -252,7 +277,7 @@ def change_weights(story: Story) -> None:
         limit_s=10 * EFFECT_S,
     )
     took_s = time.perf_counter() - begun
-    say(f"{took_s:.2f} s later an answer names generation {generation + 1}: it is ranked by them.")
+    say(f"{took_s:.2f} s later the answers follow it, and name generation {generation + 1} of the manifest.")
     expect("seconds until the weights act", expected=f"<= {EFFECT_S}", seen=took_s, is_met=took_s <= EFFECT_S)
     expect(f"where the alias {ALIAS} points", expected=f"{ALIAS}__1", seen=story.qdrant.physical())
     story.numbers["weights acted after"] = f"{took_s:.2f} s, without a restart, in the same collection"
@@ -269,7 +294,9 @@ def edit_weights(story: Story, weights: dict[str, float]) -> None:
     for name, weight in weights.items():
         text, count = subn(rf"(?m)^( +{name}: *)[\d.]+", rf"\g<1>{weight}", text)
         expect(f"lines in {MANIFEST} with the weight {name}", expected=1, seen=count)
-    say(f"{MANIFEST} now says " + ", ".join(f"{name}: {weight}" for name, weight in weights.items()) + ".")
+    listed = ", ".join(f"{name}: {weight}" for name, weight in weights.items())
+    say(f"What is new shall count more than what is similar. {MANIFEST} now says")
+    say(f"weights: {listed}.")
     draft = story.stack.folder / MANIFEST
     draft.write_text(text, "utf-8")
     draft.replace(story.manifest)
@@ -282,7 +309,7 @@ def kill_and_restart(story: Story) -> None:
     id_ = story.api.store(last)["id"]
     story.stack.kill()
     story.stored[id_] = last
-    say(f"POST /v1/agents/{AGENT}/memories: one more memory, acknowledged with 201, and at once kill -9.")
+    say("kill -9 ends everything, right after one more memory was acknowledged. Starting again ...")
     begun = time.perf_counter()
     story.api, story.qdrant = story.stack.start()
     took = f"{time.perf_counter() - begun:.1f} s"
@@ -294,17 +321,14 @@ def kill_and_restart(story: Story) -> None:
     expect("generation", expected=generation, seen=agent["generation"])
     count = len(story.stored)
     story.numbers["back after kill -9"] = f"{took}, with all {count} memories"
-    say(
-        f"It serves again {took} after its start. All {count} acknowledged memories are counted, and the last one is "
-        f"there. The {len(listed)} others that have not expired read as before; {len(answered)} questions have the "
-        "same answers."
-    )
+    say(f"All {count} acknowledged memories are there, the last one too;")
+    say(f"{len(answered)} questions have the same answers.")
 
 
 def stop(story: Story) -> None:
     """Stop in good order."""
     story.stack.stop()
-    say("The stack ended with exit status 0. Its folder is deleted now.")
+    say_in_detail("The stack ended with exit status 0. Its folder is deleted now.")
 
 
 def ranking(story: Story, question: Json) -> list[Json]:

@@ -157,7 +157,7 @@ class Stack:
     def start(self) -> tuple[Api, Qdrant]:
         """Start it on free ports; return once it serves the agent."""
         said = self.folder / "stack.out"
-        command = [sys.executable, "-m", "agentmemory_operator", "dev", "--port", "0"]
+        command = [sys.executable, "-m", "agentmemory_operator", "dev", "-v", "--port", "0"]
         command += ["--manifests", str(self.manifests), "--data", str(self.folder / "data")]
         with said.open("wb") as out, self.log.open("ab") as log:
             # In a session of its own: Ctrl-C reaches the demo alone, which then ends it.

@@ -1,4 +1,4 @@
-"""How the demo prints: 100 columns wide, with escape codes only on a terminal."""
+"""How the demo prints: 100 columns wide, with escape codes only on a terminal; details only with --details."""
 
 import io
 import sys
@@ -8,17 +8,25 @@ from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 
 WIDTH = 100
-SHOWN, LOG_LINES = 5, 20
+SHOWN, LOG_LINES = 3, 20
 
 Json = dict[str, Any]
 
 # A terminal without a character shows a question mark in its place.
 if isinstance(sys.stdout, io.TextIOWrapper):
     sys.stdout.reconfigure(errors="replace")
-console = Console(width=WIDTH, highlight=False, markup=False, emoji=False, force_terminal=sys.stdout.isatty())
+LOOK: dict[str, Any] = {"width": WIDTH, "highlight": False, "markup": False, "emoji": False}
+console = Console(**LOOK, force_terminal=sys.stdout.isatty())
+details = Console(**LOOK, force_terminal=sys.stdout.isatty(), quiet=True)
+
+
+def say_in_detail(text: str) -> None:
+    """Print sentences for who wants to know more."""
+    details.print(text)
 
 
 def say(text: str) -> None:
@@ -31,10 +39,16 @@ def say_boldly(text: str) -> None:
     console.print(text, style="bold")
 
 
-def show_manifest(text: str) -> None:
+def show_scene(number: int, of: int, title: str) -> None:
+    """Print the headline of a scene."""
+    console.print(f"\n{number} of {of}  {title}", style="bold")
+    console.rule(characters="-", style="dim")
+
+
+def show_manifest(text: str, *, to: Console = console) -> None:
     """Print a manifest without its comments."""
     lines = (line.partition(" #")[0].rstrip() for line in text.splitlines() if not line.lstrip().startswith("#"))
-    console.print("\n".join(f"    {line}" for line in lines if line), style="cyan")
+    to.print("\n".join(f"    {line}" for line in lines if line), style="cyan")
 
 
 def show_settings(rows: Sequence[tuple[str, object, object]]) -> None:
@@ -42,7 +56,7 @@ def show_settings(rows: Sequence[tuple[str, object, object]]) -> None:
     table = columns("setting", "asked for", "in Qdrant")
     for label, asked, seen in rows:
         table.add_row(label, str(asked), str(seen))
-    console.print(table)
+    details.print(table)
 
 
 def show_answers(rows: Sequence[tuple[Json, list[Json], int | None]]) -> None:
@@ -52,7 +66,15 @@ def show_answers(rows: Sequence[tuple[Json, list[Json], int | None]]) -> None:
     for question, found, rank in rows:
         answer = found[rank - 1]["content"] if rank else "NOT FOUND"
         table.add_row(question["user_id"], question["query"], answer, str(rank or "-"))
-    console.print(table)
+    details.print(table)
+
+
+def show_some_answers(rows: Sequence[tuple[Json, list[Json], int | None]]) -> None:
+    """Print a few questions, each with the memory that answers it."""
+    for question, found, rank in rows[:SHOWN]:
+        console.print(f"  {question['user_id']} asks: {question['query']}", style="bold")
+        if rank:
+            console.print(Padding(found[rank - 1]["content"], (0, 4)))
 
 
 def show_ranking(ranking: list[Json], *, before: list[Json] | None = None) -> None:
@@ -88,6 +110,16 @@ def show_numbers(numbers: dict[str, str]) -> None:
     table.show_header = False
     for name, value in numbers.items():
         table.add_row(name, value)
+    console.print(table)
+
+
+def show_next(rows: Sequence[tuple[str, str]]) -> None:
+    """Print what to do after the demo."""
+    say_boldly("\nNext")
+    table = columns("", "")
+    table.show_header = False
+    for purpose, way in rows:
+        table.add_row(purpose, way)
     console.print(table)
 
 

@@ -48,11 +48,14 @@ def test_prints_everything_whatever_servers_are_set(folder: Path) -> None:
     """Environment variables of other servers and proxies have no effect."""
 
     elsewhere = "http://127.0.0.1:9"
-    demo = begin(folder, QDRANT_URL=elsewhere, AGENTMEMORY_AUTH="token", HTTP_PROXY=elsewhere, FORCE_COLOR="1")
+    demo = begin(
+        folder, "--details", QDRANT_URL=elsewhere, AGENTMEMORY_AUTH="token", HTTP_PROXY=elsewhere, FORCE_COLOR="1"
+    )
     output = finish(demo)
 
     assert demo.returncode == 0, output
     for line in (
+        *(rf"^{number} of 4  [A-Z]" for number in (1, 2, 3, 4)),
         r"Ready=True",
         r"HNSW: m +16 +16 *$",
         r"^alias agent_memory_support-bot -> agent_memory_support-bot__1$",
@@ -68,9 +71,10 @@ def test_prints_everything_whatever_servers_are_set(folder: Path) -> None:
         r"^POST /v1/agents/support-bot/search: 503 ",
         r"^MemoryRestore undo: done in [\d.]+ s$",
         r"^alias agent_memory_support-bot -> agent_memory_support-bot__2$",
-        r"^All \d+ memories read as before the loss;$",
-        r"^12 questions have the same answers\.$",
+        r"^A MemoryRestore brought it back: all \d+ memories that have not expired read as$",
+        r"^before, and 12 questions have the same answers\.$",
         r"^whole demo +[\d.]+ s",
+        r"^Next\n.+agentmemory dev",
     ):
         assert re.search(line, output, re.MULTILINE), f"no line like {line} in:\n{output}"
     assert "\x1b" not in output, "escape codes in a pipe"
@@ -86,11 +90,13 @@ def test_failed_expectation_is_named_and_ends_it(folder: Path) -> None:
     wrong.unlink()
 
     assert demo.returncode == 1, output
-    failure = output.partition("FAILED: ")[2]
+    told, _, failure = output.partition("FAILED: ")
     assert failure.startswith("question 'who-approves': Who approves production changes at Brightwater?")
     assert "expected among the first 5: … Deepak Rao leads …" in failure
     assert "Ruth Abara leads Brightwater's platform team" in failure
-    assert "Look at one ranking" not in output
+    assert "1 of 4  One manifest gives an agent a memory" in told
+    for later in ("3 of 4", "HNSW", "POST /v1/", "alias agent_memory"):
+        assert later not in told, "in a later scene, or only with --details"
 
 
 def test_ctrl_c_stops_demo_and_stack(folder: Path) -> None:
@@ -100,8 +106,23 @@ def test_ctrl_c_stops_demo_and_stack(folder: Path) -> None:
     with demo.stdout as printed:
         for line in printed:
             # Only once: rich prints an interrupted line again.
-            if line.startswith("3. ") and "\n3. " not in output:
+            if line.startswith("2 of 4") and "\n2 of 4" not in output:
                 demo.send_signal(signal.SIGINT)
             output += line
 
     assert demo.wait(LIMIT_S) == 130, output
+
+
+@pytest.mark.parametrize(("status", "shown"), [(0, ""), (3, "ERROR: no such package")])
+def test_installation_shows_its_progress(tmp_path: Path, status: int, shown: str) -> None:
+    lock, pip = tmp_path / "run.txt", tmp_path / "pip"
+    lock.write_text("".join(f"package-{number}==1.{number} --hash=x\n" for number in range(25)))
+    collecting = "".join(f"echo Collecting package-{number}==1.{number}\n" for number in range(25))
+    pip.write_text(f"{collecting}echo Installing collected packages: a, b\necho {shown} >&2\nexit {status}\n")
+
+    command = [sys.executable, str(EXAMPLES.parent / "requirements/install.py"), str(lock), "sh", str(pip)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    progress = ["10 of 25 packages", "20 of 25 packages", "25 of 25 packages, writing them to disk ..."]
+    assert (done.returncode, [line.strip() for line in done.stdout.splitlines()]) == (status, progress)
+    assert (shown in done.stderr, bool(done.stderr)) == (True, bool(status))

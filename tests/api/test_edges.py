@@ -94,6 +94,16 @@ def test_auth_none_is_allowed_on_loopback(host: str, caplog: pytest.LogCaptureFi
     assert f"anybody who can reach {host}" in caplog.text
 
 
+@pytest.mark.parametrize(("host", "is_warned"), [("127.0.0.1", False), ("0.0.0.0", True)])
+def test_accepted_auth_none_warns_of_other_machines(
+    host: str, is_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        build_guard(Settings(auth="none", accepts_auth_none=True), host)
+
+    assert ("anybody who can reach" in caplog.text) is is_warned
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "api.example.com", ""])
 def test_auth_none_elsewhere_must_be_accepted(host: str) -> None:
     with pytest.raises(SettingInvalid, match="AGENTMEMORY_AUTH_NONE_ACCEPTED=yes"):

@@ -7,7 +7,7 @@ import gc
 import io
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.cli.composition import (
     AgentSource,
     ApiAccess,
     CommandDependencies,
+    DevOptions,
     QdrantAccess,
     ServerCommands,
     SnapshotAccess,
@@ -93,10 +94,20 @@ def _serving(settings: Settings) -> ServerCommands:
         operator=lambda options: _room("operator").run_operator(settings, options),
         api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
         api_files=lambda options, manifests, data: _room("api_files").run_api_files(settings, options, manifests, data),
-        dev=lambda options: _room("development").run_dev(settings, options),
+        dev=lambda options: _run_dev(settings, options),
         devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
         default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
     )
+
+
+def _run_dev(settings: Settings, options: DevOptions) -> Awaitable[None]:
+    """Run the development stack. Without -v and AGENTMEMORY_LOG_LEVEL it logs only faults."""
+    level = settings.log_level if os.environ.get("AGENTMEMORY_LOG_LEVEL") else "warning"
+    if options.is_verbose and level != "debug":
+        level = "info"
+    import_module("agentmemory_operator.entrypoints.logs").configure_logging(level, settings.log_format)
+    run: Awaitable[None] = _room("development").run_dev(settings, options)
+    return run
 
 
 def _verbs(settings: Settings) -> CommandDependencies:

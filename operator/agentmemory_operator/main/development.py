@@ -3,15 +3,16 @@
 import asyncio
 import errno
 import importlib
-import json
 import logging
 import os
 import shlex
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from shutil import which
 from types import ModuleType
 
 from agentmemory_operator.adapters.folder.data_files import FileClaims, FileSigningKey, ensure_cluster_id
@@ -25,6 +26,7 @@ from agentmemory_operator.collections.rules.collection import read_owner
 from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.entrypoints.cli.composition import DevOptions
+from agentmemory_operator.entrypoints.cli.program import PROGRAM
 from agentmemory_operator.entrypoints.operator.watch_feed import feed_own_changes, follow_folder
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, ApiEnvironment
@@ -76,14 +78,18 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
         stand_in = await _open_stand_in(
             options.qdrant or settings.qdrant_url, settings.qdrant_api_key, folders.data, stack
         )
-        folder, api, operator = await _compose(settings, folders, stand_in, stack)
+        # The output says who has access, and only this machine has.
+        accepting = replace(settings, accepts_auth_none=True)
+        folder, api, operator = await _compose(accepting, folders, stand_in, stack)
         operations = (operator.run(), follow_folder(folder, api, operator), feed_own_changes(folder, api, operator))
         tasks = [asyncio.create_task(operation) for operation in operations]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(_serving(api, options.port, running))
         _announce(folders, stand_in.url, api_url, running, stack)
-        print_locations(folders, stand_in.name, stand_in.url, api_url)
-        announcement = asyncio.create_task(print_first_calls(api, api_url, folders, settings.auth))
+        print_locations(folders, stand_in, api_url)
+        is_found = settings.api_url is None and len(running.find()) == 1
+        first_calls = build_first_calls(None if is_found else api_url)
+        announcement = asyncio.create_task(print_first_calls(api, first_calls, folders, settings.auth))
         stack.push_async_callback(cancel, announcement)
         await wait_until_stopped(*tasks)
 
@@ -219,20 +225,31 @@ def import_devserver() -> ModuleType:
 
 
 POLL_S, MAX_POLL_S = 0.1, 2.0
+ACCESS = {
+    "none": "without a token, for everybody on this machine",
+    "token": "with the token of AGENTMEMORY_TOKEN: set it in the other terminal too",
+}
 EXAMPLE_USER, EXAMPLE_MEMORY, EXAMPLE_QUERY = "ada", "Ada drinks tea, never coffee", "what does she drink?"
 
 
-def print_locations(folders: DevFolders, stand_in: str, qdrant_url: str, api_url: str) -> None:
-    """Print the folders of a stack and the URLs of its Qdrant and API, one per line."""
-    print_line(f"Manifests {printable(str(folders.manifests))}, watched; the status of each object in .status there")
-    print_line(f"Data {printable(str(folders.data))}")
-    print_line(f"{stand_in} is used for every QdrantConnection, whatever its URL")
-    print_line(f"Qdrant {qdrant_url}")
+def print_locations(folders: DevFolders, server: ServerOverride, api_url: str) -> None:
+    """Print the URLs of a stack and its folders, one per line."""
     print_line(f"API {api_url}")
+    print_line(f"Docs {api_url}/docs")
+    print_line(f"MCP {api_url}/mcp")
+    print_line(f"Qdrant {server.url}")
+    print_line(f"  {server.name} is used for every QdrantConnection, whatever its URL")
+    print_line(f"Data {printable(str(folders.data))}")
+    print_line(f"Manifests {printable(str(folders.manifests))}")
+    print_line("  watched for changes; the status of each object is in .status there")
 
 
-async def print_first_calls(api: Api, api_url: str, folders: DevFolders, auth: AuthMode) -> None:
-    """Print example calls once an agent is ready, after a hint if none is declared. Then wait until cancelled."""
+async def print_first_calls(api: Api, calls: list[str], folders: DevFolders, auth: AuthMode) -> None:
+    """Print who has access and example commands, once an agent is ready. Then wait until cancelled.
+
+    Args:
+        calls: The commands, with a place for the agent.
+    """
     while api.readiness.find_obstacle() is not None:
         await asyncio.sleep(POLL_S)
     if not api.services.directory.list_settings():
@@ -240,9 +257,11 @@ async def print_first_calls(api: Api, api_url: str, folders: DevFolders, auth: A
         print_line(f"No AgentMemory is declared in {folder}. This writes one, which is served at once:")
         print_line(f"  agentmemory init my-agent --into {shlex.quote(folder)}")
     slug = await _first_agent(api.services.directory)
-    print_line("Paste into another terminal:")
-    for call in first_calls(f"{api_url}/v1/agents/{slug}", has_token=auth == "token"):
-        print_line(f"  {call}")
+    print_line(f"Access {ACCESS[auth]}")
+    print_line("\nReady. Paste into another terminal:")
+    for call in calls:
+        print_line(f"  {call.format(agent=slug)}")
+    print_line("\nCtrl-C stops it. The memories stay in the data folder.")
     await asyncio.Event().wait()
 
 
@@ -259,17 +278,22 @@ async def _first_agent(directory: AgentDirectory) -> str:
         poll_period_s = min(2 * poll_period_s, MAX_POLL_S)
 
 
-def first_calls(agent_url: str, *, has_token: bool) -> list[str]:
-    """Return two curl commands: the first stores a memory, the second finds it.
+def build_first_calls(url: str | None) -> list[str]:
+    """Return two commands with a place for the agent: the first stores a memory, the second finds it.
 
     Args:
-        has_token: True to send the bearer token from AGENTMEMORY_TOKEN.
+        url: URL of the API, if the commands would not find it by themselves.
     """
-    headers = "-H 'Content-Type: application/json'"
-    if has_token:
-        headers += ' -H "Authorization: Bearer $AGENTMEMORY_TOKEN"'
-    bodies = {
-        "memories": {"user_id": EXAMPLE_USER, "content": EXAMPLE_MEMORY},
-        "search": {"user_id": EXAMPLE_USER, "query": EXAMPLE_QUERY},
-    }
-    return [f"curl -sSw '\\n' {agent_url}/{path} {headers} -d '{json.dumps(body)}'" for path, body in bodies.items()]
+    options = f" --user {EXAMPLE_USER}" + (f" --url {url}" if url else "")
+    texts = {"remember": EXAMPLE_MEMORY, "search": EXAMPLE_QUERY}
+    return [f'{program_path()} {verb} {{agent}} "{text}"{options}' for verb, text in texts.items()]
+
+
+def program_path() -> str:
+    """Return how a shell in another terminal finds the running program."""
+    if which(PROGRAM):
+        return PROGRAM
+    called = Path(sys.argv[0]).absolute()
+    if called.stem == PROGRAM:
+        return shlex.quote(str(called))
+    return f"{shlex.quote(sys.executable)} -m agentmemory_operator"

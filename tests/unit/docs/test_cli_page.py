@@ -95,3 +95,4 @@ def test_help_breaks_no_word(verb: str, columns: str) -> None:
     texts += [below.help for below in getattr(VERBS[verb], "commands", {}).values()]
     shown = " ".join(done.output.split())
     assert [text for text in texts if " ".join(text.split()) not in shown] == []
+    assert "<bool>" not in shown

@@ -1,16 +1,23 @@
 """Output of `agentmemory search`."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from agentmemory_client import Found, SearchResult
+from agentmemory_client import AgentDetails, Found, SearchResult
 from agentmemory_operator.entrypoints.cli.memories.search_view import result_section
 from agentmemory_operator.entrypoints.cli.tables import plain
 
 AT = datetime(2026, 11, 25, tzinfo=UTC)
-EXPLAINED = {"similarity": 0.53, "keyword": None, "recency": 1.0, "boost": 1.0, "age_days": 2.04, "terms": None}
+EXPLAINED = {
+    "model": "Weighted",
+    **{"similarity": 0.53, "keyword": None, "fused": 0.53, "evidence": None, "entities": None},
+    **{"recency": 0.25, "utility": 0.0, "confidence_factor": None, "terms": None, "boost": 1.0},
+    "weights": {"similarity": 0.5, "recency": 0.3, "utility": 0.2},
+    **{"age_days": 730.0, "half_life_days": 365.0},
+}
 
 
 def memory(content: str | None = "Pays by invoice", **explain: Any) -> Found:
@@ -71,24 +78,84 @@ def test_user_without_memories_is_reported() -> None:
     assert render_lines(answer(total=0))[1].strip().startswith("no memory of this user is there")
 
 
-def test_explanation_lists_terms_and_candidates() -> None:
-    candidates = {"scored": 1, "below_threshold": 0, "eligible": 2, "exact": True}
-
-    _, columns, row, note = render_lines(answer(memory(**EXPLAINED), total=2, candidates=candidates))
-
-    assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "BECAUSE", "CONTENT"]
-    assert "similarity 0.53, recency 1, 2.04 days old" in row
-    assert note.strip() == "1 of 2 were scored: nothing better was missed"
+CANDIDATES = {"scored": 1, "below_threshold": 0, "eligible": 2, "exact": True}
+FUSION = {"language": "english", "method": "Score", "keyword_weight": 0.7, "k": 60}
+EVIDENCE = {"terse": 0.1, "author": 0.2, "time": 0.0, "asked": 0.0, "date": 0.0, "assistant": 0.5}
+PRIORITY = {"similarity_share": 0.4}
+MATCHED = {"terse": 0.4, "author": 0.0, "time": 1.0, "asked": 0.0, "date": 0.0}
 
 
-def test_explanation_names_terms_of_an_expression() -> None:
-    explained = EXPLAINED | {"boost": 1.2, "terms": {"decay": 0.125}}
-    candidates = {"scored": 1, "eligible": 1, "exact": False}
+def details(**more: Any) -> AgentDetails:
+    """Settings of an agent without keywords, of the generation that `answer` names."""
+    figures: dict[str, Any] = {"limit": 10, "score_threshold": 0.0, "min_similarity": -1.0, "candidates": "Auto"}
+    named = {"agent": "words", "namespace": "team", "preset": "cortex", "ready": True, "generation": 3, "memories": 1}
+    return AgentDetails(**named, **figures, model="Weighted", distance="Cosine", embedding={}, **more)
 
-    _, _, row, note = render_lines(answer(memory(**explained), total=1, candidates=candidates))
 
-    assert "recency 1, boost 1.2, decay 0.125" in row
-    assert note.strip().endswith("something better may have been missed")
+def explain(settings: AgentDetails, **explained: Any) -> str:
+    """Return the calculation of a result's score."""
+    found = memory(**EXPLAINED | explained)
+    lines = plain([result_section(answer(found, total=2, candidates=CANDIDATES), settings)]).splitlines()
+    score, _, formula = lines[3].strip().partition(" = ")
+    assert (lines[2].split()[1], score) == ("0.6100", "0.6100")
+    return formula
+
+
+def test_explanation_is_a_calculation_of_the_terms_that_count() -> None:
+    assert explain(details()) == "0.5 x 0.53 similarity + 0.3 x 0.25 recency (730 days old, half-life 365)"
+    weights = {"similarity": 1.0, "recency": 0.0, "utility": 0.0}
+    assert explain(details(), weights=weights) == "0.53 similarity"
+    assert explain(details(), weights=weights, boost=1.2, confidence_factor=0.8) == (
+        "1.2 boost x 0.8 confidence_factor x 0.53 similarity"
+    )
+    assert explain(details(), boost=1.2).startswith("1.2 boost x (0.5 x 0.53 similarity + ")
+    assert explain(details(), weights=weights, rerank=7.25) == "0.53 similarity; reranked by 7.25"
+
+
+def test_match_is_a_calculation_of_all_signals() -> None:
+    settings = details(keyword=FUSION, evidence=EVIDENCE)
+    weights = {"similarity": 1.0, "recency": 0.0, "utility": 0.0}
+    match = "0.3 x 0.53 similarity + 0.7 x 0.1 keyword + 0.1 x 0.4 terse"
+
+    plain_match = explain(settings, keyword=0.1, fused=0.269 / 1.3, evidence=MATCHED, weights=weights)
+    with_names = explain(settings, keyword=0.1, fused=0.3, evidence=MATCHED, weights=weights)
+
+    assert plain_match == f"({match}) / 1.3"
+    assert with_names == f"({match} + 0.121 entities) / 1.3"
+
+
+def test_match_by_ranks_is_one_number() -> None:
+    settings = details(keyword=FUSION | {"method": "RRF"}, evidence=EVIDENCE)
+
+    assert explain(settings, keyword=0.1, fused=0.9836, evidence=MATCHED).startswith("0.5 x 0.9836 fused + ")
+
+
+@pytest.mark.parametrize(
+    ("model", "terms", "formula"),
+    [
+        (
+            "Confidence",
+            {"effective_confidence": 0.9, "access_boost": 1.0},
+            "0.53 similarity x 0.9 effective_confidence",
+        ),
+        ("Importance", {"relevance": 0.25}, "0.53 similarity x 0.25 relevance"),
+        ("Priority", {"horizon": 0.5, "priority": 0.2}, "0.5 horizon x (0.4 x 0.53 similarity + 0.6 x 0.2 priority)"),
+        ("Expression", {"0.1*decay": 0.125, "zero": 0.0, "keyword": 0.2}, "0.125 [0.1*decay] + 0.2 [keyword]"),
+    ],
+)
+def test_each_model_has_its_calculation(model: str, terms: dict[str, float], formula: str) -> None:
+    absent = dict.fromkeys(("recency", "utility", "weights", "confidence_factor"))
+
+    assert explain(details(priority=PRIORITY), model=model, terms=terms, **absent) == formula
+
+
+def test_explanation_reports_changed_settings_and_candidates() -> None:
+    found = answer(memory(**EXPLAINED), total=2, candidates=CANDIDATES | {"exact": False})
+
+    *_, changed, note = plain([result_section(found, replace(details(), generation=4))]).splitlines()
+
+    assert changed.strip() == "the settings have changed since: the weights are those of generation 4"
+    assert note.strip() == "1 of 2 were scored: something better may have been missed"
 
 
 def test_control_characters_of_a_memory_are_escaped() -> None:

@@ -1,21 +1,26 @@
 """Output of `agentmemory status`, including the command that undoes a held plan."""
 
+import contextlib
 import json
+import pathlib
 import shlex
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
 from agentmemory_operator.collections.rules.refusals import find_refusal
 from agentmemory_operator.controllers.rules.status import converged_status, failed_status
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import rebuild_sections
-from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
+from agentmemory_operator.entrypoints.cli.look.status_view import agents_section, status_document, status_sections
 from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations
 from agentmemory_operator.entrypoints.cli.tables import plain
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.command_line import command_line
 from tests.support.spec.documents import memory_document
 from tests.support.spec.plans import ALIAS, desired_of, observed_of
 
@@ -50,6 +55,61 @@ def test_serving_object_is_ready_with_its_figures() -> None:
     assert in_full.startswith(text.rstrip())
     assert "hnsw.m " in in_full
     assert "scoring.weights.similarity" in in_full
+
+
+def test_agents_are_listed_as_kubectl_does() -> None:
+    failing = failed_status("SlugTaken", "the name is taken", is_stalled=True, old={}, generation=1, now=NOW)
+    last = {"lastSnapshot": {"time": "2026-11-20T03:00:00Z"}, "collection": {"memories": 7}}
+    serving = reconciled()
+    documents = [serving | {"status": serving["status"] | last}, memory_document("other") | {"status": failing}]
+
+    columns, ready, failed, new = plain([agents_section([*documents, memory_document("new")])]).splitlines()
+
+    assert columns.split() == ["NAME", "NAMESPACE", "READY", "SYNCED", "REASON", "MEMORIES", "LAST-SNAPSHOT"]
+    assert ready.split() == ["probe", "agents", "True", "True", "-", "7", "2026-11-20T03:00:00Z"]
+    assert failed.split()[:5] == ["other", "agents", "False", "-", "SlugTaken"]
+    assert new.split() == ["new", "agents", "-", "-", "-", "-", "-"]
+
+
+class Objects:
+    """AgentMemory objects of two namespaces."""
+
+    async def list_in(self, kind: str, namespace: str) -> list[dict[str, Any]]:
+        documents = [
+            memory_document(name, metadata={"namespace": place}) for place, name in (("b", "two"), ("a", "one"))
+        ]
+        return [document for document in documents if namespace in ("", document["metadata"]["namespace"])]
+
+
+@contextlib.asynccontextmanager
+async def open_objects(context: str | None, manifests: pathlib.Path | None) -> AsyncIterator[tuple[Any, str]]:
+    yield Objects(), "a"
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [([], ["one"]), (["-n", "b"], ["two"]), (["-A"], ["one", "two"]), (["--manifests", "."], ["one", "two"])],
+)
+def test_status_without_name_lists_namespaces(options: list[str], names: list[str]) -> None:
+    shown = CliRunner().invoke(command_line(open_jobs=open_objects), ["status", *options, "-o", "json"])
+
+    assert [agent["metadata"]["name"] for agent in json.loads(shown.output)["agents"]] == names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(["--full"], "needs the name"), (["bot", "-A"], "omit the name"), (["-A", "-n", "b"], "cannot be combined")],
+)
+def test_status_refuses_options_without_effect(arguments: list[str], message: str) -> None:
+    refused = CliRunner().invoke(command_line(open_jobs=open_objects), ["status", *arguments])
+
+    assert (refused.exit_code, message in refused.output) == (2, True)
+
+
+def test_status_without_objects_names_the_next_command() -> None:
+    shown = CliRunner().invoke(command_line(open_jobs=open_objects), ["status", "-n", "c"])
+
+    assert (shown.exit_code, shown.output.startswith("No AgentMemory found. `agentmemory init NAME`")) == (0, True)
 
 
 def test_repeated_message_is_shown_once() -> None:

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from agentmemory_operator.adapters.folder.manifests import MAX_BYTES
 from agentmemory_operator.entrypoints.cli.look.validate import check_manifests, warnings_in
+from agentmemory_operator.spec.presets import PRESETS
 from tests.support.command_line import command_line
 
 GOOD = """apiVersion: agentmemory.dev/v1alpha1
@@ -129,7 +130,7 @@ HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a goo
 @pytest.mark.parametrize(
     ("scoring", "types", "expected"),
     [
-        ("{}", None, [f"{HIDES} that match well (episodic from 59 days on, task from 126 days on): set it to 0"]),
+        ("{}", "{name: note, halfLifeDays: 30}", [f"{HIDES} that match well (note from 126 days on): set it to 0"]),
         ("{scoreThreshold: 0}", None, []),
         ("{scoreThreshold: 0.28}", None, []),
         ("{scoreThreshold: 0.9}", None, ["spec.scoring.scoreThreshold: 0.9 excludes good matches"]),
@@ -165,29 +166,37 @@ def test_deep_document_is_reported_at_any_depth(tmp_path: pathlib.Path, levels: 
 
 
 @pytest.mark.parametrize(
-    ("preset", "expected"),
+    ("preset", "own", "expected"),
     [
-        ("cortex", ["spec.scoring.scoreThreshold: 0.3 hides old memories"]),
-        ("brain", ["spec.scoring.confidence.dailyFactor"]),
-        ("keyed", ["spec.scoring.scoreThreshold: 0.7 excludes good matches"]),
-        ("cognitive", []),
-        (
-            "importance",
-            ["spec.scoring.minSimilarity: 0.7 excludes good matches", "spec.scoring.importance.dailyRate"],
-        ),
-        ("none", []),
+        ("cortex", "types: [{name: note, halfLifeDays: 9}]", ["spec.scoring.scoreThreshold: 0.3 hides old memories"]),
+        ("brain", "types: [{name: note, halfLifeDays: 9}]", ["spec.scoring.confidence.dailyFactor"]),
+        ("keyed", "scoring: {scoreThreshold: 0.8}", ["spec.scoring.scoreThreshold: 0.8 excludes good matches"]),
+        ("cognitive", "types: [{name: note, halfLifeDays: 9}]", []),
+        ("importance", "scoring: {minSimilarity: 0.8}", ["spec.scoring.minSimilarity: 0.8 excludes good matches"]),
+        ("importance", "types: [{name: note, halfLifeDays: 9}]", ["spec.scoring.importance.dailyRate"]),
+        ("none", "types: [{name: note, halfLifeDays: 9}]", []),
     ],
 )
-def test_warnings_depend_on_the_preset(tmp_path: pathlib.Path, preset: str, expected: list[str]) -> None:
+def test_warnings_depend_on_the_preset(tmp_path: pathlib.Path, preset: str, own: str, expected: list[str]) -> None:
+    warnings = warnings_with(tmp_path, preset, f", {own}")
+
+    assert len(warnings) == len(expected), warnings
+    assert all(warning.startswith(words) for words, warning in zip(expected, warnings, strict=True))
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("own", ["", ", scoring: {limit: 5}"])
+def test_effects_of_a_preset_are_no_warnings(tmp_path: pathlib.Path, preset: str, own: str) -> None:
+    assert warnings_with(tmp_path, preset, own) == []
+
+
+def warnings_with(tmp_path: pathlib.Path, preset: str, own: str) -> list[str]:
+    """Return the warnings about an object of a preset, with fields of its own."""
     file = tmp_path / "m.yaml"
     file.write_text(
-        GOOD.replace("{connectionRef: {name: main}}", f"{{connectionRef: {{name: main}}, preset: {preset}}}")
+        GOOD.replace("{connectionRef: {name: main}}", f"{{connectionRef: {{name: main}}, preset: {preset}{own}}}")
     )
-
-    output = [str(warning.error) for warning in warnings_in(check_manifests([file], is_recursive=False))]
-
-    assert len(output) == len(expected), output
-    assert all(warning.startswith(words) for words, warning in zip(expected, output, strict=True))
+    return [str(warning.error) for warning in warnings_in(check_manifests([file], is_recursive=False))]
 
 
 def validate(*arguments: object, stdin: str | bytes = "") -> tuple[int, list[str]]:

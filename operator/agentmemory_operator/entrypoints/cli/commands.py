@@ -36,6 +36,7 @@ class CommandEntry:
 
 _SERVERS = "servers.add_servers", ("servers",)
 _ASKING = "memories.memory_commands.add_asking", ("api_access", "inspection")
+_STORED = "memories.stored_commands.add_stored", ("api_access", "inspection")
 _TRANSFER = "memories.transfer_commands.add_transferring", ("api_access", "inspection")
 _JOBS = ("open_jobs",)
 MIN_HELP_WIDTH = 78
@@ -77,13 +78,19 @@ COMMANDS = {
     ),
     "status": CommandEntry(
         "Look",
-        "Show an AgentMemory: conditions, held plan with the suggested fix, and collection.",
+        "List the AgentMemory objects, or show one: conditions, held plan with the suggested fix, and collection.",
         "look.status.add_status",
         _JOBS,
     ),
     "preset": CommandEntry("Look", "List the presets, or print one.", "look.preset.add_presets"),
     "search": CommandEntry("Memories", "Search a user's memories, ranked by the AgentMemory's settings.", *_ASKING),
     "remember": CommandEntry("Memories", "Store a memory for a user.", *_ASKING),
+    "list": CommandEntry("Memories", "List a user's memories, newest first.", *_STORED),
+    "get": CommandEntry("Memories", "Show one memory with all its fields.", *_STORED),
+    "history": CommandEntry("Memories", "List all versions of a memory, oldest first.", *_STORED),
+    "delete": CommandEntry(
+        "Memories", "Delete one memory; the memory that it superseded becomes visible again.", *_STORED
+    ),
     "forget": CommandEntry(
         "Memories",
         "Erase a user's memories permanently, including copies; all of them only with --everything.",

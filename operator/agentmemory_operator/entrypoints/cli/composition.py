@@ -85,12 +85,14 @@ class DevOptions:
         data: Folder of all data. None uses `.agentmemory` if `manifests` is set, else the user's data directory.
         port: Port of the API; 0 picks a free one.
         qdrant: URL of a server to use instead of the dev Qdrant; None starts the dev Qdrant.
+        is_verbose: True to log INFO messages too.
     """
 
     manifests: Path | None = None
     data: Path | None = None
     port: int = 0
     qdrant: str | None = None
+    is_verbose: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,9 +129,12 @@ def _add_development(cli: typer.Typer, servers: ServerCommands) -> None:
         qdrant: Annotated[
             str | None, typer.Option(help="URL of a Qdrant server to use in place of the development one.")
         ] = None,
+        *,
+        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log what the stack does.")] = False,
     ) -> None:
         """Run a development stack in one process: Qdrant, operator and API for a folder of manifests."""
-        run_command(servers.dev(DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant)))
+        options = DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant, is_verbose=verbose)
+        run_command(servers.dev(options))
 
     @cli.command()
     def devserver(

@@ -14,6 +14,7 @@ from agentmemory_operator.spec.printable import printable, printable_lines
 
 MARGIN = "  "
 GAP = "   "
+MIN_CUT_WIDTH = 24
 MOODS = {"good": "green", "busy": "yellow", "bad": "bold red", "quiet": "dim", "": ""}
 
 
@@ -72,23 +73,53 @@ def show(sections: Sequence[Section], console: Console) -> None:
         _show(section, console)
 
 
+def _room_for_cut(section: Section, width: int) -> int | None:
+    """Return the width that the other columns leave to the column that is cut; None if none is.
+
+    Without a limit, rich would shrink the others, which can be wrapped, to nothing.
+    """
+    if section.cut is None or not section.rows:
+        return None
+    others = [column for column in zip(section.columns, *section.rows, strict=True) if column[0] != section.cut]
+    return width - sum(max(map(cell_len, column)) + len(GAP) for column in others)
+
+
+def _show_stacked(section: Section, console: Console) -> None:
+    """Print each row with the cell of the column that is cut below it, for narrow terminals."""
+    index = section.columns.index(section.cut or "")
+    columns, *rows = ((*row[:index], *row[index + 1 :]) for row in (section.columns, *section.rows))
+    heading, *lines = _plain_lines(Section("", columns=columns, rows=tuple(rows)))
+    console.print(Text(MARGIN + heading, style="bold"), soft_wrap=True)
+    for line, row in zip(lines, section.rows, strict=True):
+        console.print(Text(MARGIN + line), soft_wrap=True)
+        console.print(Padding(Text(row[index], no_wrap=True, overflow="ellipsis"), (0, 2 * len(MARGIN))))
+
+
+def _table(section: Section, cut_width: int | None) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, show_header=bool(section.columns), pad_edge=False, show_edge=False)
+    for index, heading in enumerate(section.columns or section.rows[0]):
+        # Users copy names from the first column, so it is never wrapped.
+        is_name, is_cut = index == 0 and bool(section.columns), heading == section.cut
+        table.add_column(
+            Text(heading),
+            overflow="ellipsis" if is_cut else "fold",
+            no_wrap=is_name or is_cut,
+            max_width=cut_width if is_cut else None,
+            min_width=max(cell_len(row[0]) for row in section.rows) if is_name else None,
+        )
+    for row in section.rows:
+        table.add_row(*map(Text, row))
+    return table
+
+
 def _show(section: Section, console: Console) -> None:
     if section.heading:
         console.print(Text(section.heading, style=MOODS[section.mood] or "bold"))
-    if section.rows:
-        table = Table(box=box.SIMPLE_HEAD, show_header=bool(section.columns), pad_edge=False, show_edge=False)
-        for index, heading in enumerate(section.columns or section.rows[0]):
-            # Users copy names from the first column, so it is never wrapped.
-            is_name, is_cut = index == 0 and bool(section.columns), heading == section.cut
-            table.add_column(
-                Text(heading),
-                overflow="ellipsis" if is_cut else "fold",
-                no_wrap=is_name or is_cut,
-                min_width=max(cell_len(row[0]) for row in section.rows) if is_name else None,
-            )
-        for row in section.rows:
-            table.add_row(*map(Text, row))
-        console.print(Padding(table, (0, len(MARGIN))))
+    room = _room_for_cut(section, console.width - 2 * len(MARGIN))
+    if room is not None and room < MIN_CUT_WIDTH:
+        _show_stacked(section, console)
+    elif section.rows:
+        console.print(Padding(_table(section, room), (0, len(MARGIN))))
     for note in section.notes:
         console.print(Padding(Text(note), (0, len(MARGIN))))
     for command in section.commands:

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import headline
@@ -15,6 +15,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
+AGENT_COLUMNS = ("NAME", "NAMESPACE", "READY", "SYNCED", "REASON", "MEMORIES", "LAST-SNAPSHOT")
 # Parts of the status that have a section of their own, or repeat other parts.
 SECTIONED_FIELDS = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
 VERIFIED = {True: "verified", False: "not verified", None: "verification unknown"}
@@ -58,6 +59,26 @@ def status_sections(
     if is_full:
         sections.append(_figures(status))
     return [section for section in sections if section is not None]
+
+
+def agents_section(documents: Sequence[Json]) -> Section:
+    """Render AgentMemory objects as a table, with the columns of `kubectl get amem`."""
+    rows = tuple(_agent_row(document) for document in documents)
+    if not rows:
+        return Section(f"No AgentMemory found. `{called_as()} init NAME` writes one; -A searches all namespaces.")
+    return Section("", columns=AGENT_COLUMNS, rows=rows)
+
+
+def _agent_row(document: Json) -> tuple[str, ...]:
+    status, metadata = document.get("status") or {}, document["metadata"]
+    conditions = status.get("conditions") or []
+    states = {item["type"]: item["status"] for item in conditions}
+    reasons = (item["reason"] for item in conditions if item["status"] == "False")
+    cells = (
+        *(states.get("Ready"), states.get("InSync"), next(reasons, None)),
+        *((status.get("collection") or {}).get("memories"), (status.get("lastSnapshot") or {}).get("time")),
+    )
+    return (metadata["name"], metadata["namespace"], *("-" if cell is None else str(cell) for cell in cells))
 
 
 def _conditions(document: Json, status: Json) -> Section:

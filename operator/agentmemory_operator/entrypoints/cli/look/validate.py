@@ -32,7 +32,12 @@ from agentmemory_operator.search.rules.ranking_warnings import (
 from agentmemory_operator.snapshots.rules.due import snapshots_fault
 from agentmemory_operator.spec.effective.policies import lifecycle_fault
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
-from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, scoring_choice
+from agentmemory_operator.spec.effective.settings import (
+    Ranking,
+    effective_lifecycle,
+    effective_ranking,
+    scoring_choice,
+)
 from agentmemory_operator.spec.expression.scoring_parameters import model_name
 from agentmemory_operator.spec.kinds.parse import find_errors, is_own_group, parse_agent_memory
 from agentmemory_operator.spec.printable import printable
@@ -149,14 +154,22 @@ def find_figure_errors(document: dict[str, Any]) -> list[FieldError]:
 
 
 def warnings_in(checked: CheckedManifests) -> Iterator[ManifestFinding]:
-    """Yield warnings about valid AgentMemories whose scoring hides or outranks good matches."""
+    """Yield warnings about valid AgentMemories whose scoring hides or outranks good matches.
+
+    Effects that the preset alone has are left out: docs/presets.md describes them, and `init` writes presets alone.
+    """
     for path, manifest in checked.valid:
-        for warning in _forgetting(manifest.document) if manifest.document["kind"] == "AgentMemory" else ():
-            yield ManifestFinding(path, find_line(manifest.node, warning.field), warning)
+        if manifest.document["kind"] != AGENT_MEMORY:
+            continue
+        memory = parse_agent_memory(manifest.document)
+        preset_spec = memory.spec.model_copy(update={"scoring": None, "types": None})
+        known = list(_forgetting(effective_ranking(memory.model_copy(update={"spec": preset_spec}))))
+        for warning in _forgetting(effective_ranking(memory)):
+            if warning not in known:
+                yield ManifestFinding(path, find_line(manifest.node, warning.field), warning)
 
 
-def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
-    ranking = effective_ranking(parse_agent_memory(document))
+def _forgetting(ranking: Ranking) -> Iterator[FieldError]:
     if gate := find_strict_gate(ranking):
         yield FieldError(
             f"spec.scoring.{gate}",

@@ -1,1 +1,1 @@
-"""Commands that call the retrieval API: search, remember, forget, receipts, export, import."""
+"""Commands that call the retrieval API: on memories, their erasure, export and import."""

@@ -1,49 +1,51 @@
-"""Render the results of a search, the terms of their scores, and the reason for missing results."""
+"""Render the results of a search, the calculation of their scores, and the reason for missing results."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from agentmemory_operator.entrypoints.cli.memories.score_formulas import formula_of
 from agentmemory_operator.entrypoints.cli.tables import Section
 
 if TYPE_CHECKING:
     # The import takes half a second, which other commands should not wait for.
-    from agentmemory_client import Found, SearchResult
+    from agentmemory_client import AgentDetails, Found, Memory, SearchResult
 
-# Terms of an explanation in the order of their combination.
-TERMS = ("similarity", "keyword", "entities", "recency", "utility", "confidence_factor", "boost", "rerank")
+COLUMNS = ("ID", "SCORE", "TYPE", "CREATED", "CONTENT")
+LOCKED = "(locked: its key is unavailable or deleted)"
 NOTHING_THERE = "no memory of this user is there, or none that the options let through; names of users are exact"
 
 
-def result_section(answer: "SearchResult") -> Section:
-    """Render the results of a search as a table, best first."""
-    is_explained = answer.candidates is not None
-    columns = ("ID", "SCORE", "TYPE", "CREATED", *(("BECAUSE",) if is_explained else ()), "CONTENT")
-    rows = tuple(_row(found, is_explained) for found in answer.results)
+def result_section(answer: "SearchResult", details: "AgentDetails | None" = None) -> Section:
+    """Render the results of a search as a table, best first, and with --explain the calculation of each score.
+
+    Args:
+        details: Settings that the search used; None if no scores are to be explained.
+    """
+    rows = tuple(_row(found, 4 if details else 3) for found in answer.results)
     heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
     if answer.removed_by_threshold:
         heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
-    notes = (*_ways_out(answer), *_looked_at(answer.candidates), *answer.warnings)
-    return Section(heading, columns=columns if rows else (), rows=rows, notes=notes, cut="CONTENT")
+    notes = (*_explanations(answer, details), *_ways_out(answer), *_looked_at(answer.candidates), *answer.warnings)
+    return Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=notes, cut="CONTENT")
 
 
-def _row(found: "Found", is_explained: bool) -> tuple[str, ...]:
-    terms = (_because(found.explain or {}),) if is_explained else ()
-    content = (
-        "(locked: its key is unavailable or deleted)" if found.content is None else " ".join(found.content.split())
-    )
-    return (found.id, f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", *terms, content)
+def _row(found: "Found", decimals: int) -> tuple[str, ...]:
+    score = f"{found.score:.{decimals}f}"
+    return (found.id, score, found.type, f"{found.created_at:%Y-%m-%d}", content_of(found))
 
 
-def _because(explain: Mapping[str, Any]) -> str:
-    """Render the terms of a score in one line, without a boost of 1."""
-    terms = {name: explain.get(name) for name in TERMS} | (explain.get("terms") or {}) | (explain.get("evidence") or {})
-    parts = [f"{name} {_figure(value)}" for name, value in terms.items() if value is not None]
-    parts = [part for part in parts if part != "boost 1"]
-    return ", ".join([*parts, f"{_figure(explain.get('age_days'))} days old"])
+def _explanations(answer: "SearchResult", details: "AgentDetails | None") -> Iterator[str]:
+    """Yield the calculation of each score, in the order of the results."""
+    for found in answer.results if details else ():
+        if found.explain and details:
+            yield f"{found.score:.4f} = {formula_of(found.explain, details)}"
+    if details and details.generation != answer.generation:
+        yield f"the settings have changed since: the weights are those of generation {details.generation}"
 
 
-def _figure(value: object) -> str:
-    return f"{value:.3g}" if isinstance(value, int | float) else str(value)
+def content_of(memory: "Memory") -> str:
+    """Return the content of a memory in one line, or a remark if it is locked."""
+    return LOCKED if memory.content is None else " ".join(memory.content.split())
 
 
 def _gates(result: "SearchResult") -> str:

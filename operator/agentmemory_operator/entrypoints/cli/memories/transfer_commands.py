@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from agentmemory_operator.adapters.folder.atomic_files import open_replacement
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.memory_commands import (
+from agentmemory_operator.entrypoints.cli.memories.api_commands import (
     ApiTarget,
     Name,
     Namespace,
