@@ -95,7 +95,7 @@ def helm_test(rendered: list[Document], url: str) -> subprocess.CompletedProcess
     ((_, pod),) = of_kind(rendered, "Pod").items()
     (container,) = pod["spec"]["containers"]
     python, *arguments, url_argument = container["command"]
-    service = f"http://{PREFIX}-api.{NAMESPACE}:80"
+    service = f"http://{PREFIX}-api.{NAMESPACE}"
     assert python == "python"
     assert url_argument == f"{service}/readyz"
     command = [sys.executable, *arguments, url_argument.replace(service, url)]
