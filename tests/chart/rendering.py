@@ -22,10 +22,12 @@ VALUES: Document = yaml.load((CHART / "values.yaml").read_text(), Loader=LOADER)
 DASHBOARD: Document = json.loads((CHART / "files" / "dashboard.json").read_text())
 # Variable of Grafana; Prometheus reads no variables.
 RATE_INTERVAL = "$__rate_interval"
+PRODUCTION = ROOT / "examples" / "production"
 # Supported combinations of values, by purpose.
-COMBINATIONS: dict[str, Document] = yaml.load(
-    (pathlib.Path(__file__).parent / "combinations.yaml").read_text(), Loader=LOADER
-)
+COMBINATIONS: dict[str, Document] = {
+    **yaml.load((pathlib.Path(__file__).parent / "combinations.yaml").read_text(), Loader=LOADER),
+    "examples/production": yaml.load((PRODUCTION / "values.yaml").read_text(), Loader=LOADER),
+}
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 # Their definitions belong to the Prometheus operator, cert-manager and the Gateway API, and are not built here.
 OF_OTHERS = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "Certificate", "HTTPRoute"}
