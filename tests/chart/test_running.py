@@ -39,8 +39,8 @@ RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBi
 KEY = {"name": "qdrant-key", "key": "api-key"}
 
 
-def _is_ok(url: str) -> bool:
-    return httpx.get(url).status_code == 200
+def _is_ok(url: str, *, verify: bool = True) -> bool:
+    return httpx.get(url, verify=verify).status_code == 200
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_api_of_the_chart_serves_https(
         serving.wait_for(r"API https://")
         assert {probe["httpGet"]["scheme"] for name, probe in api.spec.items() if name.endswith("Probe")} == {"HTTPS"}
         for path in ("healthz", "readyz"):
-            wait_until(lambda path=path: httpx.get(f"{url}/{path}", verify=False).is_success, seconds=20, what=path)
+            wait_until(partial(_is_ok, f"{url}/{path}", verify=False), seconds=20, what=path)
         trusted = helm_test(listed, url, authority=authority)
         refused = helm_test(listed, url, authority=other)
         stop_cleanly(serving)
