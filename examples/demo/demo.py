@@ -27,7 +27,7 @@ from demo_stack import AGENT, ALIAS, Json, Stack, Unmet, at, expect, wait_for
 from demo_story import FIRST, MANIFEST, Story, all_answers, all_memories, answers, ask, different
 from demo_tables import report, say, say_boldly, show_answers, show_manifest, show_numbers, show_ranking, show_settings
 
-QUICKSTART = Path(__file__).parent / "quickstart"
+QUICKSTART = Path(__file__).parents[1] / "quickstart"
 # What the project promises: a changed weight acts within a second.
 EFFECT_S = 1.0
 WHOLE, SEARCHES = 100, 50
