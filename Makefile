@@ -56,7 +56,7 @@ help: ## list the targets
 setup: .venv/.dev ## create .venv with all dependencies and the command `agentmemory`
 
 demo: .venv/.run ## run the main workflow end to end on this machine
-	@.venv/bin/python examples/demo.py
+	@.venv/bin/python examples/demo/demo.py
 
 dev: .venv/.run ## run the development stack with the quickstart until Ctrl-C
 	@.venv/bin/agentmemory dev --manifests examples/quickstart --port 8080

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Two authors keep one fact current. README.md says what comes out.
 agent=team
-. "$(dirname "$0")/../calls.sh"
+. "$(dirname "$0")/../demo/calls.sh"
 
 remember woo "{\"user_id\": \"$user\", \"content\": \"The shop runs on WooCommerce\", \"type\": \"fact\", \"key\": \"shop-stack\", \"author\": \"scout\"}"
 remember shopify "{\"user_id\": \"$user\", \"content\": \"The shop runs on Shopify\", \"type\": \"fact\", \"key\": \"shop-stack\", \"author\": \"planner\"}"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Keep episodes, knowledge and what a session has in mind. README.md says what comes out.
 agent=analyst
-. "$(dirname "$0")/../calls.sh"
+. "$(dirname "$0")/../demo/calls.sh"
 
 remember episode "{\"user_id\": \"$user\", \"content\": \"The nightly import failed: disk full\", \"type\": \"episodic\", \"event_type\": \"error_event\", \"context\": \"etl\", \"importance\": 0.9}"
 remember knowledge "{\"user_id\": \"$user\", \"content\": \"Imports need twice the size of their file on disk\", \"type\": \"semantic\", \"domain\": \"operations\"}"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Correct a fact, then ask: the new one answers, the old one is its history. README.md says what comes out.
 agent=assistant
-. "$(dirname "$0")/../calls.sh"
+. "$(dirname "$0")/../demo/calls.sh"
 
 old=$(remember old-port "{\"user_id\": \"$user\", \"content\": \"The billing service listens on port 8080\", \"type\": \"fact\"}" | cut -d '"' -f 4)
 remember new-port "{\"user_id\": \"$user\", \"content\": \"The billing service listens on port 4000\", \"type\": \"correction\", \"supersedes\": \"$old\"}"

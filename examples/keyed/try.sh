@@ -1,7 +1,7 @@
 #!/bin/sh
 # Keep notes under keys of a namespace, the last write wins. README.md says what comes out.
 agent=notes
-. "$(dirname "$0")/../calls.sh"
+. "$(dirname "$0")/../demo/calls.sh"
 put() {
   curl -fsS -X PUT "$url/items?namespace=memories&namespace=$user&key=$1" -H 'Content-Type: application/json' -d "$2"
   echo

@@ -1,7 +1,7 @@
 #!/bin/sh
 # What was said, found by who said it and when. README.md says what comes out.
 agent=companion
-. "$(dirname "$0")/../calls.sh"
+. "$(dirname "$0")/../demo/calls.sh"
 
 said="\"user_id\": \"$user\", \"session_id\": \"trip\", \"role\": \"user\""
 remember asked "{$said, \"speaker\": \"Ann\", \"content\": \"So how did you get to Lisbon in the end, Bob?\", \"created_at\": \"2024-05-04T10:00:00Z\"}"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Stores a sealed memory and a plain one, shows both as who may read them sees them and as an export has them, and deletes the key.
 agent=ward
-. "$(dirname "$0")/../calls.sh"
+. "$(dirname "$0")/../demo/calls.sh"
 
 post memories "{\"user_id\": \"$user\", \"content\": \"Allergic to penicillin\", \"zone\": \"SENSITIVE\"}"
 remember tea "{\"user_id\": \"$user\", \"content\": \"Likes tea\"}"

@@ -16,7 +16,9 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from agentmemory_operator.adapters.http import asgi_server
+from agentmemory_operator.adapters.http.served_certificate import ServedCertificate
 from agentmemory_operator.runtime.rules.fair_shares import MinimumRate
+from tests.support.web.http_server import ServerFiles
 
 MIB = 1 << 20
 STREAM_BYTES = 32 * MIB
@@ -27,10 +29,15 @@ PATIENCE_S = 30
 
 
 class Server:
-    """A server in a thread."""
+    """A server in a thread.
 
-    def __init__(self) -> None:
+    Args:
+        files: Certificate and key for https; None for http.
+    """
+
+    def __init__(self, files: ServerFiles | None = None) -> None:
         self.url = ""
+        self._certificate = ServedCertificate(files.certificate, files.key) if files else None
         self._started, self._stop = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
 
@@ -66,7 +73,11 @@ class Server:
             ]
         )
         async with asgi_server.serving(
-            app, host="127.0.0.1", port=0, min_rate=MinimumRate(bytes_s=500, window_s=2)
+            app,
+            host="127.0.0.1",
+            port=0,
+            min_rate=MinimumRate(bytes_s=500, window_s=2),
+            certificate=self._certificate,
         ) as self.url:
             self._started.set()
             while not self._stop.is_set():

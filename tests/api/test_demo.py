@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def begin(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "demo.py"), *arguments],
+        [sys.executable, str(EXAMPLES / "demo" / "demo.py"), *arguments],
         env=os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -22,13 +22,15 @@ VALUES: Document = yaml.load((CHART / "values.yaml").read_text(), Loader=LOADER)
 DASHBOARD: Document = json.loads((CHART / "files" / "dashboard.json").read_text())
 # Variable of Grafana; Prometheus reads no variables.
 RATE_INTERVAL = "$__rate_interval"
+PRODUCTION = ROOT / "examples" / "production"
 # Supported combinations of values, by purpose.
-COMBINATIONS: dict[str, Document] = yaml.load(
-    (pathlib.Path(__file__).parent / "combinations.yaml").read_text(), Loader=LOADER
-)
+COMBINATIONS: dict[str, Document] = {
+    **yaml.load((pathlib.Path(__file__).parent / "combinations.yaml").read_text(), Loader=LOADER),
+    "examples/production": yaml.load((PRODUCTION / "values.yaml").read_text(), Loader=LOADER),
+}
 CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
-# Their definitions belong to the Prometheus operator and are not built here.
-OF_PROMETHEUS = {"PodMonitor", "PrometheusRule"}
+# Their definitions belong to the Prometheus operator, cert-manager and the Gateway API, and are not built here.
+OF_OTHERS = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "Certificate", "HTTPRoute"}
 
 
 def helm(
@@ -81,3 +83,15 @@ def containers(rendered: list[Document]) -> dict[str, Any]:
     deployments = of_kind(rendered, "Deployment").values()
     found = [container for one in deployments for container in one["spec"]["template"]["spec"]["containers"]]
     return {container["name"]: container for container in found}
+
+
+def pods_of(rendered: list[Document]) -> list[Document]:
+    """Return every pod, as its controller would create it."""
+    found = [one["spec"] for one in of_kind(rendered, "Deployment", "StatefulSet").values()]
+    for spec in found:
+        claimed = [
+            {"name": claim["metadata"]["name"], "emptyDir": {}} for claim in spec.get("volumeClaimTemplates", ())
+        ]
+        pod = spec["template"]["spec"]
+        pod["volumes"] = [*pod.get("volumes", ()), *claimed]
+    return [*(spec["template"] for spec in found), *of_kind(rendered, "Pod").values()]

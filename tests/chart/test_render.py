@@ -15,12 +15,13 @@ from tests.chart.manifests import FILES, manifests
 from tests.chart.rendering import (
     CHART,
     COMBINATIONS,
-    OF_PROMETHEUS,
+    OF_OTHERS,
     RELEASE,
     containers,
     helm,
     key_of,
     of_kind,
+    pods_of,
     render,
 )
 from tests.controlplane.build import CHARTS, CHARTS_BEFORE
@@ -38,7 +39,7 @@ DRY_RUN = ("--server-side", "--field-manager=helm", "--force-conflicts", "--dry-
 
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_api_server_accepts_every_object(control_plane: ControlPlane, namespaces: None, name: str) -> None:
-    rendered = [found for found in render(COMBINATIONS[name]) if found["kind"] not in OF_PROMETHEUS]
+    rendered = [found for found in render(COMBINATIONS[name]) if found["kind"] not in OF_OTHERS]
 
     done = control_plane.kubectl("apply", *DRY_RUN, "-f", "-", stdin=yaml.safe_dump_all(rendered))
 
@@ -80,18 +81,6 @@ def test_key_namespace_is_optional_and_kept() -> None:
     assert elsewhere == of_kind(render(), "Namespace") == {}
 
 
-def pods_of(rendered: list[Document]) -> list[Document]:
-    """Return every pod, as its controller would create it."""
-    found = [one["spec"] for one in of_kind(rendered, "Deployment", "StatefulSet").values()]
-    for spec in found:
-        claimed = [
-            {"name": claim["metadata"]["name"], "emptyDir": {}} for claim in spec.get("volumeClaimTemplates", ())
-        ]
-        pod = spec["template"]["spec"]
-        pod["volumes"] = [*pod.get("volumes", ()), *claimed]
-    return [*(spec["template"] for spec in found), *of_kind(rendered, "Pod").values()]
-
-
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_pods_pass_restricted_security_standard(control_plane: ControlPlane, namespaces: None, name: str) -> None:
     """Except for the pod that raises a sysctl of its node, which needs a privileged container."""
@@ -123,7 +112,7 @@ def test_programs_accept_their_container_settings(name: str) -> None:
         verb, *options = container["args"]
         parsed = commands[verb].make_context(verb, options)
         listens = parsed.params["health_port" if verb == "operator" else "port"]
-        environment = {variable["name"]: variable["value"] for variable in container.get("env", ())}
+        environment = {variable["name"]: variable.get("value", "of-a-secret") for variable in container.get("env", ())}
         assert verb == component
         assert list(parsed.params["namespace"] or ()) == values.get("namespaces", [])
         assert [port["containerPort"] for port in container["ports"]] == [listens]

@@ -1,10 +1,13 @@
 """Operator and API of the chart as processes, with their containers' arguments, variables and accounts."""
 
+import os
 import pathlib
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from functools import partial
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -26,6 +29,7 @@ from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import free_port, running
 from tests.support.spec.documents import Document
+from tests.support.web.http_server import Authority
 
 __all__ = ["qdrant_url", "workspace"]
 
@@ -35,8 +39,8 @@ RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBi
 KEY = {"name": "qdrant-key", "key": "api-key"}
 
 
-def _is_ok(url: str) -> bool:
-    return httpx.get(url).status_code == 200
+def _is_ok(url: str, *, verify: bool = True) -> bool:
+    return httpx.get(url, verify=verify).status_code == 200
 
 
 @pytest.fixture
@@ -46,9 +50,9 @@ def namespace(control_plane: ControlPlane, namespaces: None) -> str:
 
 
 @pytest.fixture
-def listed(control_plane: ControlPlane, namespace: str) -> Iterator[list[Document]]:
-    """The chart, limited to that namespace, with its rights applied."""
-    rendered = render({"namespaces": [namespace], "fullnameOverride": PREFIX})
+def listed(control_plane: ControlPlane, namespace: str, request: pytest.FixtureRequest) -> Iterator[list[Document]]:
+    """The chart, limited to that namespace, with its rights applied; a test may add values as the parameter."""
+    rendered = render({"namespaces": [namespace], "fullnameOverride": PREFIX} | getattr(request, "param", {}))
     assert control_plane.apply(*of_kind(rendered, *RIGHTS).values()).returncode == 0
     yield rendered
     for kind in RIGHTS:
@@ -90,13 +94,44 @@ def test_namespaced_roles_are_sufficient(
     assert helm_test(listed, f"http://127.0.0.1:{free_port()}").returncode == 1
 
 
-def helm_test(rendered: list[Document], url: str) -> subprocess.CompletedProcess[str]:
-    """Run the command of the pod of `helm test`, with another URL instead of the Service's."""
+@pytest.mark.parametrize("listed", [{"api": {"tls": {"enabled": True, "secretName": "ours"}}}], indirect=True)
+def test_api_of_the_chart_serves_https(
+    control_plane: ControlPlane, listed: list[Document], tmp_path: pathlib.Path
+) -> None:
+    """Probes do not check the certificate, `helm test` does, with the Secret's ca.crt."""
+    api, authority, other = container_of(listed, "api"), Authority(tmp_path), Authority(tmp_path)
+    ports, files = api.free_ports(), authority.issue()
+    secret = ("--tls-cert", str(files.certificate), "--tls-key", str(files.key))
+    url = f"https://127.0.0.1:{ports[8080]}"
+
+    with running(api.start(control_plane, tmp_path, *API_NAMESPACE_FLAGS, *secret, ports=ports)) as serving:
+        serving.wait_for(r"API https://")
+        assert {probe["httpGet"]["scheme"] for name, probe in api.spec.items() if name.endswith("Probe")} == {"HTTPS"}
+        for path in ("healthz", "readyz"):
+            wait_until(partial(_is_ok, f"{url}/{path}", verify=False), seconds=20, what=path)
+        trusted = helm_test(listed, url, authority=authority)
+        refused = helm_test(listed, url, authority=other)
+        stop_cleanly(serving)
+
+    assert (trusted.returncode, trusted.stdout) == (0, "200\n")
+    assert refused.returncode == 1
+    assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+
+
+def helm_test(
+    rendered: list[Document], url: str, authority: Authority | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run the command of the pod of `helm test`, with another URL instead of the Service's, and another ca.crt."""
     ((_, pod),) = of_kind(rendered, "Pod").items()
     (container,) = pod["spec"]["containers"]
     python, *arguments, url_argument = container["command"]
-    service = f"http://{PREFIX}-api.{NAMESPACE}:80"
+    service = f"{urlsplit(url).scheme}://{PREFIX}-api.{NAMESPACE}"
     assert python == "python"
     assert url_argument == f"{service}/readyz"
     command = [sys.executable, *arguments, url_argument.replace(service, url)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    environment = dict(os.environ)
+    if authority is not None:
+        ((variable,), file) = container["env"], pathlib.Path(tempfile.mkdtemp()) / "ca.crt"
+        file.write_text(authority.pem)
+        environment |= {variable["name"]: str(file)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)

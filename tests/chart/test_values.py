@@ -149,6 +149,34 @@ def test_chart_and_image_have_package_version() -> None:
         ({"zones": {"enabled": True, "namespace": "agentmemory-system"}}, ["zones.namespace: agentmemory-system"]),
         ({"zones": {"enabled": True, "namespace": "a"}, "namespaces": ["a"]}, ["zones.namespace: a has other Secrets"]),
         ({"settings": {"AGENTMEMORY_ZONE_KEYS_NAMESPACE": "a"}}, ["AGENTMEMORY_ZONE_KEYS_NAMESPACE"]),
+        ({"commonLabels": {"app.kubernetes.io/name": "x"}}, ["commonLabels: app.kubernetes.io/name"]),
+        ({"api": {"tls": {"enabled": True}}}, ["api.tls.enabled", "issuerRef", "secretName"]),
+        ({"api": {"ingress": {"enabled": True}}}, ["/api/ingress/hosts", "minItems"]),
+        ({"api": {"ingress": {"paths": ["v1"]}}}, ["/api/ingress/paths/0"]),
+        ({"api": {"httpRoute": {"enabled": True}}}, ["/api/httpRoute/parentRefs", "minItems"]),
+        (
+            {"metrics": {"podMonitor": {"enabled": True}, "serviceMonitor": {"enabled": True}}},
+            ["metrics.serviceMonitor.enabled"],
+        ),
+        # No credential is written in values, and no setting is given twice or to one of two that must agree.
+        ({"api": {"env": [{"name": "A", "value": "b", "valueFrom": {}}]}}, ["/api/env/0", "oneOf"]),
+        (
+            {"api": {"env": [{"name": "AGENTMEMORY_TOKEN", "value": "b"}]}},
+            ["api.env: AGENTMEMORY_TOKEN", "secretKeyRef"],
+        ),
+        ({"settings": {"OTEL_EXPORTER_OTLP_HEADERS": "b"}}, ["settings.OTEL_EXPORTER_OTLP_HEADERS", "valueFrom"]),
+        (
+            {"api": {"settings": {"OTEL_EXPORTER_OTLP_HEADERS": "b"}}},
+            ["settings.OTEL_EXPORTER_OTLP_HEADERS", "api.env"],
+        ),
+        (
+            {"operator": {"env": [{"name": "AGENTMEMORY_CLUSTER_ID", "value": "b"}]}},
+            ["operator.env: AGENTMEMORY_CLUSTER_ID"],
+        ),
+        (
+            {"settings": {"OTEL_A": "b"}, "api": {"env": [{"name": "OTEL_A", "value": "b"}]}},
+            ["api.env: OTEL_A is in settings too"],
+        ),
         ({"rbac": {"clusterScoped": False}}, ["rbac.clusterScoped: false needs namespaces"]),
         ({"rbac": {"clusterScoped": False}, "namespaces": ["a"]}, ["set settings.AGENTMEMORY_CLUSTER_ID"]),
     ],

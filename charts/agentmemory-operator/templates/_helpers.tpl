@@ -9,15 +9,28 @@ app.kubernetes.io/name: {{ include "agentmemory.name" .root }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* Labels of an object; takes dict root, and component where it is of one. */}}
+{{/* Labels of an object; takes dict root, component where it is of one, and labels that stand above commonLabels. */}}
 {{- define "agentmemory.labels" -}}
 app.kubernetes.io/name: {{ include "agentmemory.name" .root }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
 {{- with .component }}
 app.kubernetes.io/component: {{ . }}
 {{- end }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: agentmemory
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- with merge dict (.labels | default dict) .root.Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* Labels of a pod; takes dict root, component, and values where the component has podLabels. */}}
+{{- define "agentmemory.podLabels" -}}
+{{- $selector := include "agentmemory.selector" . | fromYaml }}
+{{- $instance := dict "app.kubernetes.io/instance" .root.Release.Name }}
+{{- /* The selector's stand above those of the values: without them the Deployment would not find its pods. */}}
+{{- merge $selector $instance (dig "podLabels" dict (.values | default dict)) .root.Values.commonLabels | toYaml }}
 {{- end }}
 
 {{/* Metadata of a namespaced object; takes dict root, name, and component, namespace where they are not the usual. */}}
@@ -36,6 +49,24 @@ labels:
 {{- define "agentmemory.image" -}}
 {{- $image := .Values.image -}}
 {{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The port of the API, by name: what it speaks. */}}
+{{- define "agentmemory.scheme" -}}
+{{ ternary "https" "http" .Values.api.tls.enabled }}
+{{- end }}
+
+{{/* Where callers in the cluster reach the API. */}}
+{{- define "agentmemory.url" -}}
+{{- $scheme := include "agentmemory.scheme" . }}
+{{- $usual := ternary 443 80 .Values.api.tls.enabled }}
+{{- $port := .Values.api.service.port | int | default $usual }}
+{{- $scheme }}://{{ include "agentmemory.name" . }}-api.{{ .Release.Namespace }}{{ if ne $port $usual }}:{{ $port }}{{ end }}
+{{- end }}
+
+{{/* The Secret with the certificate of the API. */}}
+{{- define "agentmemory.tlsSecret" -}}
+{{ .Values.api.tls.secretName | default (printf "%s-api-tls" (include "agentmemory.name" .)) }}
 {{- end }}
 
 {{/* A binding of a role to an account of the release; takes dict root, name, account, and namespace for a RoleBinding. */}}
@@ -91,24 +122,20 @@ rules:
 {{- if .root.Values.zones.enabled }}
 {{- $zones = dict "AGENTMEMORY_ZONE_KEYS_NAMESPACE" (include "agentmemory.zoneKeys" .root) }}
 {{- end }}
-{{- range $name, $value := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones }}
+{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones }}
+{{- range $name, $value := $settings }}
 - name: {{ $name }}
   value: {{ if kindIs "float64" $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}
 {{- end }}
+{{- with .values.env }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
-{{/* What the pods of both components have in common, but the container; takes dict root, component, values. */}}
+{{/* What the pods of both components have in common, but the container; takes dict root, component, values, and volumes. */}}
 {{- define "agentmemory.pod" -}}
 serviceAccountName: {{ include "agentmemory.name" .root }}-{{ .component }}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  runAsGroup: 65532
-  seccompProfile: {type: RuntimeDefault}
-{{- with .root.Values.imagePullSecrets }}
-imagePullSecrets:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
+{{- include "agentmemory.podSettings" .root }}
 {{- with .values.topologySpread }}
 topologySpreadConstraints:
   - maxSkew: 1
@@ -121,15 +148,31 @@ topologySpreadConstraints:
 {{- with .values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
-{{- range $field := list "nodeSelector" "tolerations" "affinity" "volumes" }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" }}
 {{- with index $.values $field }}
 {{ $field }}:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
+{{- with concat (.volumes | default list) .values.volumes }}
+volumes:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
 {{- end }}
 
-{{/* What both containers have in common, after image, args, ports and probes; takes dict root, component, values. */}}
+{{/* What every pod of our image has: whom it runs as, and with which credentials its image is pulled. */}}
+{{- define "agentmemory.podSettings" }}
+{{- with .Values.podSecurityContext }}
+securityContext:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* What both containers have in common, after args and ports; takes dict root, component, values, port, and mounts. */}}
 {{- define "agentmemory.container" -}}
 name: {{ .component }}
 image: {{ include "agentmemory.image" .root }}
@@ -140,25 +183,37 @@ imagePullPolicy: {{ . }}
 env:
   {{- . | nindent 2 }}
 {{- end }}
-{{- with .values.volumeMounts }}
+{{- with .values.envFrom }}
+envFrom:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with concat (.mounts | default list) .values.volumeMounts }}
 volumeMounts:
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- $scheme := eq .port "https" | ternary ", scheme: HTTPS" "" }}
 startupProbe:
-  httpGet: {path: /healthz, port: {{ .port }}}
+  httpGet: {path: /healthz, port: {{ .port }}{{ $scheme }}}
   periodSeconds: 1
   failureThreshold: 60
 livenessProbe:
-  httpGet: {path: /healthz, port: {{ .port }}}
+  httpGet: {path: /healthz, port: {{ .port }}{{ $scheme }}}
 readinessProbe:
-  httpGet: {path: /readyz, port: {{ .port }}}
+  httpGet: {path: /readyz, port: {{ .port }}{{ $scheme }}}
   periodSeconds: 5
 resources:
   {{- toYaml .values.resources | nindent 2 }}
+{{- with .root.Values.securityContext }}
 securityContext:
-  allowPrivilegeEscalation: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Arguments after those of the chart; takes values (of the component). */}}
+{{- define "agentmemory.extraArgs" -}}
+{{- range .extraArgs }}
+- {{ . | quote }}
+{{- end }}
 {{- end }}
 
 {{/* Annotations and labels of a pod; takes dict root, component, values. */}}
@@ -168,6 +223,5 @@ annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
 labels:
-  {{- /* The selector's stand above those of the values: without them the Deployment would not find its pods. */}}
-  {{- merge (include "agentmemory.selector" . | fromYaml) .values.podLabels | toYaml | nindent 2 }}
+  {{- include "agentmemory.podLabels" . | nindent 2 }}
 {{- end }}

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
@@ -12,6 +13,7 @@ from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
+from agentmemory_operator.adapters.http.served_certificate import ServedCertificate
 from agentmemory_operator.adapters.kubernetes.agent_secret_store import KubernetesAgentSecrets
 from agentmemory_operator.adapters.kubernetes.claim_config_maps import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
@@ -166,14 +168,19 @@ class Api:
         return await self._models.open(settings.language_model, settings.owner, self._secrets_of(settings.slug))
 
     @contextlib.asynccontextmanager
-    async def serving(self, host: str, port: int) -> AsyncIterator[str]:
+    async def serving(self, host: str, port: int, tls: tuple[Path, Path] | None = None) -> AsyncIterator[str]:
         """Serve while the context is open; yield the URL.
 
+        Args:
+            tls: Files of the certificate and its key for https; None serves http.
+
         Raises:
+            AgentMemoryError: If these files are not a certificate with its key.
             SettingInvalid: If `auth` is "kubernetes" outside a cluster, or "none" on a `host` other than loopback
                 without `accepts_auth_none`.
             OSError: If it cannot listen, for example because the port is in use.
         """
+        certificate = ServedCertificate(*tls) if tls else None
         guard = build_guard(self._settings, host, callers=self._callers)
         settings = self._settings
         limits = Limits(
@@ -183,7 +190,7 @@ class Api:
         operations = (self._identity.run(), self._sweeper.run(), self.readiness.run())
         background = [asyncio.create_task(operation) for operation in operations]
         try:
-            async with serving(app, host=host, port=port) as url:
+            async with serving(app, host=host, port=port, certificate=certificate) as url:
                 yield url
         finally:
             await cancel(*background)
@@ -224,6 +231,7 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         following.append(asyncio.create_task(feed_claims(api, claims)))
         following.append(asyncio.create_task(api.readiness.check_start()))
         stack.push_async_callback(cancel, *following)
-        url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
+        host = options.host or default_host(settings)
+        url = await stack.enter_async_context(api.serving(host, options.port, options.tls))
         print_line(f"API {url}")
         await wait_until_stopped(*following)

@@ -40,6 +40,7 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
         api = Api(settings, folder, stores.points, meter=meter, environment=environment)
         following = asyncio.create_task(follow_folder(folder, api, None))
         stack.push_async_callback(cancel, following)
-        url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
+        host = options.host or default_host(settings)
+        url = await stack.enter_async_context(api.serving(host, options.port, options.tls))
         print_line(f"API {url}")
         await wait_until_stopped(following)

@@ -20,6 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from agentmemory_operator.adapters.http.served_certificate import ServedCertificate
 from agentmemory_operator.runtime.rules.fair_shares import MinimumRate, StallDetector
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 2048
 # Maximum number of idle connections to close at once if there are too many.
 MAX_EVICTED_CONNECTIONS = 64
-# Maximum time from the first to the last byte of a request head.
+# Maximum time from the first to the last byte of a request head, and of a TLS handshake.
 MAX_HEAD_S = 10.0
 MAX_HEAD_BYTES = 1 << 15
 # Maximum time for the rest of a body whose request was answered already.
@@ -273,7 +274,14 @@ SWEEP_TICKS = 10
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Starlette, *, host: str, port: int, min_rate: MinimumRate = DEFAULT_RATE) -> AsyncIterator[str]:
+async def serving(
+    app: Starlette,
+    *,
+    host: str,
+    port: int,
+    min_rate: MinimumRate = DEFAULT_RATE,
+    certificate: ServedCertificate | None = None,
+) -> AsyncIterator[str]:
     """Serve `app` while the context is open; yield its URL.
 
     The application starts before the port is open. It stops after the last request, which is aborted if it takes longer
@@ -283,6 +291,7 @@ async def serving(app: Starlette, *, host: str, port: int, min_rate: MinimumRate
         host: Address to listen on.
         port: Port; 0 chooses a free one.
         min_rate: Minimum rate at which clients must read responses.
+        certificate: Certificate for https, read again when its files change; None serves http.
 
     Raises:
         OSError: If the port is in use, or the address is not usable.
@@ -290,13 +299,13 @@ async def serving(app: Starlette, *, host: str, port: int, min_rate: MinimumRate
     """
     async with app.router.lifespan_context(app):
         with _listening(host, port) as listener:
-            server = _Server(_configuration(app), min_rate)
+            server = _Server(_configuration(app), min_rate, certificate)
             task = asyncio.create_task(server.serve(sockets=[listener]))
             try:
                 while not server.started and not task.done():
                     await asyncio.sleep(0.01)
                 url_host = f"[{host}]" if ":" in host else host
-                yield f"http://{url_host}:{listener.getsockname()[1]}"
+                yield f"{'https' if certificate else 'http'}://{url_host}:{listener.getsockname()[1]}"
             finally:
                 server.should_exit = True
                 await task
@@ -306,9 +315,24 @@ async def serving(app: Starlette, *, host: str, port: int, min_rate: MinimumRate
 class _Server(uvicorn.Server):
     """Server without signal handlers, because several share the process. Closes slow connections once a second."""
 
-    def __init__(self, config: uvicorn.Config, min_rate: MinimumRate) -> None:
+    def __init__(self, config: uvicorn.Config, min_rate: MinimumRate, certificate: ServedCertificate | None) -> None:
         super().__init__(config)
         self._pace = min_rate
+        self._certificate = certificate
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept connections; with a certificate, only those that complete their TLS handshake within 10 s."""
+        if self._certificate is None:
+            await super().startup(sockets)
+            return
+        # uvicorn cannot set the time limit of handshakes, 60 s by default.
+        accept = asyncio.get_running_loop().create_server
+        tls: dict[str, Any] = {"ssl": self._certificate.context, "ssl_handshake_timeout": MAX_HEAD_S}
+        self.servers = [await accept(self._connect, sock=sock, backlog=BACKLOG, **tls) for sock in sockets or ()]
+        self.started = True
+
+    def _connect(self) -> ServedConnection:
+        return ServedConnection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
 
     async def close_all(self) -> None:
         """Abort the connections that are still open after the grace period."""
@@ -318,8 +342,10 @@ class _Server(uvicorn.Server):
         await asyncio.sleep(0)
 
     async def on_tick(self, counter: int) -> bool:
-        """Sweep the connections once a second."""
+        """Sweep the connections, and look for a new certificate, once a second."""
         if counter % SWEEP_TICKS == 0:
+            if self._certificate is not None:
+                self._certificate.refresh()
             close_slow_connections(self.server_state.connections, self._pace)
         return await super().on_tick(counter)
 

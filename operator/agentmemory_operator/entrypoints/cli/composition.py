@@ -67,6 +67,7 @@ class ApiOptions:
         namespaces: Namespaces to watch; empty watches all.
         lease_namespace: Namespace of the operator's lease and claims. None uses the pod's, outside a cluster `default`.
         api_namespace: Namespace of the Secrets that the operator copies for the API. None as for `lease_namespace`.
+        tls: Files of the certificate and its key for https; None serves http.
     """
 
     host: str | None
@@ -74,6 +75,7 @@ class ApiOptions:
     namespaces: tuple[str, ...] = ()
     lease_namespace: str | None = None
     api_namespace: str | None = None
+    tls: tuple[Path, Path] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,14 +80,21 @@ def _add_api(cli: typer.Typer, servers: ServerCommands) -> None:
         namespace: Namespaces = None,
         lease_namespace: LeaseNamespace = None,
         api_namespace: ApiNamespace = None,
+        tls_cert: Annotated[
+            Path | None, typer.Option(help="Certificate for https, a PEM file; read again when it changes.")
+        ] = None,
+        tls_key: Annotated[Path | None, typer.Option(help="Key of the certificate, a PEM file.")] = None,
     ) -> None:
         """Run the retrieval API."""
+        if (tls_cert is None) != (tls_key is None):
+            raise typer.BadParameter("--tls-cert and --tls-key need each other")
         options = ApiOptions(
             host=host,
             port=port,
             namespaces=tuple(namespace or ()),
             lease_namespace=lease_namespace,
             api_namespace=api_namespace,
+            tls=(tls_cert, tls_key) if tls_cert and tls_key else None,
         )
         run_command(_serve_api(servers, options, source, manifests, data))
 

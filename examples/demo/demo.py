@@ -41,7 +41,7 @@ from demo_tables import (
     show_some_answers,
 )
 
-QUICKSTART = Path(__file__).parent / "quickstart"
+QUICKSTART = Path(__file__).parents[1] / "quickstart"
 # What the project promises: a changed weight acts within a second.
 EFFECT_S = 1.0
 WHOLE, SEARCHES = 100, 50

@@ -9,7 +9,7 @@ from demo_stack import AGENT, ALIAS, expect, wait_for
 from demo_story import Story, all_answers, all_memories, ask, different
 from demo_tables import details, say, say_in_detail, show_manifest
 
-SNAPSHOTS = Path(__file__).parent / "snapshots"
+SNAPSHOTS = Path(__file__).parents[1] / "snapshots"
 LIMIT_S = 60.0
 
 
