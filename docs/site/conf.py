@@ -18,8 +18,9 @@ myst_enable_extensions = ["attrs_inline"]
 
 html_theme = "furo"
 html_title = f"agentmemory-operator {version}"
-html_static_path = [os.path.join(os.path.dirname(__file__), "theme")]
-html_css_files = ["site.css"]
+html_static_path = [os.path.join(os.path.dirname(__file__), folder) for folder in ("theme", "tabs_files")]
+html_css_files = ["site.css", "tabs.css"]
+html_js_files = [("tabs.js", {"defer": "defer"})]
 html_copy_source = False
 html_show_sourcelink = False
 html_last_updated_fmt = None

@@ -10,7 +10,7 @@ import pytest
 
 from agentmemory_operator.entrypoints.api.examples import ANSWERS, read_requests
 from tests.api.test_openapi import OPERATIONS
-from tests.support.web.examples import Sender, answer_of, example_sender
+from tests.support.web.examples import Sender, answer_of, example_sender, find_operation
 
 REQUESTS = read_requests()
 RECORDED = json.loads(ANSWERS.read_text())
@@ -64,7 +64,7 @@ def test_every_operation_has_an_example() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_prefilled_request_succeeds(sender: Sender, responses: dict[str, httpx.Response], name: str) -> None:
-    status, content = success_of(sender.find(name)[2])
+    status, content = success_of(find_operation(sender.document, name)[2])
     answer = responses[name]
 
     assert answer.status_code == status, answer.text
@@ -76,7 +76,7 @@ def test_prefilled_request_succeeds(sender: Sender, responses: dict[str, httpx.R
 def test_recorded_answer_has_the_keys_of_a_real_one(
     sender: Sender, responses: dict[str, httpx.Response], name: str
 ) -> None:
-    _, content = success_of(sender.find(name)[2])
+    _, content = success_of(find_operation(sender.document, name)[2])
     shown, real = content["example"], answer_of(responses[name])
 
     assert shown == RECORDED["operations"][name]
@@ -93,7 +93,7 @@ def test_recorded_answer_has_the_keys_of_a_real_one(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_page_prefills_the_example(sender: Sender, name: str) -> None:
-    operation, request = sender.find(name)[2], REQUESTS["operations"][name]
+    operation, request = find_operation(sender.document, name)[2], REQUESTS["operations"][name]
 
     given = {parameter["name"]: parameter.get("example") for parameter in operation.get("parameters", ())}
     assert {name: value for name, value in given.items() if value is not None} == request.get("parameters", {})

@@ -44,7 +44,7 @@ class Sender:
 
     def send(self, name: str, request: dict[str, Any]) -> httpx.Response:
         """Send a request of an operation."""
-        path, method, operation = self.find(name)
+        path, method, operation = find_operation(self.document, name)
         places = {parameter["name"]: parameter["in"] for parameter in operation.get("parameters", ())}
         values: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
         for parameter, value in request.get("parameters", {}).items():
@@ -58,13 +58,14 @@ class Sender:
         url = path.format(**values["path"])
         return self.client.request(method, url, params=values["query"], headers=headers, content=content)
 
-    def find(self, name: str) -> tuple[str, str, dict[str, Any]]:
-        """Return the path, the method and the description of an operation."""
-        for path, methods in self.document["paths"].items():
-            for method, operation in methods.items():
-                if operation["operationId"] == name:
-                    return path, method, operation
-        raise KeyError(name)
+
+def find_operation(document: dict[str, Any], name: str) -> tuple[str, str, dict[str, Any]]:
+    """Return the path, the method and the description of an operation."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            if operation["operationId"] == name:
+                return path, method, operation
+    raise KeyError(name)
 
 
 @contextlib.contextmanager
