@@ -39,7 +39,7 @@ DESCRIPTION = """Long-term memories of agents. Agents and their settings come fr
 See `/v1/agents`.
 
 The examples are requests to `agentmemory dev --manifests examples/quickstart`, and its answers. The agent is
-`support-bot`, the user `ada`. Store a memory first: the others read and change it.
+`support-bot`, the user `ada`. Store a memory first: the others read and change it. For another agent enter its name.
 
 ## Errors
 
@@ -54,16 +54,16 @@ TAGS = {
     "Search": "Find memories.",
     "Memories": "Store, list, read, update and delete memories.",
     "Conversations": "Store conversations, which a language model may distil into memories.",
-    "Sessions": "Working memories of a session.",
+    "Sessions": "Working memories of a session. The agent needs the type `working`, as that of `examples/cognitive`.",
     "Items": "Key-value items by namespace.",
-    "Entities": "Names in memories, and the relations between them.",
+    "Entities": "Names in memories, and their relations. The agent needs `spec.entities`, as that of `examples/brain`.",
     "Erasure": "Erase memories, and list the receipts.",
     "Transfer": "Export and import the memories of a user.",
     "Changes": "The change log.",
     "Agents": "Agents and their settings.",
     "Access": "Users, and tokens for them.",
     "Tools": "Tool schemas for language models.",
-    "Webhooks": "Signed requests from other systems.",
+    "Webhooks": "Requests signed with the key of a hook in `spec.hooks`. `/docs` cannot sign them.",
     SERVICE: "Health, metrics and error descriptions.",
 }
 PLAIN_PARAMETERS = {
