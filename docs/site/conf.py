@@ -20,9 +20,9 @@ smartquotes = False
 
 html_theme = "furo"
 html_title = f"agentmemory-operator {version}"
-html_static_path = [os.path.join(os.path.dirname(__file__), "theme")]
-html_css_files = ["site.css"]
-html_js_files = [("copy.js", {"defer": "defer"})]
+html_static_path = [os.path.join(os.path.dirname(__file__), folder) for folder in ("theme", "tabs_files")]
+html_css_files = ["site.css", "tabs.css"]
+html_js_files = [(name, {"defer": "defer"}) for name in ("copy.js", "tabs.js")]
 html_search_scorer = os.path.join(os.path.dirname(__file__), "search.js")
 html_copy_source = False
 html_show_sourcelink = False

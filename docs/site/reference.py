@@ -145,8 +145,11 @@ def _endpoint(name: str, operation: Json) -> Iterator[str]:
     answers = [
         (code, ", ".join(_contents(answer)), _plain(answer.get("description")))
         for code, answer in operation["responses"].items()
+        if "$ref" not in answer
     ]
     yield from _table(("status", "answer", "meaning"), answers)
+    errors = [code for code, answer in operation["responses"].items() if "$ref" in answer]
+    yield from (f"[Errors](../http-api.md#errors): {', '.join(errors)}", "") if errors else ()
 
 
 def _contents(answer: Json) -> list[str]:

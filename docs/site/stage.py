@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 import yaml
 
 from docs.site.links import ROOT, heading_of, opening_of, outside_code, rewritten, slug_of
+from docs.site.tabs import with_tabs
 
 LARGEST = 100_000
 """Bytes of a linked file that gets a page; larger ones are downloads."""
@@ -72,7 +73,7 @@ class Stage:
         text = re.sub(r'^<a id="([\w-]+)"></a>', r"(\1)=\n", text, flags=re.M)
         text = outside_code(text, lambda part: _NAMED.sub(lambda link: self._titled(page, link), part))
         text = rewritten(_DIAGRAM.sub(_inlined(page), text), lambda target: self._target(page, target))
-        return text + self._contents(page) if page.startswith("examples/") else text
+        return text + self._contents(page) if page.startswith("examples/") else with_tabs(text)
 
     def _contents(self, page: str) -> str:
         """What a folder of examples has beside its README."""

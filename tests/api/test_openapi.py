@@ -139,18 +139,27 @@ def test_deprecated_nodes_are_flagged(document: dict[str, Any]) -> None:
     assert list(deprecated_and_not_marked({"a": [old, old | {"deprecated": True}]})) == [old]
 
 
-def test_references_have_a_schema(document: dict[str, Any]) -> None:
-    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+def test_references_have_a_component(document: dict[str, Any]) -> None:
+    components = document["components"]
+    known = {f"#/components/{kind}/{name}" for kind in ("responses", "schemas") for name in components[kind]}
 
     assert set(references(document)) == known
 
 
-def test_errors_are_described_as_problems(document: dict[str, Any]) -> None:
+def test_errors_are_described_once_as_problems(document: dict[str, Any]) -> None:
     for operation in operations(document):
         for status, response in operation["responses"].items():
             if int(status) >= 400:
-                assert list(response["content"]) == ["application/problem+json"], operation["operationId"]
+                assert response == {"$ref": f"#/components/responses/Error{status}"}, operation["operationId"]
                 assert int(status) in {problem.status for problem in PROBLEMS}
+    for response in document["components"]["responses"].values():
+        assert list(response["content"]) == ["application/problem+json"]
+
+
+def test_description_lists_every_error_type(document: dict[str, Any]) -> None:
+    rows = re.findall(r"^\| \[`([a-z-]+)`]\((\S+)\) \| (\d+) \| (.+) \|$", document["info"]["description"], re.M)
+
+    assert rows == [(problem.name, problem.uri, str(problem.status), problem.title) for problem in PROBLEMS]
 
 
 def names_of(schema: dict[str, Any]) -> str:

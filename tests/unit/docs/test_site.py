@@ -10,6 +10,7 @@ from docs.site.kinds import EXAMPLES, children_of, fields_of, kind_pages
 from docs.site.links import ROOT, anchors_of, links_of
 from docs.site.reference import reference_pages
 from docs.site.stage import HOME, Stage
+from docs.site.tabs import with_tabs
 from tests.support.spec.golden import LOADER
 
 NAV = yaml.safe_load((ROOT / "docs" / "site" / "nav.yaml").read_text())
@@ -116,3 +117,16 @@ def test_stage_writes_pages_and_home_links(tmp_path: pathlib.Path) -> None:
     listed = "".join(groups.values())
     pages = [place for place in written if not place.startswith(("files/", "index", "groups/"))]
     assert [place for place in pages if f"\n/{place.removesuffix('.md')}\n" not in listed] == []
+
+
+def test_three_languages_become_tabs() -> None:
+    console, python, ts = (f"```{language}\n{language}\n```\n" for language in ("console", "python", "ts"))
+    page = f"{console}\ntext\n\n{console}\n{python}\n{ts}\n{python}\n{ts}"
+
+    shown = with_tabs(page)
+
+    assert shown.startswith(f'{console}\ntext\n\n```{{raw}} html\n<div class="tabs">')
+    assert shown.endswith(f"\n{python}\n{ts}")
+    assert shown.count('type="radio"') == shown.count("<label") == shown.count('class="tab"') == 3
+    assert shown.count(" checked") == 1
+    assert shown.count("<div") == shown.count("</div>")

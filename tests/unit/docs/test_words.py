@@ -74,8 +74,9 @@ def _helps(name: str, command: Any) -> Iterator[Text]:
 
 
 def http_texts() -> Iterator[Text]:
-    """Yield what the OpenAPI document says of the API."""
-    yield from texts_in(DOCUMENT, ("description", "summary", "title"), "openapi")
+    """Yield what the OpenAPI document says of the API; examples show what other texts give."""
+    texts = texts_in(DOCUMENT, ("description", "summary", "title"), "openapi")
+    yield from (text for text in texts if ".example." not in text[0])
 
 
 def page_texts(*pages: pathlib.Path) -> Iterator[Text]:

@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import agent_schemas, memory_requests, memory_schemas, shown_schemas
+from agentmemory_operator.entrypoints.api.examples import add_examples
 from agentmemory_operator.entrypoints.api.identity import user_requests as identity_requests
 from agentmemory_operator.entrypoints.api.memories import (
     conversation_requests,
@@ -32,24 +33,37 @@ from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 from agentmemory_operator.entrypoints.api.transfer import change_requests, transfer_requests
 
 REF = "#/components/schemas/{model}"
+ERROR = "Error{status}"
 TITLE = "AgentMemory retrieval API"
-DESCRIPTION = "Long-term memories of agents. Agents and their settings come from AgentMemory objects; see `/v1/agents`."
+DESCRIPTION = """Long-term memories of agents. Agents and their settings come from AgentMemory objects.
+See `/v1/agents`.
+
+The examples are requests to `agentmemory dev --manifests examples/quickstart`, and its answers. The agent is
+`support-bot`, the user `ada`. Store a memory first: the others read and change it. For another agent enter its name.
+
+## Errors
+
+Every error is `application/problem+json` (RFC 9457). Its `type` is the path of a page that explains it.
+
+| type | status | meaning |
+|---|---|---|
+"""
 
 SERVICE = "Service"
 TAGS = {
     "Search": "Find memories.",
     "Memories": "Store, list, read, update and delete memories.",
     "Conversations": "Store conversations, which a language model may distil into memories.",
-    "Sessions": "Working memories of a session.",
+    "Sessions": "Working memories of a session. The agent needs the type `working`, as that of `examples/cognitive`.",
     "Items": "Key-value items by namespace.",
-    "Entities": "Names in memories, and the relations between them.",
+    "Entities": "Names in memories, and their relations. The agent needs `spec.entities`, as that of `examples/brain`.",
     "Erasure": "Erase memories, and list the receipts.",
     "Transfer": "Export and import the memories of a user.",
     "Changes": "The change log.",
     "Agents": "Agents and their settings.",
     "Access": "Users, and tokens for them.",
     "Tools": "Tool schemas for language models.",
-    "Webhooks": "Signed requests from other systems.",
+    "Webhooks": "Requests signed with the key of a hook in `spec.hooks`. `/docs` cannot sign them.",
     SERVICE: "Health, metrics and error descriptions.",
 }
 PLAIN_PARAMETERS = {
@@ -150,7 +164,7 @@ def describe(
         headers: Name and description of each response header; the values are integers.
         media_type: Media type of the request body, or of the response if there is no body.
     """
-    responses: dict[int | str, Any] = {code: _problem(code) for code in problems}
+    responses: dict[int | str, Any] = {code: {} for code in problems}
     if answer:
         responses[status] = {"content": {JSON if body else media_type: {"schema": _ref(answer, of="anyOf")}}}
     if headers:
@@ -184,24 +198,29 @@ def operation_id(route: APIRoute) -> str:
 def build_document(app: FastAPI) -> dict[str, Any]:
     """Generate the OpenAPI document from the routes and models, without the framework's own schemas and 422 responses.
 
+    Errors refer to one response per status in the components.
+
     Raises:
         KeyError: If a path or header parameter has no description in `PLAIN_PARAMETERS`.
     """
     tags = [{"name": name, "description": meaning} for name, meaning in TAGS.items()]
-    described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes, tags=tags)
+    described = get_openapi(
+        title=TITLE, version=__version__, description=DESCRIPTION + _error_rows(), routes=app.routes, tags=tags
+    )
+    errors: set[str] = set()
     for methods in described["paths"].values():
         for operation in methods.values():
-            responses = operation["responses"]
-            if "application/json" in responses.get("422", {}).get("content", {}):
-                del responses["422"]
+            errors |= _refer_to_errors(operation["responses"])
             for parameter in operation.get("parameters", ()):
                 if parameter["in"] != "query":
                     parameter["description"] = PLAIN_PARAMETERS[parameter["name"]]
     components = described.setdefault("components", {})
     components["schemas"] = _schemas()
+    components["responses"] = {ERROR.format(status=status): _problem(int(status)) for status in sorted(errors)}
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     # Authentication is optional with AGENTMEMORY_AUTH=none.
     described["security"] = [{"bearer": []}, {}]
+    add_examples(described)
     return described
 
 
@@ -230,6 +249,15 @@ def _schemas() -> dict[str, Any]:
     return schemas_
 
 
+def _refer_to_errors(responses: dict[str, Any]) -> set[str]:
+    """Replace the errors by references to the components; return their statuses."""
+    if "application/json" in responses.get("422", {}).get("content", {}):
+        del responses["422"]
+    statuses = {status for status in responses if status >= "4"}
+    responses |= {status: {"$ref": f"#/components/responses/{ERROR.format(status=status)}"} for status in statuses}
+    return statuses
+
+
 def _problem(status: int) -> dict[str, Any]:
     titles = " / ".join(problem.title for problem in PROBLEMS if problem.status == status)
     response: dict[str, Any] = {
@@ -240,6 +268,11 @@ def _problem(status: int) -> dict[str, Any]:
         meaning = "Seconds to wait before the next attempt."
         response["headers"] = {"Retry-After": {"description": meaning, "schema": {"type": "integer"}}}
     return response
+
+
+def _error_rows() -> str:
+    rows = (f"| [`{problem.name}`]({problem.uri}) | {problem.status} | {problem.title} |" for problem in PROBLEMS)
+    return "\n".join(rows)
 
 
 def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...], *, of: str = "oneOf") -> dict[str, Any]:
