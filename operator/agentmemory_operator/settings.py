@@ -25,7 +25,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Limits for one namespace on one connection; twice as many for all namespaces of the connection together. A snapshot
 # keeps a disk busy while Qdrant creates it, and again while the operator verifies it.
 MAX_CONCURRENT_SNAPSHOTS = 4
-# A rebuild reads and writes a whole collection, which the engine then indexes.
+# A rebuild reads and writes a whole collection, which Qdrant then indexes.
 MAX_CONCURRENT_REBUILDS = 1
 
 

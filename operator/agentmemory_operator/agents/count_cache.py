@@ -17,7 +17,7 @@ from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.caller_rights import is_shared
 
 # Seconds for which a count is valid. Writes of other processes may be missing from it until then; a write of this
-# process updates or discards it at once.
+# process updates or discards it immediately.
 MAX_AGE_S = 10.0
 # Age in seconds from which a search that uses a count renews it in the background.
 RENEW_AFTER_S = 7.0
@@ -93,7 +93,7 @@ class CountCache:
         task.add_done_callback(lambda _: self._renewing.pop(key))
 
     def write_marker(self, user_id: str) -> object:
-        """Return the present marker of a user or shared scope. Each write of this process to its memories replaces it.
+        """Return the current marker of a user or shared scope. Each write of this process to its memories replaces it.
 
         Callers compare markers by identity. A marker is also replaced after `MAX_USERS` others were added.
         """

@@ -1,7 +1,7 @@
 """The live table of agents, fed by a source (a watch on objects or a folder of manifests).
 
-The ranking comes from the object and takes effect at once. The embedding comes from the collection's metadata. So query
-vectors match the stored ones, even before a rebuild for another embedding in the object's spec is completed.
+The ranking comes from the object and takes effect immediately. The embedding comes from the collection's metadata. So
+query vectors match the stored ones, even before a rebuild for another embedding in the object's spec is completed.
 """
 
 import asyncio
@@ -325,7 +325,7 @@ class AgentDirectory:
     async def _read(self, store: PointStore, settings: AgentSettings) -> CollectionFacts:
         """Read the facts of a collection; raise AgentClosed if its epoch is lower than the claim's minimum."""
         facts = await read_facts(store, settings, self._cluster_id)
-        # Use the present claims: they may have changed during the read.
+        # Use the current claims: they may have changed during the read.
         check_epoch(facts, settings.slug, self.claims.min_epoch_of(settings.slug))
         return facts
 

@@ -212,9 +212,15 @@ class FencedStore(ForwardingPoints):
             await asyncio.sleep(timing.poll_s)
 
     async def _check_for_move(self, error: StoreRejected) -> None:
-        """Raise another error if a closed or replaced collection, or a changed strict mode, explains a rejection.
+        """Replace the error of a rejected call if a move or restore of the collection is its cause.
 
-        Raise `error` if the metadata cannot be read. Return if nothing explains it.
+        Return if it is not; the caller then raises `error`.
+
+        Raises:
+            AgentClosed: If a restore has closed the collection.
+            CollectionMoved: If the collection was replaced, or its strict mode changed before the first write.
+            OutcomeUnknown: Instead of these two, if this store has already written.
+            StoreRejected: `error`, if the metadata cannot be read.
         """
         try:
             facts = await self._fence.read()
@@ -225,8 +231,8 @@ class FencedStore(ForwardingPoints):
             raise error from None
         self._check_space(facts)
         if facts.allows_exact != self._allows_exact and not self._has_written:
-            # The strict mode has changed since the agent was opened. Opened again, the agent sends a request that is
-            # allowed.
+            # The strict mode has changed since the agent was opened. Raise CollectionMoved, so that the caller opens
+            # the agent again: it then sends a request that the new strict mode allows.
             raise self._moved()
 
     def _check_space(self, facts: CollectionFacts) -> None:

@@ -1,7 +1,7 @@
 """User tokens: signed tokens that let their bearer act for one user, within the rights of the subject that issued them.
 
 Tokens are not stored: every replica verifies them with the shared signing key. The rights of a bearer are computed for
-each request from the issuing subject's present rights (`spec/caller_rights.py: verbs_of`): removing the subject revokes
+each request from the issuing subject's current rights (`spec/caller_rights.py: verbs_of`): removing the subject revokes
 its tokens.
 """
 
@@ -38,7 +38,7 @@ class UserTokens:
     """Issues and verifies user tokens.
 
     Attributes:
-        keys: Reads the present signing key.
+        keys: Reads the current signing key.
         codec: Signs and parses tokens.
         has_identities: True if callers are authenticated as ServiceAccounts; tokens issued without one are then
             rejected.

@@ -1,4 +1,4 @@
-"""Announce a move of an alias in the metadata of its present target, and move the alias.
+"""Announce a move of an alias in the metadata of its current target, and move the alias.
 
 Actors: the operator, and API processes that read and write through the alias. API processes do not watch the metadata,
 and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
@@ -64,7 +64,7 @@ class Announcement:
     """An announcement of a move, valid until it is removed from the metadata.
 
     Attributes:
-        source: Collection that contains the announcement: the present target of the alias.
+        source: Collection that contains the announcement: the current target of the alias.
         target: Next target of the alias.
         token: Unique id of the announcement.
         effective_at_s: Monotonic time from which every API process has read the announcement, or has no valid lease.
@@ -158,7 +158,7 @@ class AliasSwitch:
         Does nothing if the alias already points to `target`. If it has no target, nothing is announced.
 
         Args:
-            expected_target: Expected present target of the alias. If it is right, not all aliases are listed. None if
+            expected_target: Expected current target of the alias. If it is right, not all aliases are listed. None if
                 unknown.
 
         Raises:

@@ -205,7 +205,7 @@ class ClaimRegistry:
         """Store a change, together with all other staged changes.
 
         Args:
-            before: Claim on which the change was decided. If the present claim differs, this change is not stored.
+            before: Claim on which the change was decided. If the current claim differs, this change is not stored.
 
         Raises:
             TransientError: If it was not stored. Decide again.

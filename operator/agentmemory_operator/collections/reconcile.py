@@ -64,7 +64,7 @@ class PassPermit:
         terms: Terms of the pass. If `decide` is set, its terms replace these.
         decide: Returns desired collection and terms for the collection's marker (None without a collection).
         resources: Resources of the server.
-        acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes at once.
+        acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes immediately.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 

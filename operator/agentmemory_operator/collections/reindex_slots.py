@@ -23,7 +23,7 @@ no Reindex any more."""
 
 
 def is_running(observed: Observation) -> bool:
-    """Return whether the engine is optimizing a collection. A red one has stopped with an error."""
+    """Return whether Qdrant is optimizing a collection. A red one has stopped with an error."""
     return observed.is_busy and observed.state != RED
 
 

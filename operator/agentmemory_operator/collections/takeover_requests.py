@@ -45,7 +45,7 @@ class TakeoverRequests:
     def record(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
         """Record a refusal. Return the connection whose owner may allow the takeover.
 
-        Return None, and forget the object's request, if no connection's owner decides about the takeover. The present
+        Return None, and forget the object's request, if no connection's owner decides about the takeover. The current
         owner is then unknown or in the same namespace, or the connection is missing, or the owner's marker names a
         connection that the object does not use.
 

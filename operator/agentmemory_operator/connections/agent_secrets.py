@@ -204,14 +204,14 @@ class AgentSecrets:
         return TOKEN if token else KEY, values | {slot_name(reference, to): token or endpoint.api_key}
 
     def _token(self, api_key: str, alias: str, stored_token: str, *, has_jwt_rbac: bool | None) -> str | None:
-        """Return the token for the API: the present one until half its lifetime has passed.
+        """Return the token for the API: the current one until half its lifetime has passed.
 
         None if the server accepts no tokens, or if the connection's key is itself a token. None too if the server does
         not report whether it accepts tokens, and no token is stored.
         """
         now_s = self.clock.now_ms() // 1000
         expiry_s = self.tokens.expiry_s(stored_token, api_key, alias)
-        # An unknown `has_jwt_rbac` keeps the present kind: a temporary failure must not expose the key itself.
+        # An unknown `has_jwt_rbac` keeps the current kind: a temporary failure must not expose the key itself.
         if not has_jwt_rbac and (has_jwt_rbac is False or expiry_s is None):
             return None
         if expiry_s is not None and expiry_s - now_s >= RENEW_BEFORE_S:

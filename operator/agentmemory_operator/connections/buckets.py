@@ -79,7 +79,7 @@ class Storages:
 
     @asynccontextmanager
     async def open_object(self, location: S3Object, namespace: str) -> AsyncIterator[tuple[ObjectStore, str]]:
-        """Open the bucket of one object; yield the store and the object's key. Raises as `open_bucket`."""
+        """Open the bucket of one object; yield the store and the object's key. Errors are those of `open_bucket`."""
         async with self.open_bucket(location, namespace) as objects:
             yield objects, location.key
 

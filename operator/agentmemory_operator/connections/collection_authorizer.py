@@ -116,10 +116,11 @@ class CollectionAuthorizer:
         """Allow a collection for the rest of this use, or raise.
 
         Raises:
-            NotOwned: If the namespace may not use the collection, which was not changed.
+            NotOwned: If the table of the module refuses the name. Another namespace's claim of the slug takes
+                precedence over any earlier decision. The collection was not changed.
             StoreUnavailable: If no row of the table allows the name, its slug has no claim, and not all claims are
                 known yet.
-            AgentMemoryError: As the functions of `ownership` raise.
+            AgentMemoryError: Errors of `ownership`.
         """
         if name not in self._allowed and not is_collection_name(name):
             raise self._refused(name)

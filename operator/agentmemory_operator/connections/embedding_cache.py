@@ -29,7 +29,7 @@ Fetched = dict[Key, Packed]
 
 
 class EmbeddingCache:
-    """Limits the bytes of the cached vectors of a process.
+    """Limits the total size of the cached vectors of a process.
 
     An embedder may use all space that is free. If none is free, the largest partition loses its least recently used
     vectors. So an embedder that uses at most an equal share of the limit loses no vector to other embedders.
@@ -58,7 +58,7 @@ class EmbeddingCache:
         """Add vectors to a partition, evicting the least recently used ones as needed.
 
         Args:
-            entries: Maximum number of vectors in the partition; 0 caches none. None limits only the bytes.
+            entries: Maximum number of vectors in the partition; 0 caches none. None limits only the size in bytes.
         """
         size_bytes = self.size_bytes
         for key, vector in fetched.items():
@@ -131,7 +131,7 @@ class CachedEmbedder(WrappedEmbedder):
     Args:
         inner: Embedder of one agent.
         cache: Cache of the process.
-        entries: Maximum number of vectors; 0 caches none. None limits only the bytes.
+        entries: Maximum number of vectors; 0 caches none. None limits only the size in bytes.
         meter: Counts hits and misses. None counts them in a meter that nothing exports.
     """
 

@@ -92,7 +92,7 @@ class _Collections(_Guarded):
         return self._reach.filter_observed(alias, await self._store.observe(alias, guess, is_linked=is_linked))
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Apply one change. For a move of an alias, the alias and its present target are checked too."""
+        """Apply one change. For a move of an alias, the alias and its current target are checked too."""
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)

@@ -194,7 +194,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         return await renewed.run(work)
 
     async def open(self, document: Json) -> None:
-        """Open the store of the connection's present spec, unless it is open. This reads the Secrets.
+        """Open the store of the connection's current spec, unless it is open. This reads the Secrets.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
@@ -214,7 +214,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
     async def renew(self, document: Json) -> bool:
         """Read the Secrets again; replace the store if the endpoint has changed. Return whether it was replaced.
 
-        The first store of a link replaces none. If a Secret may no longer be used, the present store is closed.
+        The first store of a link replaces none. If a Secret may no longer be used, the current store is closed.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.

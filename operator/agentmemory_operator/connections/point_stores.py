@@ -92,7 +92,7 @@ class PointStores(Resolver["LinkedPoints"]):
 
 
 class LinkedPoints(ForwardingPoints):
-    """Implements ports.PointStore: each call uses the link's present store.
+    """Implements ports.PointStore: each call uses the link's current store.
 
     If the server refuses a rotated key, the Secret is read again and the call repeated: a refused call has changed
     nothing.
@@ -109,7 +109,12 @@ class LinkedPoints(ForwardingPoints):
         self.is_open = False
 
     async def open(self) -> None:
-        """Read the Secrets; raises as `Link.open`."""
+        """Open the store with the content of the Secrets.
+
+        Raises:
+            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            TransientError: If the Secrets cannot be read now.
+        """
         await self._link.open(self._document)
         self.is_open = True
 

@@ -139,7 +139,12 @@ class Connections(Resolver[Link[CollectionStore]]):
         )
 
     async def survey(self, key: Key, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
-        """Run `work` with a connection's whole server, unrestricted, for the operator itself. Raises as `use`."""
+        """Run `work` with all collections of a connection's server. For the operator itself, not for a namespace.
+
+        Raises:
+            SpecInvalid: If the connection does not exist or is invalid, or its Secret is missing.
+            AgentMemoryError: Errors of `work`, or the fault that the last probe found.
+        """
         document = self._find(key)
         return await self._fit_link(key).use(document, work)
 

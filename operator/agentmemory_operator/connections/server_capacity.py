@@ -116,7 +116,7 @@ class Capacity:
     Attributes:
         read_ttl_s: Seconds for which a read is valid.
         min_read_period_s: Seconds for which a read is valid right before a refusal; not 0, because many requests may be
-            refused at once. A refusal that counts just created collections always needs a new read.
+            refused at the same time. A refusal that counts just created collections always needs a new read.
     """
 
     read_ttl_s: float = READ_TTL_S

@@ -45,7 +45,7 @@ MAX_RUN_S = 1_800.0
 """Seconds after which a run starts no further batch."""
 
 OpenAgent = Callable[[], Awaitable[Agent]]
-"""Opens the agent in its present state."""
+"""Opens the agent in its current state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One pass over an AgentMemory. Errors become conditions; a TransientError that is no StoreUnavailable is only retried.
+"""Pass over an AgentMemory. It converts errors to conditions, except a TransientError that is no StoreUnavailable.
 
 A pass over an AgentMemory:
 1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
@@ -8,7 +8,7 @@ A pass over an AgentMemory:
 5. Reconcile the collection: observe, plan, apply, observe again (`collections/reconcile.py`).
 6. Post events about changes, and write the status if it changed.
 
-A pass may be stopped at any point: the next one observes the present state and continues.
+A pass may be stopped at any point: the next one observes the current state and continues.
 """
 
 import logging
@@ -151,7 +151,7 @@ class Passes:
         None means that no pass is due: the object is absent or now deleted, or suspended without Secrets to renew.
 
         Raises:
-            TransientError: If the pass should be retried. If it is a StoreUnavailable, the status has its message.
+            TransientError: If the pass should be retried. The status contains the message of a StoreUnavailable.
         """
         document = self.table.get(key)
         if document is None:

@@ -68,7 +68,7 @@ class ConnectionPasses:
         return jittered(self.probe_s)
 
     def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
-        """Request passes over the connection's objects, about `per_s` a second; all at once if that is infinite."""
+        """Request passes over the connection's objects, about `per_s` a second, or all now if it is infinite."""
         users = self.table.find_users(connection)
         for key in users:
             self.request(key, after_s=random.uniform(0.0, len(users) / per_s))

@@ -236,7 +236,7 @@ class Deletion:
         return await self.servers.use(connection_of(memory), find, namespace=memory.metadata.namespace)
 
     async def _retire(self, memory: AgentMemory, physical: str | None) -> int:
-        """Delete a collection; return the number of its snapshots that a placeholder keeps reachable; 0 for None."""
+        """Delete a collection; return how many of its snapshots a placeholder keeps. 0 if `physical` is None."""
         if physical is None:
             return 0
         # Only snapshots of this namespace: statuses in other namespaces may claim anything about these files.

@@ -26,7 +26,7 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
         done: Result of the pass.
         old, new: Status before and after the pass.
     """
-    # Only the loss of the last reader gets an event. A new object without readers gets none: its status has the count.
+    # Only the loss of the last reader gets an event. The status of a new object without readers shows the count 0.
     if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers"):
         yield Event("Normal", "NobodyMayRead", NO_READERS_MESSAGE)
     if applied := [change for change in done.applied.changes if not _has_own_event(change, done)]:

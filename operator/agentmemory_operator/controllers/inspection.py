@@ -60,7 +60,7 @@ class PassPreview:
 
     @property
     def outcome(self) -> PreviewOutcome:
-        """Result that the pass would have. Changes that already run in the background do not count as HELD."""
+        """Result that the pass would have. A refusal because changes are already running does not count as HELD."""
         if self.refusal:
             return PreviewOutcome.REFUSED
         if self.draft is None:
@@ -71,7 +71,7 @@ class PassPreview:
 
 
 CollectionTarget = tuple[CollectionStore | None, QdrantConnection | None]
-"""Store of an object's collection, None for an empty server; and its connection, if known."""
+"""Client for the collections of an object's server (None for an empty server), and its connection (None if unknown)."""
 
 
 async def preview_passes(
@@ -84,7 +84,7 @@ async def preview_passes(
     """Yield a preview of a pass over each object.
 
     Args:
-        memories: Objects in order of their creation: of two with one slug, the first owns it.
+        memories: Objects in order of their creation. If several have the same slug, the first owns it.
         store: Server with the collections. None for an empty one.
         connections: Known connections of the objects. Their owners may allow takeovers.
         find_target: Returns the store and connection of an object, in place of `store` and `connections`. It raises

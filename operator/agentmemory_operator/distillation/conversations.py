@@ -33,7 +33,7 @@ _TURN_KEY, _RUN_KEY = "{key}\x1fturn\x1f{place}", "{key}\x1frun"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenTurn:
-    """One turn of a conversation.
+    """Turn of a conversation.
 
     Attributes:
         role: `user`, `assistant`, `tool` or `system`.

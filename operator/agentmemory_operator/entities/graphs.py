@@ -19,7 +19,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import run_in_slices
 
 MAX_AGE_S = 10.0
-"""Maximum age of a cached graph in seconds. Writes of this process invalidate it at once; those of others do not."""
+"""Maximum age of a cached graph in seconds. Only writes of this process invalidate the graph before that age."""
 
 RENEW_AFTER_S = 7.0
 """Age in seconds from which a use of the graph also starts a read in the background."""

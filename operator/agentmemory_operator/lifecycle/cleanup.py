@@ -58,8 +58,7 @@ class CleanupApproval:
     """Approval of a withheld run.
 
     Attributes:
-        as_of_ms: Time for which the run was planned, Unix milliseconds. The approved run uses it instead of the
-            present.
+        as_of_ms: Time for which the run was planned, Unix milliseconds. The approved run uses it as the current time.
         max_removals: Number of removals in the plan. It replaces the limit of the approved run, if larger.
     """
 
@@ -114,7 +113,7 @@ class Cleanup:
         """Remove the memories that the rules select. If they exceed the limit of a run, remove none; return a digest.
 
         Args:
-            rules: Rules at the time `approval.as_of_ms` if there is an approval, else at the present.
+            rules: Rules at the time `approval.as_of_ms` if there is an approval, else at the current time.
             approval: Approval of an earlier run, which raises the limit to its number. None without one.
 
         Raises:

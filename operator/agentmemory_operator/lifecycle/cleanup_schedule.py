@@ -108,7 +108,7 @@ class CleanupSchedule:
     def plan_next(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
         """Plan the next cleanup of an object; return the status fields `lastCleanup` and `nextCleanupTime`.
 
-        `lastCleanup` is absent before the first run, `nextCleanupTime` if a run is due at once or none is planned.
+        `lastCleanup` is absent before the first run, `nextCleanupTime` if a run is due immediately or none is planned.
         """
         last = self.schedule.last_result(key, memory)
         next_ms = due_ms(memory, settings.lifecycle, last)

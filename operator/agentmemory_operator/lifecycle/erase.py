@@ -74,13 +74,13 @@ FindSpared = Callable[[Sequence[Row]], Awaitable[Set[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """One erasure in one collection.
+    """Erasure in one collection.
 
     Attributes:
         id: Id of the receipt, which each tombstone contains.
         scope: Memories to erase.
         until_ms: Memories stored up to this time are erased, Unix milliseconds.
-        at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None for the present.
+        at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None uses the current time.
         includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`,
             in case the clock of its writer is ahead.
         find_spared: Returns the ids of rows to leave. None to leave none.
@@ -198,7 +198,7 @@ class Eraser:
 
         Args:
             erasure_id: Id of the erasure.
-            at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the present.
+            at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the current time.
 
         Raises:
             StoreUnavailable: If Qdrant is unavailable, or still has vectors of a tombstone after 5 attempts.

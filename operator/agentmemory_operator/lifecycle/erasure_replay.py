@@ -63,7 +63,7 @@ _HAS_USER: Condition = {"must_not": [{"is_empty": {"key": "userId"}}]}
 
 
 class ErasureReplay:
-    """Repeats erasures in copies of a collection, as the module describes. Each method may be called again."""
+    """Repeats erasures in copies of a collection, in the steps of the module. Each call may be repeated."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -72,9 +72,10 @@ class ErasureReplay:
     async def reapply(
         self, store: PointStore, source: str, target: str, memory: AgentMemory, *, since_ms: int = 0
     ) -> int:
-        """Repeat the erasures of one collection in another; return the number of points erased.
+        """Repeat the erasures of one collection in a copy of it; return the number of points erased.
 
-        Memories that are present in `source` stay: no erasure there covered them, or they were stored after it.
+        Memories that `source` still contains with the same `storedAt` stay in the copy: no erasure in `source` covered
+        them, or they were stored after it.
 
         Args:
             source, target: Physical collection names.
@@ -239,10 +240,11 @@ def _named(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> dic
 
 
 async def _living(agent: Agent, rows: Sequence[Row]) -> set[str]:
-    """Return the ids of those rows that exist as memories in a collection, with the same `storedAt`.
+    """Return the ids of the rows that the collection contains as memories with the same `storedAt`.
 
-    No erasure there covered such a memory, or it was stored afterwards. Comparing its time with that of a receipt would
-    prove less: clocks of two processes may differ. A different `storedAt` means a different memory under the same id.
+    No erasure in that collection covered such a memory, or it was stored afterwards. Comparing its time with that of a
+    receipt would prove less, because the clocks of two processes may differ. A different `storedAt` means a different
+    memory under the same id.
     """
     stored = {row["id"]: row[STORED_KEY] for row in rows if row.get(STORED_KEY)}
     points = await agent.store.retrieve(agent.alias, list(stored), keys=[TOMBSTONE_KEY, STORED_KEY]) if stored else []

@@ -205,7 +205,7 @@ def import_devserver() -> ModuleType:
     """Import the dev Qdrant server, a separate distribution that only `dev` and `devserver` need.
 
     Raises:
-        AgentMemoryError: If it is not installed. The message has the remedy.
+        AgentMemoryError: If it is not installed. The message gives the remedy.
     """
     try:
         return importlib.import_module("qdrant_devserver.server")
@@ -251,7 +251,7 @@ async def _first_agent(directory: AgentDirectory) -> str:
     poll_period_s = POLL_S
     while True:
         for settings in directory.list_settings():
-            # Not ready, or its object is invalid. The log has the reason.
+            # Not ready, or its object is invalid. The log gives the reason.
             with suppress(AgentMemoryError):
                 if not (await directory.open(settings.slug)).takes_vectors:
                     return settings.slug

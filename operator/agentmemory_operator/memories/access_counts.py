@@ -1,6 +1,6 @@
 """Count how often searches return each memory: accesses are noted in RAM and written in batches, after the response.
 
-Several replicas count the same memories, and the engine can neither increment nor report whether a conditional write
+Several replicas count the same memories, and Qdrant can neither increment nor report whether a conditional write
 took effect. A flush therefore
 1. writes the new counts by compare-and-set on `rev`, with a mark `writer:flush`,
 2. reads the points: an increment was applied if and only if its mark is there,
@@ -9,8 +9,8 @@ took effect. A flush therefore
 So an increment whose response was lost is neither lost nor counted twice, as long as its mark is kept: a point keeps
 the last marks of the 16 writers that wrote last.
 
-Searches wait while the engine writes. Therefore memories with equal new counts share one operation, and a request
-changes few memories. After each write the engine gets a pause of up to nine times the write's duration, as far as the
+Searches wait while Qdrant writes. Therefore memories with equal new counts share one operation, and a request
+changes few memories. After each write Qdrant gets a pause of up to nine times the write's duration, as far as the
 interval allows.
 """
 
@@ -193,7 +193,7 @@ class AccessCounts:
         """Write the noted accesses. On a temporary error they wait for the next flush, on another they are dropped.
 
         Args:
-            over_s: Duration to spread the writes over, with pauses for the engine; rarely exceeded by much.
+            over_s: Duration to spread the writes over, with pauses for Qdrant; rarely exceeded by much.
         """
         async with self._lock:
             pace = _Pace(over_s, self.pending_count)
@@ -277,7 +277,10 @@ class AccessCounts:
         return bool(used_ms)
 
     def _changes(self, sent: _Sent, rows: Mapping[str, Json]) -> Iterator[tuple[Json, list[str]]]:
-        """Yield each distinct new payload, with the memories that get it; all of them have the same revision."""
+        """Yield each distinct new payload with the ids of the memories that get it.
+
+        These memories have the same revision, so one filter on `rev` protects the write of all.
+        """
         payloads: dict[str, Json] = {}
         ids: defaultdict[str, list[str]] = defaultdict(list)
         latest_ms = _latest_of_each(sent.increments.values())

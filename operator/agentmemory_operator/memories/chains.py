@@ -12,7 +12,7 @@ Qdrant has no transaction over two points, so each change is a sequence of write
     splice      1 replace an earlier version by a pending tombstone   2 link its neighbours   3 clear `pending`
 
 Every write to an existing point is a compare-and-set on its `rev`. So any process that finds a pending row may complete
-it (in a read, the sweep or a repeated request). Several may do so at once.
+it (in a read, the sweep or a repeated request). Several processes may do so concurrently.
 
 The link of step 2 decides which version supersedes `old`; `supersedesId` of a pending row only states the intention. If
 another version has taken a predecessor, or the predecessor is deleted, the pending row is *abandoned*: it becomes a
@@ -59,7 +59,7 @@ SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
 # An attempt fails only if another writer changed the same memory, so the writers together make progress.
 MAX_ATTEMPTS = 100
-MAX_IDENTITY_ATTEMPTS = 400  # Many writers may change one identity at once.
+MAX_IDENTITY_ATTEMPTS = 400  # Many writers may change one identity concurrently.
 
 _Row = Mapping[str, Any]
 
@@ -97,7 +97,7 @@ async def find_head(agent: Agent, identity_id: str) -> Payload | None:
     None if there is no head, or if a change in progress hides it. The caller then starts at the root.
     """
     rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
-    # The engine matches before it reads payloads: a row may have been deleted or superseded in between.
+    # Qdrant matches before it reads payloads: a row may have been deleted or superseded in between.
     rows = [row for row in rows if row.get("identityId") == identity_id and _is_head(row)]
     if completed := [row for row in rows if not row.get("pending")]:
         return max(completed, key=lambda row: (row["createdAt"], row["id"]))
@@ -151,7 +151,7 @@ async def sweep(agent: Agent) -> int:
     body = {"filter": {"must": [IS_PENDING, stale]}, "limit": SWEEP_PAGE, "with_payload": True}
     completed = 0
     async for points in read_pages(agent, body):
-        # The engine matches before it reads payloads: a row may have been completed in between.
+        # Qdrant matches before it reads payloads: a row may have been completed in between.
         rows = [row for point in points if (row := point["payload"]).get("pending")]
         for row in rows:
             await complete(agent, row)

@@ -84,7 +84,7 @@ class MemoryDraft:
         return "plain" if record.request_hash is None else "keyed"
 
     def point(self, agent: Agent) -> Json:
-        """Return the point to write, with the present time as its position in the change log."""
+        """Return the point to write, with the current time as its position in the change log."""
         payload = payload_of(self.record) | {LOGGED_KEY: agent.clock.now_ms()}
         point = {"id": self.record.id, "vector": {} if self.vector is None else self.vector, "payload": payload}
         return self.words.add_to_point(point, agent.keyword) if self.words and agent.keyword else point

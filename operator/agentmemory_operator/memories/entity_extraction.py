@@ -1,8 +1,8 @@
 """Extract the entities of memories, also of those stored before the agent's object enabled entities.
 
 Each process walks once through each agent's memories, and again if the entity settings or the collection changed.
-Several processes may do so at once, and a killed one starts over: a memory is written only if it is unchanged since it
-was read.
+Several processes may do so concurrently, and a killed process starts over: a memory is written only if it has not
+changed since it was read.
 """
 
 from collections.abc import Mapping, Sequence

@@ -42,7 +42,7 @@ MAX_CONCURRENT_IDENTITIES = 8
 
 
 class Identities:
-    """Writer of memories that have an identity. Every method may run on several replicas at once."""
+    """Writer of memories that have an identity. Every method may run on several replicas concurrently."""
 
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()

@@ -78,7 +78,7 @@ def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict
 async def write_drafts(
     agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool = False
 ) -> dict[str, StoreRejected]:
-    """Write drafts in one request. If the engine rejects it, halve it until the bad drafts are isolated.
+    """Write drafts in one request. If Qdrant rejects it, halve it until the bad drafts are isolated.
 
     Args:
         insert_only: True to leave existing points with the same ids unchanged; False overwrites them.
@@ -88,7 +88,7 @@ async def write_drafts(
 
     Raises:
         StoreUnavailable: If Qdrant is unavailable and nothing was written.
-        StoreRejected, KeysUnavailable: If the engine rejects a request for another reason than its points, or the key
+        StoreRejected, KeysUnavailable: If Qdrant rejects a request for another reason than its points, or the key
             of a zone is unavailable.
         OutcomeUnknown: If Qdrant or a key became unavailable, or Qdrant rejected the rest, after a part may have been
             written.
@@ -118,7 +118,7 @@ async def write_drafts(
 async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
     """Insert a memory under its derived id, or replace a tombstone without successor; return the stored row.
 
-    Several writers may claim an id at once: `is_written_by` returns whether this one succeeded. If the point
+    Several writers may claim an id concurrently: `is_written_by` returns whether this writer succeeded. If the point
     was removed before it was read, return a superseded tombstone, which matches no draft.
 
     Raises:

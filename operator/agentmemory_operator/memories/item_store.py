@@ -3,7 +3,7 @@
 A write
 1. reads the point,
 2. writes it by compare-and-set on `rev`, with a mark; the point keeps the last 16 marks,
-3. reads it again. The engine does not report whether a conditional write took effect; the mark does, even if later
+3. reads it again. Qdrant does not report whether a conditional write took effect; the mark does, even if later
    writes followed.
 4. Without the mark, it starts again with the row just read. If marks may have been dropped, the outcome is unknown.
 
@@ -70,7 +70,7 @@ from agentmemory_operator.runtime.tasks import gather_bounded
 
 # An attempt fails only if another writer changed the same point, so the writers together make progress.
 MAX_ATTEMPTS = 100
-# Concurrent items of a batch; each needs at least three calls of the engine.
+# Concurrent items of a batch; each needs at least three calls of Qdrant.
 MAX_CONCURRENT_PUTS = 8
 PAGE = 1000
 
@@ -116,7 +116,7 @@ Read = Callable[[Agent, str], Awaitable[Payload | None]]
 
 
 class Items:
-    """Items of agents. Several replicas may call every method at once."""
+    """Reads and writes the items of agents. Several replicas may call every method concurrently."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

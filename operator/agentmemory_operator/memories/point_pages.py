@@ -95,7 +95,7 @@ async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced:
 
 
 async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
-    """Yield the points of a scroll, page by page. The page size respects the limit of the engine's strict mode."""
+    """Yield the points of a scroll, page by page. The page size respects the limit of Qdrant's strict mode."""
     max_limit = agent.settings.ranking.max_query_limit
     page = body | ({"limit": min(body["limit"], max_limit)} if max_limit else {})
     while True:
@@ -120,7 +120,7 @@ async def read_memories(agent: Agent, body: Json) -> tuple[list[Json], Any]:
 async def read_without_tombstones(read: Callable[[], Awaitable[T]], points_of: Callable[[T], Sequence[Json]]) -> T:
     """Repeat a read until its result has no tombstones. The filter of the read must exclude them.
 
-    The engine first matches the points of a search or scroll and then reads their payloads. A memory that is deleted in
+    Qdrant first matches the points of a search or scroll and then reads their payloads. A memory that is deleted in
     between is returned as a tombstone.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Complete the interrupted writes of crashed processes, in every agent. Several replicas may do so at once.
+"""Complete the interrupted writes of crashed processes, in every agent. Several replicas may do so concurrently.
 
 A sweep also keeps the vectors of encrypted memories as the agent's object allows them: dense and keyword vectors, for
 each zone. Missing vectors are added, after a rebuild too: the operator, which rebuilds, cannot decrypt the text, but

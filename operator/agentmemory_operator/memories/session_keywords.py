@@ -65,7 +65,7 @@ PAGES_A_SWEEP = 100
 MAX_ROUNDS = 20
 # Concurrent reads: a batch may cover many sessions, and the server may be slow.
 MAX_CONCURRENT_READS = 8
-# Maximum number of memories read at one position of a session. Of more, the engine returns an arbitrary part.
+# Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
 MAX_SAME_TIME = 1000
 
 _KEYS = (
@@ -264,7 +264,10 @@ def _session_of(row: _Row, order: Mapping[str, int]) -> Filter:
 
 
 async def _at_same_position(agent: Agent, row: _Row) -> list[_Row]:
-    """Return the session members at a row's position: the engine cuts a page among them in arbitrary order."""
+    """Return up to `MAX_SAME_TIME` session members at a row's position.
+
+    A page that ends among them contains an arbitrary part of them, so the caller reads the rest here.
+    """
     order = row[ORDER_KEY]
     return await _scroll(agent, _session_of(row, {"gte": order, "lte": order}), limit=MAX_SAME_TIME)
 

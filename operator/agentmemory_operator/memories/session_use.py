@@ -1,6 +1,6 @@
 """Record when a session was last used, on each of its memories of a type that ends with the session.
 
-One point per session would not suffice, because a filter of the engine cannot span two points. A point is stamped at
+One point per session would not suffice, because a filter of Qdrant cannot span two points. A point is stamped at
 most once per minute of use, by compare-and-set on its `rev`. A memory that has expired by the time of a use is not
 stamped: no use restores it. A point that another writer changes concurrently gets the next stamp instead.
 """
@@ -48,7 +48,7 @@ async def note_use(
 
     Args:
         at_ms: Time of use, Unix milliseconds, not in the future.
-        now_ms: Present time, written as `updatedAt`.
+        now_ms: Current time, written as `updatedAt`.
         joined: Ids of memories just stored in the session; stamped even if they would have expired by their
             `createdAt`.
 

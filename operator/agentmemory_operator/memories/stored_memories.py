@@ -226,7 +226,7 @@ def _is_expired(agent: Agent, row: Payload) -> bool:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, at most two below the engine's limit, because up to two rows beyond a page are read."""
+    """Return the page size, at most two below Qdrant's limit, because up to two rows beyond a page are read."""
     max_limit = agent.settings.ranking.max_query_limit
     return limit if max_limit is None else min(limit, max_limit - 2)
 
@@ -234,7 +234,7 @@ def _within(agent: Agent, limit: int) -> int:
 async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:
     """Return rows by createdAt, newest first, then by id.
 
-    The engine orders by createdAt only and has no cursor for it, but it can page rows of one time by id. So the rows
+    Qdrant orders by createdAt only and has no cursor for it, but it can page rows of one time by id. So the rows
     with the createdAt at which the previous page ended, and at which this page ends, are read by id.
     """
     rows: list[Payload] = []

@@ -19,7 +19,7 @@ from agentmemory_operator.memories.rules.record import ERASURE_KEY, TOMBSTONE_KE
 from agentmemory_operator.ports.base import Json
 
 BATCH = 100
-# Each further attempt means that the engine kept vectors that a request had deleted.
+# Each further attempt means that Qdrant kept vectors that a request had deleted.
 MAX_ATTEMPTS = 5
 ATTEMPT_S = 0.1
 
@@ -67,7 +67,7 @@ async def read_confirmed(agent: Agent, ids: Sequence[str], *, keys: Sequence[str
         keys: Payload keys to read, which must include `TOMBSTONE_KEY`; None reads all.
 
     Raises:
-        StoreUnavailable: If the engine still has vectors after 5 attempts; the sweep tries again.
+        StoreUnavailable: If Qdrant still has vectors after 5 attempts; the sweep tries again.
     """
     for attempt in range(MAX_ATTEMPTS):
         await asyncio.sleep(ATTEMPT_S * attempt)

@@ -118,9 +118,9 @@ class _Slot:
 
 
 class WorkingMemory:
-    """Working memories of an agent's sessions, and the end of sessions.
+    """Reads, stores and deletes the working memories of agents' sessions, and ends sessions.
 
-    Several replicas may call every method at once.
+    Several replicas may call every method concurrently.
     """
 
     def __init__(self, access_counts: AccessCounts) -> None:

@@ -153,7 +153,7 @@ class Rebuilds:
         For a deleted object whose rebuild waited for a retry, the target is removed.
 
         Raises:
-            TransientError: If the run must be repeated. If a step of the rebuild failed, the status has the reason.
+            TransientError: If the run must be repeated. If a step of the rebuild failed, the status gives the reason.
             SpecInvalid, NotOwned: If the connection or the collection cannot be used.
         """
         memory = owned_memory(self.table, key)

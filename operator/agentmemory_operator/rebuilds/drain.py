@@ -205,7 +205,7 @@ async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json],
 
 
 def _with_log_time(payload: Payload, task: RebuildRun) -> Payload:
-    """Return a late point's payload with the present time in the change log; unchanged if the log lacks the point.
+    """Return a late point's payload with the current time in the change log; unchanged if the log lacks the point.
 
     Readers of the log may already have passed the time at which the point was written.
     """

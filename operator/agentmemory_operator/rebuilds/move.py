@@ -8,9 +8,9 @@ for at most `LEASE_S`. Before writers are held (their requests wait), the move i
 2. Final: writers wait. Every acknowledged write was completed before, so the last pass copies it.
 3. The alias moves, and the writers continue in the target.
 
-If anything fails before the alias has moved, writers continue at once; unless the rebuild must stop, the move starts
-again. The same applies if another process releases the writers. The writers of a plain collection that may be deleted
-wait until the alias exists: `rebuilds/plain_swap.py`.
+If anything fails before the alias has moved, writers continue immediately. Unless the rebuild must stop, the move then
+starts again. The same applies if another process releases the writers. The writers of a plain collection that may be
+deleted wait until the alias exists: `rebuilds/plain_swap.py`.
 """
 
 import asyncio

@@ -85,7 +85,7 @@ class RestoreStarter:
         As long as the status contains them, no pass over the AgentMemory creates another collection.
 
         Args:
-            extra: Further status fields to write; None for none.
+            extra: Further status fields to write. None writes no further fields.
         """
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await find_live(server, alias, memory.reported_physical)

@@ -206,7 +206,7 @@ class SwapRestore:
     async def _switch(self, task: RestoreRun) -> str:
         live = await task.read_live()
         if live is not None and live.physical != task.job.previous:
-            # The alias was moved after the restore started: its present target is the collection to replace.
+            # The alias was moved after the restore started: its current target is the collection to replace.
             await self._count(task)
 
         async def check() -> None:

@@ -114,7 +114,11 @@ class Job:
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
     async def remove_finalizer(self) -> None:
-        """Remove the finalizer of `book`: Kubernetes may then delete the object. Raises as `set_finalizer`."""
+        """Remove the finalizer of `book`. Kubernetes may then delete the object.
+
+        Raises:
+            TransientError: If the object has changed since it was read. Retry in the next pass.
+        """
         await self.set_finalizer(is_present=False)
 
     async def release(
@@ -224,7 +228,7 @@ class RunSchedule:
         self._results[key] = (memory.metadata.uid, result)
 
     def plan(self, key: Key, due_ms: int) -> None:
-        """Schedule the check of an object for `due_ms`, Unix milliseconds; at once if that time has passed."""
+        """Schedule the check of an object for `due_ms`, Unix milliseconds; immediately if that time has passed."""
         self.queue.request(key, after_s=max(0, due_ms - self.clock.now_ms()) / 1000)
 
     async def run_if_due(self, key: Key) -> float | None:

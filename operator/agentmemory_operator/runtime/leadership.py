@@ -32,7 +32,7 @@ MAX_UNAVAILABLE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Durations in seconds. If the API server responds at once, a new leader starts within `duration_s + 2 * try_s`.
+    """Durations in seconds. While the API server responds, a new leader starts within `duration_s + 2 * try_s`.
 
     Attributes:
         duration_s: Time after which other processes may take a lease that is not renewed.
@@ -177,7 +177,7 @@ class Leadership:
         """Wait until this process has taken the lease and may write.
 
         Raises:
-            AgentMemoryError: If no attempt got a usable response for `MAX_UNAVAILABLE_S`. The message has the cause.
+            AgentMemoryError: If no attempt got a usable response for `MAX_UNAVAILABLE_S`. The message gives the cause.
         """
         since_s = self._now_s()
         while not await self._attempt():
@@ -207,7 +207,7 @@ class Leadership:
                 pause_s = self._timing.try_s
 
     async def release(self) -> None:
-        """Release the lease, so that a standby can take it at once. A failure is only logged.
+        """Release the lease, so that a standby can take it immediately. A failure is only logged.
 
         Do nothing if this process does not hold the lease, or it has expired.
         """

@@ -1,8 +1,8 @@
 """Object table: the last received state of every object of the project's kinds, and the owner of each slug.
 
 The operator, the API process and the development stack update it from their sources (Kubernetes, a folder). Every part
-of the operator writes statuses through `Statuses`, which also updates the table at once, before the watch delivers the
-change.
+of the operator writes statuses through `Statuses`, which also updates the table immediately, before the watch delivers
+the change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -137,9 +137,9 @@ class ObjectTable:
     def put(self, document: Json) -> bool:
         """Store an object from a source; return whether it needs a pass.
 
-        A new object needs one, and a change of uid, generation, deletionTimestamp or our annotations. A change of the
-        status alone needs none. Parts of the status that do not fit the schema are dropped. If the source is older than
-        a status that `put_status` stored, that status is kept.
+        A pass is needed for a new object, and after a change of uid, generation, deletionTimestamp or this project's
+        annotations. A change of the status alone needs no pass. Parts of the status that do not fit the schema are
+        dropped. If the source is older than a status that `put_status` stored, that status is kept.
         """
         key = key_of(document)
         existing = self._documents.get(key)
@@ -148,8 +148,8 @@ class ObjectTable:
         if not is_late:
             self._written.pop(key, None)
         if stored_status is not None and (is_late or stored_status == document.get("status")):
-            # The source echoes the status of a pass, or is older. Keep our copy, which has been checked: a status of
-            # other types may be equal to it, because True == 1.
+            # The source echoes the stored status, or is older. Keep the stored status, because it was validated: the
+            # received one may have other types and still be equal, because True == 1.
             document = document | {"status": stored_status}
         else:
             document = with_readable_status(document)
@@ -366,7 +366,7 @@ def uid_of(document: Json | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """Writes statuses to the cluster, and to the table at once, before the watch delivers them."""
+    """Writes statuses to the cluster, and to the table immediately, before the watch delivers them."""
 
     table: ObjectTable
     cluster: Cluster

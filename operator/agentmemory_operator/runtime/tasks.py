@@ -1,7 +1,7 @@
 """Run tasks concurrently; repeat compare-and-set writes; run long CPU-bound work in slices.
 
 Work in slices does not block the event loop. It is a generator that yields at least every few milliseconds. The first
-slice of 10 ms runs at once. Work that needs more waits for a lock of the event loop (its lane) before each further
+slice of 10 ms runs immediately. Work that needs more waits for a lock of the event loop (its lane) before each further
 slice. Between two slices the loop runs all other tasks once, however many such jobs are waiting.
 
 A thread would not help: `re` and `json` hold the interpreter lock for a whole call.
@@ -49,7 +49,7 @@ async def cancel(*tasks: asyncio.Task[Any]) -> None:
 async def gather_bounded(runs: Iterable[Coroutine[Any, Any, T]], *, concurrency: int) -> list[T]:
     """Run coroutines with limited concurrency; return their results in order.
 
-    The first exception is raised at once; the other coroutines continue. A single one runs without a task.
+    The first exception is raised immediately; the other coroutines continue. A single one runs without a task.
     """
     if len(runs := list(runs)) == 1:
         return [await runs[0]]

@@ -1,6 +1,6 @@
 """Count the memories of an agent and the memories that a search may return.
 
-With an index on type, the engine counts the memories of an agent in seven requests: one for each of the five states,
+With an index on type, Qdrant counts the memories of an agent in seven requests: one for each of the five states,
 and two for the oldest and the newest memory. The scoring model Confidence lowers the confidence of a memory while it is
 not used. With this model and at most 10,000 active memories, this process also counts those with faded confidence.
 """
@@ -26,7 +26,7 @@ from agentmemory_operator.spec.expression.scoring_parameters import Confidence
 
 # Maximum number of memories that are counted exactly, by listing in ten calls, if the strict mode forbids exact counts.
 MAX_LISTED = 20_000
-# Memories or types per response of the engine.
+# Memories or types per response of Qdrant.
 PAGE = 1_000
 # Maximum number of active memories that are read to count faded ones: 10 requests, about 100 ms in total.
 MAX_DECAY_READS = 10_000
@@ -41,7 +41,7 @@ TOO_MANY_UNINDEXED = (
 async def count_matching(agent: Agent, filter_: Filter) -> int:
     """Return the number of matching memories.
 
-    If the strict mode forbids exact counts and the engine estimates more than 20,000, return that estimate.
+    If the strict mode forbids exact counts and Qdrant estimates more than 20,000, return that estimate.
     """
     if not agent.allows_exact:
         estimate = await agent.store.count(agent.alias, filter_, exact=False)
@@ -76,7 +76,7 @@ async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int 
     body = {"filter": active, "limit": PAGE, "with_payload": list(DECAY_KEYS), "with_vector": False}
     decayed = 0
     async for points in read_pages(agent, body):
-        # The engine reads payloads after it matches: a memory deleted in between is a tombstone without times.
+        # Qdrant reads payloads after it matches: a memory deleted in between is a tombstone without times.
         rows = (point["payload"] for point in points)
         decayed += count_decayed((row for row in rows if "createdAt" in row), agent.settings.ranking, now_ms)
     return decayed

@@ -1,8 +1,8 @@
 """Determine the memories that a search may return.
 
-If the engine may evaluate a criterion differently from `criteria_match`, the engine only finds candidates and
-`criteria_match` decides. The filter of the search then contains the ids that match, and the condition that the engine
-can decide with certainty (`compile_certain`).
+If Qdrant may evaluate a criterion differently from `criteria_match`, it only finds candidates and `criteria_match`
+decides. The filter of the search then contains the ids that match, and the condition that Qdrant can decide with
+certainty (`compile_certain`).
 """
 
 from dataclasses import replace
@@ -44,7 +44,7 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
     hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
     filter_ = narrow(found, {"must_not": [equals_any(ZONE_KEY, hidden)]}) if hidden else found
     if criterion is not None and not is_exact(criterion, indexes):
-        # Read only the candidates that the engine cannot decide with certainty.
+        # Read only the candidates that Qdrant cannot decide with certainty.
         certain = compile_certain(criterion, indexes)
         unread = [{"must_not": [certain]}] if certain else []
         ids = await _find_matching(agent, criterion, narrow(filter_, *unread))
@@ -68,7 +68,7 @@ async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter)
     count = 0
     async for points in read_pages(replace(agent, store=without_decryption(agent.store)), body):
         count += len(points)
-        # The engine reads payloads after it matches. A memory deleted in between has no values and would meet a NOT.
+        # Qdrant reads payloads after it matches. A memory deleted in between has no values and would meet a NOT.
         found = (point for point in points if TOMBSTONE_KEY not in point["payload"])
         matching += [point["id"] for point in found if matches(criterion, point["payload"])]
         if count > MAX_READ:

@@ -1,4 +1,4 @@
-"""List users and scopes with their numbers of memories, which the engine counts; read and name a single user."""
+"""List users and scopes with their numbers of memories, which Qdrant counts; read and name a single user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from agentmemory_operator.search.rules.memory_states import state_filters
 
 # Users per request: even with the longest names, the response stays below the size limit.
 USERS_PER_REQUEST = 5_000
-# Number of users after which no further page of counts is read. The engine returns users with the most memories first.
+# Number of users after which no further page of counts is read. Qdrant returns users with the most memories first.
 MAX_LISTED_USERS = 50_000
 # Queries per request.
 QUERIES_PER_REQUEST = 100

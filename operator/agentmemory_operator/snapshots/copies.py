@@ -115,11 +115,11 @@ class Copies:
     ) -> None:
         """Have a server restore the collection `physical` from an object in storage.
 
-        The bytes are streamed through this process: the server need neither reach the storage nor accept URLs.
+        The content is streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
-            ChecksumMismatch: If its bytes differ from its SHA-256. No collection was created from them.
+            ChecksumMismatch: If its content differs from its SHA-256. No collection was created from it.
             StoreRejected: If the server or the storage rejects the call.
             TransientError: If the storage or the server is unavailable.
         """
@@ -130,10 +130,10 @@ class Copies:
     async def open(
         self, location: S3Object, *, namespace: str, progress: Progress = report_nothing
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
-        """Return a context with the bytes of an object, and its metadata with the SHA-256 that is checked.
+        """Return a context with the content of an object, and its metadata with the SHA-256 that is checked.
 
-        Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `location`, or of
-        the object's metadata if `location` has none.
+        Reading raises ChecksumMismatch before the last chunk if the content differs from the SHA-256 of `location`, or
+        of the object's metadata if `location` has none.
 
         Raises:
             SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
@@ -147,7 +147,7 @@ class Copies:
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Return a context with the bytes of a copy at a location from a status. Errors are as in `open`."""
+        """Return a context with the content of a copy at a location from a status. Errors are those of `open`."""
         async with self.open(parse_location(location), namespace=namespace) as (content, _):
             yield aiter(content)
 
@@ -155,7 +155,7 @@ class Copies:
         """Read an object completely; return its metadata.
 
         Raises:
-            ChecksumMismatch: If its bytes differ from its SHA-256. Other errors are as in `open`.
+            ChecksumMismatch: If its content differs from its SHA-256. Other errors are those of `open`.
         """
         async with self.open(location, namespace=namespace, progress=progress) as (content, stored):
             await read_to_end(content)

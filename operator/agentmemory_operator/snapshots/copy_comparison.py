@@ -38,7 +38,7 @@ The rebuild may still correct late writes then; this takes a few times the durat
 """
 
 OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-"""Opens the bytes of a snapshot's copy in object storage."""
+"""Opens the copy of a snapshot in object storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ComparedSnapshot:
         recorded: Facts from its creation.
         live: Collection to compare the copy with, normally the one that the snapshot was created from. None if unknown.
         owner: Expected owner; None accepts the owner of the live collection.
-        open_copy: Opens the bytes in object storage; None to read the file from Qdrant.
+        open_copy: Opens the copy in object storage; None to read the file from Qdrant.
     """
 
     uid: str

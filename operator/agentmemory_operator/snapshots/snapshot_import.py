@@ -48,7 +48,7 @@ class SnapshotImport:
         Raises:
             NotOwned: If the snapshot belongs to another agent and no annotation allows a takeover.
             SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the server cannot restore it.
-            ChecksumMismatch: If its bytes differ from its SHA-256.
+            ChecksumMismatch: If its content differs from its SHA-256.
             StorageRejected: If a user must fix the storage or the Secret.
             TransientError: If the import must be repeated.
         """

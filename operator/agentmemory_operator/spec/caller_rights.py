@@ -70,7 +70,7 @@ class Verb(StrEnum):
     """Right of a caller.
 
     READ: Search, read and export memories. WRITE: Create, import and change memories, and delete single ones. ADMIN:
-    Forget a user or many memories at once; delete immutable memories; lower a privacy zone; export sealed memories in
+    Forget a user or many memories; delete immutable memories; lower a privacy zone; export sealed memories in
     plain text; list users and receipts; read the changes of all users. IMPERSONATE: Set an author other than the
     caller. DELEGATE: Mint user tokens.
     """

@@ -110,7 +110,7 @@ def max_interval_ms(schedule: str, time_zone: str) -> int | None:
 
 
 def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> int:
-    """Return the delay of a run after its scheduled time in milliseconds, so that many runs do not start at once.
+    """Return by how many milliseconds to delay a run, so that runs of the same schedule do not start together.
 
     The delay is at most 5 minutes, and at most a tenth of the time until the next run. So runs scheduled every minute
     still happen every minute. It depends only on the identity and this maximum, and is 0 without a next run.

@@ -1,13 +1,13 @@
-"""Deliver events from each agent's change log, and its cleanups, to the webhooks that its object declares.
+"""Deliver events to webhooks: the changes in each agent's change log, and the agent's last cleanup.
 
 Only the leading operator delivers. For each webhook it repeats:
 1. Post an event for the last cleanup in the status, unless it was reported before or is withheld.
 2. Read the next page of the agent's change log after the webhook's cursor.
 3. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
-4. If that changed anything, request a pass over the object, which writes the new state into its status.
+4. If the delivery state has changed, request a pass over the object, which writes the new state into the status.
 
-There is no queue of events, so an unreachable URL costs no memory, and of an erased memory only the erasure is still
-sent. If the process ends before that pass, the next operator sends the same events again, with the same ids.
+There is no queue of events. So an unreachable URL costs no memory, and of an erased memory only the erasure is still
+sent. If the process ends before the pass of step 4, the next operator sends the same events again, with the same ids.
 
 Tenants can forge the status. A forged cursor only decides which of the tenant's own events are skipped or sent again.
 """

@@ -1,8 +1,8 @@
 """Walk through the memories of agents whose data keys were rotated, and encrypt them with the active keys.
 
-Ids, hashes and vectors do not change, so nothing is embedded. Several replicas may walk at once, and each may be killed
-at any point. A memory is written only if its `rev` is unchanged, and remaining memories are found by the creation time
-of their key.
+Ids, hashes and vectors do not change, so nothing is embedded. Several replicas may walk concurrently, and each may be
+killed at any point. A memory is written only if its `rev` is unchanged, and remaining memories are found by the
+creation time of their key.
 """
 
 import logging
@@ -42,7 +42,7 @@ class SealedPoints:
 
     Attributes:
         store: Store that returns the points as stored, encrypted.
-        max_page_size: Maximum number of points that Qdrant returns at once; None if unlimited.
+        max_page_size: Maximum number of points that Qdrant returns at the same time; None if unlimited.
     """
 
     store: PointStore
@@ -95,7 +95,7 @@ class _Walk:
         before_ms: Keys created before this time are replaced.
         offset: Offset of the next page; None for the first.
         done, failed: Memories since the first page that were encrypted again, and that could not be.
-        due_ms: Time of the next read, Unix milliseconds; 0 for at once.
+        due_ms: Time of the next read, Unix milliseconds; 0 if it is due now.
     """
 
     before_ms: int

@@ -26,7 +26,11 @@ class FileKeyShards:
         self._folder = data / FOLDER
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """Return a shard; an empty one if there is no file. Raises as the port."""
+        """Return a shard, or an empty shard if it has no file.
+
+        Raises:
+            KeysDamaged: If the file contains no keys in this version's format.
+        """
         with _mapped_errors():
             content = self._content(ring, name)
         if content is None:

@@ -25,7 +25,7 @@ from agentmemory_operator.runtime.rules.fair_shares import MinimumRate, StallDet
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 2048
-# Maximum number of idle connections to close at once if there are too many.
+# Maximum number of idle connections that are closed together if there are too many.
 MAX_EVICTED_CONNECTIONS = 64
 # Maximum time from the first to the last byte of a request head.
 MAX_HEAD_S = 10.0
@@ -158,7 +158,7 @@ class ServedConnection(HttpToolsProtocol):
             self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
 
     def abort(self) -> None:
-        """Close at once and discard unsent data, in the kernel's buffers too."""
+        """Close immediately and discard unsent data, in the kernel's buffers too."""
         if self._sent is not None and not self._sent.is_closed:
             self._sent.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._sent.abort()

@@ -32,7 +32,7 @@ class HttpsFiles:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content at a URL. Raises as the port; StorageUnavailable also while the content is read."""
+        """Open the content at a URL. StorageUnavailable may also be raised while the content is read."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:

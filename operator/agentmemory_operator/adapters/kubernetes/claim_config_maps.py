@@ -44,9 +44,9 @@ class KubernetesClaims:
         return parse_claims(self._stored.values())
 
     async def save(self, claims: ClaimSet) -> None:
-        """Write the parts that have changed, each by compare-and-set on its version. Raises as the port.
+        """Write the parts that have changed, each by compare-and-set on its version.
 
-        After an error, some of the parts may have been written.
+        Each changed part is sent, even if another part fails. The first error is then raised.
         """
         bodies = _bodies(claims)
         changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]

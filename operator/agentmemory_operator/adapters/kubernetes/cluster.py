@@ -120,7 +120,7 @@ class KubernetesCluster:
             await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; return False if it exists already. Raises as the port."""
+        """Create an object; return False if it exists already."""
         metadata = Metadata.model_validate(document["metadata"])
         try:
             with _kinds_known():

@@ -185,13 +185,24 @@ class KubernetesTransport:
         content_type: str = JSON,
         query: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """Send a call; return the decoded JSON of the response. Raises as `send`; TransientError if it is no JSON."""
+        """Send a call; return the decoded JSON of the response.
+
+        Raises:
+            NotFound: On status 404.
+            KubernetesRejected: On another status from 300 to 499; KubernetesConflict on 409.
+            TransientError: If the API server is unreachable, responds with 5xx, or the body is no JSON.
+        """
         response = await self.send(method, path, body, content_type=content_type, query=query)
         with mapped_errors():
             return json.loads(await response.read())
 
     async def find(self, path: str) -> Any:
-        """Return the object at a path, or None if there is none. Raises as `call`, except NotFound."""
+        """Return the object at a path, or None if it does not exist.
+
+        Raises:
+            KubernetesRejected: On a status from 300 to 499 other than 404.
+            TransientError: If the API server is unreachable, responds with 5xx, or the body is no JSON.
+        """
         try:
             return await self.call("GET", path)
         except NotFound:

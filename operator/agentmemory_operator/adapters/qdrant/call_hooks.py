@@ -1,9 +1,9 @@
 """Hooks around control calls to Qdrant, retry budget for reads of points, and HTTP session of both.
 
-A read of points that timed out is retried once. A pause of this process, or one lost packet, is over by then, so the
-retry succeeds at once. But retries double the load of a server that is slow or unavailable. So they are paid from a
-budget (https://finagle.github.io/blog/2016/02/08/retry-budgets/), and there are none after a read has failed without a
-response, until the next response.
+A read of points that timed out is retried once. The usual causes, a pause of this process or one lost packet, are over
+by then, so the retry succeeds. But retries double the load of a server that is slow or unavailable. Therefore each
+retry is charged to a budget (https://finagle.github.io/blog/2016/02/08/retry-budgets/). After a read has failed without
+a response, no read is retried until the next response.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -77,7 +77,7 @@ class CallHooks:
         """Send a call inside the hooks.
 
         Args:
-            send: Sends the call with the additional headers that it is given.
+            send: Sends the call. Its argument contains additional headers, such as the trace context.
         """
         if not is_write(method, path):
             return await self._traced(method, send)

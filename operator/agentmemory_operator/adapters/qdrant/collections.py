@@ -62,7 +62,7 @@ _ALIVE = {"must": [_LIVES]}
 
 
 class QdrantCollections:
-    """Implements ports.CollectionStore; connects and raises as `QdrantControl`."""
+    """Implements ports.CollectionStore. Connections and errors are those of `QdrantControl`."""
 
     def __init__(self, url: str, **options: Unpack[ControlOptions]) -> None:
         self._qdrant = QdrantControl(url, **options)

@@ -45,7 +45,7 @@ from agentmemory_operator.spec.presets.table import (
 from agentmemory_operator.spec.printable import printable_start
 
 FLOAT32 = "Float32"
-# The engine weights each word by its inverse document frequency in the collection.
+# Qdrant weights each word by its inverse document frequency in the collection.
 KEYWORD_PARAMS = {"modifier": "idf"}
 ENCODINGS = {"OneBit": "one_bit", "OneAndHalfBits": "one_and_half_bits", "TwoBits": "two_bits"}
 ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
@@ -92,7 +92,7 @@ def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
 
 
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
-    """Build the body that creates a collection. Unset values are left out, and the engine chooses them.
+    """Build the body that creates a collection. It omits unset values, so Qdrant uses its defaults for them.
 
     One exception: payloads are on disk unless `payload_on_disk` is False.
 

@@ -44,12 +44,12 @@ from agentmemory_operator.search.rules.score import JsonText
 from agentmemory_operator.spec.printable import printable_start
 
 MAX_CONNECTIONS = 64
-# The engine accepts 32 MiB; a thousand vectors of 1,536 numbers are 33 MiB as text.
+# Qdrant accepts 32 MiB; a thousand vectors of 1,536 numbers are 33 MiB as text.
 MAX_UPSERT_BYTES = 24 << 20
 MAX_INLINE_POINTS = 100
-# The engine rejected the call for now; nothing was written.
+# Qdrant rejected the call for now; nothing was written.
 _REFUSED_FOR_NOW = frozenset({429, 503})
-# The engine or a proxy failed during the call: a write may have taken effect.
+# Qdrant or a proxy failed during the call: a write may have taken effect.
 _FAILED = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 _NO_RESPONSE = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
@@ -169,12 +169,12 @@ class QdrantPoints:
         """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
-            OutcomeUnknown: As the port. Also if Qdrant became unavailable after a part of a large upsert was written.
-            StoreRejected: As the port. `is_partial` is True if a part of a large upsert was written before.
+            OutcomeUnknown: If a write may have taken effect, or Qdrant became unavailable after a part was written.
+            StoreRejected: If Qdrant rejects a part. `is_partial` is True if an earlier part was written.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
-            # In mode `upsert` the engine inserts missing points without applying the filter to them.
+            # In mode `upsert` Qdrant inserts missing points without applying the filter to them.
             mode = {"update_mode": "upsert" if inserts else "update_only", "update_filter": update_filter}
         requests = await _serialise(points)
         for number, part in enumerate(requests):
@@ -191,14 +191,14 @@ class QdrantPoints:
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
         """Merge `payload` into every matching point, durably; atomic per point."""
-        # Do not add `points`: with them, the engine ignores the filter.
+        # Do not add `points`: with them, Qdrant ignores the filter.
         body = {"payload": encode_numbers(payload, is_part=True), "filter": filter_}
         await self._write("POST", f"/collections/{collection}/points/payload", body, strong=strong)
 
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order; not atomic. `wait` and `strong` as in the port."""
+        """Run the operations of `POST /points/batch` in order; not atomic."""
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 

@@ -22,7 +22,7 @@ from agentmemory_operator.spec.printable import printable_start
 
 # Statuses of a server or proxy below 500 after which a retry may succeed.
 TRANSIENT_STATUSES = (408, 429)
-# Part of the engine's message for a full disk, whether its own check or the system reports it. The status is only 500.
+# Part of Qdrant's message for a full disk, whether its own check or the system reports it. The status is only 500.
 NO_SPACE = "No space left on device"
 # Status of a server that does not implement the call.
 NOT_IMPLEMENTED = 501

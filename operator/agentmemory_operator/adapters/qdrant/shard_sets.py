@@ -42,7 +42,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSet:
-    """One snapshot of every shard of a collection.
+    """A set of files: one snapshot of every shard of a collection.
 
     Attributes:
         physical: Name of the collection.
@@ -121,7 +121,11 @@ class ShardSets:
         return sorted(latest.values(), key=lambda set_: (set_.created_ms, set_.name))
 
     async def find(self, physical: str, name: str) -> ShardSet | None:
-        """Return a complete set by name, or None. Raises as `list_sets`."""
+        """Return a complete set by name, or None.
+
+        Raises:
+            StoreUnavailable: If no majority of the nodes is reachable.
+        """
         return next((set_ for set_ in await self.list_sets(physical) if set_.name == name and set_.is_complete), None)
 
     async def write(self, record: ShardSet) -> None:
@@ -135,7 +139,11 @@ class ShardSets:
         await self._change({_key(record.physical, record.name): document})
 
     async def delete(self, physical: str, name: str) -> None:
-        """Delete the record of a set. Waits and raises as `write`."""
+        """Delete the record of a set. Wait until all reachable nodes have deleted it, or after 10 s a majority.
+
+        Raises:
+            StoreUnavailable: If no majority has deleted the record in time. It may have been deleted.
+        """
         await self._change({_key(physical, name): None})
 
     async def _change(self, changes: Json) -> None:
@@ -194,7 +202,12 @@ class ShardReplicas:
         return {peer_id: node for node, peer_id in pairs if not isinstance(peer_id, BaseException)}
 
     async def find_holders(self, physical: str) -> dict[int, QdrantNode]:
-        """Return a reachable node with a replica, in any state, for each shard. Raises as `wait_for_views`."""
+        """Return a reachable node with a replica, in any state, for each shard.
+
+        Raises:
+            NotFound: If no reachable node has the collection.
+            StoreUnavailable: If the nodes do not agree in time, or none is reachable.
+        """
         views = await wait_for_views(self._nodes, physical)
         return {shard: node for node, view in views for shard in view.local}
 

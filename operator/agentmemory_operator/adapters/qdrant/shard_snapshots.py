@@ -65,9 +65,9 @@ UNFINISHED_KEY = "agentmemoryRecovering"
 
 
 class QdrantShardSnapshots:
-    """Implements ports.SnapshotStore for a cluster; a set of shard snapshots is one file.
+    """Implements ports.SnapshotStore for a cluster: each `SnapshotFile` is a set of shard snapshots.
 
-    Connects and raises as `QdrantControl`; waits at most `deadline_s` for replicas.
+    Connections and errors are those of `QdrantControl`. Waits for replicas end after `deadline_s`.
 
     Args:
         url: http(s) URL of the cluster; any node may respond.
@@ -117,7 +117,7 @@ class QdrantShardSnapshots:
         """Return the complete sets whose files all exist, oldest first; empty if the collection is deleted.
 
         Each node lists its own files. If a node does not have the collection yet, the call waits, then raises. If its
-        replica is not active and lists no files, the call raises at once: the files may still exist.
+        replica is not active and lists no files, the call raises immediately: the files may still exist.
 
         Raises:
             StoreUnavailable: If no majority of the nodes is reachable, or the nodes do not agree in time. Also if a
@@ -233,8 +233,8 @@ class QdrantShardSnapshots:
     async def metadata(self, physical: str) -> Json | None:
         """Return the metadata of a collection, {} if it has none; None if the collection does not exist.
 
-        If the node behind `url` does not have the collection, poll all nodes. If they still differ after 10 s, the
-        majority decides.
+        If the node behind `url` does not have the collection, poll it and all nodes for up to 10 s. If the nodes still
+        differ then, return the metadata if a majority of the nodes has the collection, else None.
         """
         copies: list[Json] = []
         async for _ in poll_times(MAX_AGREEMENT_S):

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class QdrantSnapshots:
-    """Implements ports.SnapshotStore for a single server; connects and raises as `QdrantControl`.
+    """Implements ports.SnapshotStore for a single server. Connections and errors are those of `QdrantControl`.
 
     Attributes:
         qdrant: Client of the server.
@@ -77,7 +77,7 @@ class QdrantSnapshots:
             return sorted(map(parse_snapshot, result), key=lambda file: (file.created_ms, file.name))
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of a snapshot. Raises as `QdrantControl.download`."""
+        """Open the content of a snapshot. Errors are those of `QdrantControl.download`."""
         return self.qdrant.download(_snapshot(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
@@ -186,7 +186,7 @@ def recovery_errors() -> Iterator[None]:
 
 
 async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-    """Send a snapshot, which the server recovers. Raises the errors of `recovery_errors`."""
+    """Send a snapshot, which the server recovers. Errors: see `recovery_errors`."""
     checksum = f"&checksum={sha256}" if sha256 else ""
     with recovery_errors():
         await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checksum}", content, name=UPLOAD_NAME)

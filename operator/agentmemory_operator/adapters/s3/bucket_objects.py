@@ -45,7 +45,7 @@ class S3Objects:
         await self._calls.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream, with about two parts of 8 MiB or more in memory. Raises as the port.
+        """Store a stream, with about two parts of 8 MiB or more in memory.
 
         The object becomes visible as a whole, or not at all.
         """
@@ -68,7 +68,7 @@ class S3Objects:
 
     @asynccontextmanager
     async def get(self, key: str, *, offset: int = 0) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content of an object, from a byte offset. Raises as the port."""
+        """Open the content of an object, from a byte offset."""
         range_header = {"range": f"bytes={offset}-"} if offset else {}
         async with self._calls.stream(S3Request("GET", self._before + key, headers=range_header)) as response:
             yield self._chunks_of(response, skipped=offset if response.status == 200 else 0)

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class S3Request:
-    """One call.
+    """A call to the S3 API of a bucket, before it is signed.
 
     Attributes:
         key: Full key including the prefix, not encoded; empty for the bucket itself.
@@ -109,7 +109,7 @@ class S3Calls:
 
     @asynccontextmanager
     async def stream(self, request: S3Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open the response to a call with an unread body. Raises as `call`."""
+        """Open the response to a call with an unread body. Opening raises the same errors as `call`."""
         response = await _retry(lambda: self._send(request, total_s=None))
         try:
             yield response
@@ -145,7 +145,7 @@ class S3Calls:
                 request.method,
                 URL(f"{self._host}{path}", encoded=True),
                 headers=headers,
-                # aiohttp would write a body of type bytes at once, and keep a second copy.
+                # aiohttp would write a body of type bytes in one piece, and keep a second copy.
                 data=BytesIO(request.body) if request.body else None,
                 timeout=timeout,
             )

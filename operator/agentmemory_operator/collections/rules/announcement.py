@@ -1,4 +1,4 @@
-"""Announcements of a move of an alias, in the metadata of the alias's present target, and the durations around them.
+"""Announcements of a move of an alias, in the metadata of the alias's current target, and the durations around them.
 
 `collections/announce.py` writes them, `agents/fence.py` reads them.
 """

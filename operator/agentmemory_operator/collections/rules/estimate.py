@@ -1,6 +1,6 @@
 """RAM and disk that a collection needs, from its layout and the number of memories.
 
-Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 40,000 memories, docs/tuning.md):
+Bytes for one memory, fitted to segments of Qdrant (1.18 format, 10,000 to 40,000 memories, docs/tuning.md):
 
     vectors        dimensions * bytes of the datatype + 2
     quantized      int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
@@ -74,7 +74,7 @@ class Estimate:
 
 
 def estimate(layout: Layout, memories: int) -> Estimate:
-    """Estimate the bytes of a number of memories. RAM includes everything that the layout keeps in memory."""
+    """Estimate RAM and disk in bytes for a number of memories, in one replica."""
     vectors = memories * (layout.vector_bytes + 2)
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)

@@ -75,7 +75,7 @@ class CollectionSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Estimated costs of a Rebuild. Bytes are needed in addition to the present collection, until that is removed.
+    """Estimated costs of a Rebuild. Bytes are needed in addition to the current collection, until that is removed.
 
     Attributes:
         seconds: Minimum duration, without the response time of the embedding provider.

@@ -28,7 +28,7 @@ _NEVER = tuple(
         *("fd00:ec2::/32", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
     )
 )
-# Names of metadata services: behind a proxy, addresses are not resolved here.
+# Names of metadata services. They are refused by name, because a proxy resolves names outside this process.
 _NEVER_NAMES = (
     *("metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"),
     *("metadata.azure.internal", "metadata.tencentyun.com"),
@@ -137,7 +137,10 @@ class EgressPolicy:
         )
 
     def find_unresolved_refusal(self, host: str, port: int) -> EgressRefusal | None:
-        """Return why a name must not be resolved: it is forbidden, or no address would be allowed. None otherwise."""
+        """Return why a name is refused without resolving it, or None if it must be resolved to decide.
+
+        A name is refused if it is forbidden, or if the list names neither it nor any address.
+        """
         if normalise_host(host) in _NEVER_NAMES:
             return EgressRefusal.NEVER
         if self.allowed is None or self.allowed.networks or self.allowed.lists_name(host, port):

@@ -124,7 +124,7 @@ class ExtractedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFindings:
-    """Findings of a model about a batch. All memory ids are in the batch: the model's short names, until `with_ids`.
+    """Findings of a model about a batch. Ids are the batch's short names until `with_ids` replaces them.
 
     Attributes:
         facts: Facts with at least two sources.

@@ -31,7 +31,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 class SchemaMismatch(Exception):
-    """A value does not match its schema. The message has a path of the schema and no part of the value."""
+    """A value does not match its schema. The message contains a path of the schema and no part of the value."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class PendingAction:
     Attributes:
         action: Kind of action.
         run: Id of the run to do, undo, approve or reject.
-        due_ms: Unix milliseconds; 0 for at once.
+        due_ms: Time from which the action may start, Unix milliseconds; 0 if it is due now.
         request: Value of the annotation that requests it. None for a scheduled run.
     """
 
@@ -81,7 +81,7 @@ def next_action(
 
     Args:
         settings: Consolidation settings of the object. None if it names no model.
-        last: Present value of `status.lastConsolidation`.
+        last: Current value of `status.lastConsolidation`.
     """
     if (requested := _requested_action(memory, last)) and (settings or requested.action not in NEEDS_MODEL):
         return requested
@@ -155,7 +155,7 @@ class ConsolidationState:
 
     Attributes:
         last: `status.lastConsolidation`; empty before the first action.
-        next_ms: Time of the next action, Unix milliseconds; 0 for at once. None without one.
+        next_ms: Time of the next action, Unix milliseconds; 0 if it is due now, None if there is none.
         fault: Error in the schedule, or None.
     """
 

@@ -1,4 +1,4 @@
-"""Find collections without an owner, from the present state of Qdrant and Kubernetes. No registry is involved."""
+"""Find collections without an owner, from the current state of Qdrant and Kubernetes. No registry is involved."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -67,7 +67,7 @@ HEAD_SCHEMA: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistilledFact:
-    """One memory that a model extracted from turns.
+    """Memory that a model extracted from turns.
 
     Attributes:
         content: Text of the memory.

@@ -290,8 +290,8 @@ def problem_of_status(status: int, headers: Mapping[str, str] | None, remedy: st
 
     Args:
         status: HTTP status of the error. An undocumented one becomes BAD_REQUEST below 500, else INTERNAL_ERROR.
-        headers: Headers for the response; None for none.
-        remedy: Text for the detail; '' for none.
+        headers: Headers to add to the response. None adds no headers.
+        remedy: Text to add to the detail. '' adds no text.
     """
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
     remedy = f"{remedy}; " if remedy else ""

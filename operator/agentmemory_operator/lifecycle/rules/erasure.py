@@ -299,7 +299,7 @@ def erasure_tombstone(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | No
 
     Args:
         row: Payload with at least the keys in `lifecycle/erase.py: ERASURE_ROW_KEYS`.
-        now_ms: Present, Unix milliseconds.
+        now_ms: Current time, Unix milliseconds.
         at_ms: Time of the original erasure if this is a copy, Unix milliseconds. None for `now_ms`.
     """
     was_memory = TOMBSTONE_KEY not in row

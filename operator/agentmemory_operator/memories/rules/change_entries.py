@@ -79,7 +79,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One entry of the log.
+    """Entry of the change log.
 
     Attributes:
         position: Position after the entry.

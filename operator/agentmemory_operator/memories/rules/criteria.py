@@ -201,7 +201,7 @@ def _compile_leaf(leaf: Leaf, indexes: Mapping[str, str], *, is_wider: bool) -> 
         return False
     if indexes.get(leaf.field.key) == "uuid" and isinstance(leaf, Equals):
         return _condition_of(leaf)
-    # The engine's own condition would miss some memories: see `_is_leaf_exact`.
+    # Qdrant's own condition would miss some memories: see `_is_leaf_exact`.
     return {"must_not": [{"is_empty": {"key": leaf.field.key}}]}
 
 

@@ -45,7 +45,7 @@ _METADATA_PATH = re.compile(r"metadata(\.[A-Za-z0-9_-]+)+", re.ASCII)
 
 
 class _WrongError(Exception):
-    """One part of the document is invalid."""
+    """Error in one part of the document."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(path, message)

@@ -42,7 +42,7 @@ _ROLES = frozenset({"about", "source", "mentioned"})
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """One name.
+    """Name of an entity.
 
     Attributes:
         name: Spelling of the list of known names, else of the text.

@@ -20,7 +20,7 @@ EVIDENCE_KEY = "evidence"
 
 TERSE_KEY, MARKS_KEY = "says", "marks"
 """Keys of the evidence: a number (`compute_evidence`), and a list of words. There are two keys because each key that a
-score reads needs an index: for a key without one, the engine reads the whole payload of a candidate."""
+score reads needs an index: for a key without one, Qdrant reads the whole payload of a candidate."""
 
 HAS_TIME, ANSWERS_QUESTION, BY_USER = "time", "asked", "user"
 """Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `speaker_mark`

@@ -1,7 +1,7 @@
 """Decide which memories have expired: as a filter of searches, and as a test of one memory.
 
 A type's time to live is read from the object at each call, not stored on memories: a changed value applies to all of
-them at once. The last use of a session is stored on each of its memories, because a filter cannot span two points.
+them immediately. The last use of a session is stored on each of its memories, because a filter cannot span two points.
 """
 
 from collections.abc import Iterable, Mapping

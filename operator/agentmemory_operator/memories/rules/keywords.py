@@ -1,4 +1,4 @@
-"""Keyword search: the text that a memory is found by, and the BM25 vector that the engine computes from it.
+"""Keyword search: the text that a memory is found by, and the BM25 vector that Qdrant computes from it.
 
 The keyword text of a memory consists of its date, the contents of up to two memories before it in its session, and its
 own content. The words of a question are often in the preceding turns instead of in the answer. Its own words and date
@@ -54,7 +54,7 @@ class KeywordText:
     """Keyword text of a memory, with the payload that depends on it.
 
     Attributes:
-        text: Text that the engine computes the keyword vector from.
+        text: Text that Qdrant computes the keyword vector from.
         window_ids: Ids of the neighbours whose contents the text includes, oldest first.
         order: Sort position in the session, by time and then by place in the request; None without a session.
         evidence: Stored with the text; see `memories/rules/evidence.py`.
@@ -113,7 +113,7 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
 
 
 def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
-    """Return the document from which the engine computes the keyword vector."""
+    """Return the document from which Qdrant computes the keyword vector."""
     return {"text": engine_text(text), "model": BM25_MODEL, "options": {"language": source.language, **_OPTIONS}}
 
 
@@ -130,7 +130,7 @@ def date_text(created_at: int, language: str) -> str:
 def order_of(created_at: int, position: int) -> int:
     """Return the sort position in the session: by time, then by `position` in the request, below 1,000.
 
-    It is below 2**53 until 2255, so every engine compares it exactly.
+    The position is below 2**53 until the year 2255, so a float64 represents it exactly.
 
     Args:
         created_at: Unix milliseconds.

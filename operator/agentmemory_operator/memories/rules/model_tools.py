@@ -38,7 +38,7 @@ MAX_TOP_K = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool.
+    """Tool that a language model can call: name and texts for the model, and a schema of the arguments.
 
     Attributes:
         parameters: JSON Schema of an object.

@@ -224,7 +224,7 @@ EXPIRED_KEY = "expired"
 """Set on a tombstone of a cleanup, as opposed to one of a deletion."""
 
 EDIT_MARK_KEY = "editMark"
-"""Id of the last edit in place. The engine does not report whether a conditional write took effect; the mark does."""
+"""Id of the last edit in place. Qdrant does not report whether a conditional write took effect; the mark does."""
 
 UPDATES_KEY = "updateCount"
 
@@ -240,7 +240,7 @@ _SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
 LIST_ATTRIBUTES = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
-"""Every prefix of the namespace as one string, because the engine cannot match the order of list values."""
+"""Every prefix of the namespace as one string, because Qdrant cannot match the order of list values."""
 
 ITEM_NAMESPACE_KEY = "itemNamespace"
 """Whole namespace of an item as one string; only items have it. See `memories/rules/item_rules.py`."""

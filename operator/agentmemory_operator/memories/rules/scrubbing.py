@@ -56,7 +56,7 @@ Steps = Generator[None, None, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRule:
-    """One form of a secret.
+    """Pattern of one kind of secret.
 
     Attributes:
         is_whole: True if the whole match is the secret. Otherwise it is the last group that matched, if the pattern has

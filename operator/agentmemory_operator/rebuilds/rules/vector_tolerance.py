@@ -3,7 +3,7 @@
 | datatype and distance | maximum difference of the target's vector from the source's |
 |---|---|
 | Float32 in both, distance not Cosine | none: equal bit for bit |
-| Float32 in both, distance Cosine | 1e-6 of its length: the engine scales it to length 1 again |
+| Float32 in both, distance Cosine | 1e-6 of its length: Qdrant scales it to length 1 again |
 | Float16 in either | 1e-3 of its length: 11 bits for each number, and scaled again |
 | Uint8 in either | 1 for each number, of whole numbers 0..255, the range of Uint8 |
 

@@ -175,7 +175,7 @@ def hourly_bucket(limit: int, now_s: float) -> TokenBuckets:
 
     It starts empty, so a restart grants no extra calls.
     """
-    # Allow one second's calls at once: shorter waits are inaccurate.
+    # Allow a burst of one second's calls, because shorter waits are inaccurate.
     burst = max(1, int(limit / HOUR_S))
     allowances = TokenBuckets(burst=burst, refill_s=HOUR_S / (limit - burst + 1))
     while allowances.take(SHARED_KEY, now_s):

@@ -13,8 +13,8 @@ has 1:
 
     fused = sum(weight_i / (k + rank_i)) * (k + 1) / sum(weight_i)
 
-The engine's own fusion of several lists divides each rank by the weight of its list, which no choice of `k` corrects.
-So the engine fuses each list separately: `$score[2]` and the following are 1 / (k + rank), and the formula adds them
+Qdrant's own fusion of several lists divides each rank by the weight of its list, which no choice of `k` corrects.
+So Qdrant fuses each list separately: `$score[2]` and the following are 1 / (k + rank), and the formula adds them
 with weights.
 """
 
@@ -79,7 +79,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateQueries:
-    """The engine's queries for the candidates of one search, and the meaning of their scores.
+    """Qdrant's queries for the candidates of one search, and the meaning of their scores.
 
     Attributes:
         lists: The first contains every candidate with its similarity. Without `fusion` it is the only one. The second
@@ -98,7 +98,7 @@ class CandidateQueries:
         """Return the match of each candidate, by id, nearest first.
 
         Args:
-            hits: Responses of the engine to the lists.
+            hits: Responses of Qdrant to the lists.
             features: Features of the query. None gives matches with the similarity only.
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in hits]
@@ -135,10 +135,10 @@ def ranks_evidence(fusion: Fusion | None) -> bool:
 
 
 def build_keyword_query(document: Query, selection: Selection | None) -> Query:
-    """Return the engine's query by keywords, without a filter and a limit.
+    """Return Qdrant's query by keywords, without a filter and a limit.
 
     Args:
-        document: Text of the query, in the form that the engine computes its keyword vector from.
+        document: Text of the query, in the form that Qdrant computes its keyword vector from.
         selection: Selection of users and scopes that determine the rarity of a word; None for the whole collection.
     """
     params = {} if selection is None else {"params": {"idf": {"corpus": owners_filter(selection)}}}
@@ -195,7 +195,7 @@ def build_scoring_template(
     has_activations: bool = False,
     has_clues: bool = False,
 ) -> ScoreTemplate:
-    """Return the engine's query that scores the lists of a search, with placeholders for time and query features.
+    """Return Qdrant's query that scores the lists of a search, with placeholders for time and query features.
 
     Args:
         fusion: Fusion of the search; None if it uses no keywords.
@@ -289,7 +289,7 @@ def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Fo
 
 
 def _by_rank(ranked: Query, k: int) -> Query:
-    """Return the query that scores a list by 1 / (k + rank), rank from 1; the engine's own is 1 / (k + rank - 1)."""
+    """Return the query that scores a list by 1 / (k + rank), rank from 1; Qdrant's own is 1 / (k + rank - 1)."""
     return {"prefetch": [ranked], "query": {"rrf": {"k": k + 1}}, "limit": ranked["limit"]}
 
 

@@ -101,7 +101,7 @@ class QueryFeatures:
         }
 
     def compute_evidence_values(self, payload: Mapping[str, Any], assistant: float) -> dict[str, float]:
-        """Return the variables' values for a memory, equal to those that the engine computes.
+        """Return the variables' values for a memory, equal to those that Qdrant computes.
 
         Args:
             assistant: Value of `terse` for memories by an assistant.
@@ -136,7 +136,7 @@ def extract_features(query: str, language: str) -> QueryFeatures:
 
 
 def evidence_formulas(assistant: float) -> dict[str, Formula]:
-    """Return the engine's formulas of the variables, with placeholders for the features of the query.
+    """Return Qdrant's formulas of the variables, with placeholders for the features of the query.
 
     Args:
         assistant: Value of `terse` for memories by an assistant.
@@ -171,7 +171,7 @@ def add_evidence(fused: float, weights: EvidenceWeights, numbers: Mapping[str, f
 
 
 def add_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Mapping[str, Formula]) -> Formula:
-    """Return `add_evidence` as a formula of the engine."""
+    """Return `add_evidence` as a formula of Qdrant."""
     terms = weights.terms
     if not terms:
         return fused

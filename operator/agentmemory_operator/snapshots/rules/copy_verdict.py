@@ -2,8 +2,8 @@
 
 | check | passes if |
 |---|---|
-| Checksum | the SHA-256 of the bytes equals the recorded one, and the server's |
-| Restore | the server restores a collection from them |
+| Checksum | the SHA-256 of the file equals the recorded one, and the server's |
+| Restore | the server restores a collection from the file |
 | Owner | the copy's marker names the object that the snapshot was created for |
 | Configuration | the hash of its settings equals the recorded one, else its settings equal the live collection's |
 | Indexes | the same for its payload indexes |
@@ -84,12 +84,12 @@ def hash_configuration(collection: Collection) -> str:
 
 
 def compare_checksum(computed: str, *, recorded: str | None, listed: str | None, size: int) -> CheckFinding:
-    """Compare the SHA-256 of the bytes that were read with the known ones; return the finding.
+    """Compare the SHA-256 of the content that was read with the recorded and the listed one; return the finding.
 
-    If none is known, the finding is neither good nor bad.
+    If neither is known, the finding is neither good nor bad.
 
     Args:
-        computed: SHA-256 of the bytes that were read, hex.
+        computed: SHA-256 of the content that was read, hex.
         recorded: SHA-256 from the creation of the snapshot; None if unknown.
         listed: SHA-256 that the server lists now; None if it lists none.
         size: Number of bytes read.

@@ -68,7 +68,7 @@ class Candidate:
         is_verified: Result of the verification; None if there is none.
         is_restorable: True if the running server can restore it; None if a version is unknown.
         is_pinned: True if a user pinned it.
-        is_removing: True if its removal has started. Some of its bytes may be deleted.
+        is_removing: True if its removal has started. Some of its files may be deleted.
         users: Restores and agents that need it, each as kind and name.
     """
 
@@ -183,7 +183,7 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
     for user in candidate.users:
         case.keep(candidate, RetentionReason.IN_USE, user)
     if candidate.is_removing:
-        # Some of its bytes may be deleted already. Only a restore or an agent that needs it delays the rest.
+        # Some of its files may be deleted already. Only a restore or an agent that needs it delays the rest.
         return
     if candidate.is_pinned:
         case.keep(candidate, RetentionReason.PINNED)
@@ -236,7 +236,10 @@ def _periods(rules: RetentionRules) -> tuple[tuple[RetentionReason, int, Callabl
 def _newest_of_each(
     ordered: Sequence[Candidate], number: int, label: Callable[[Candidate], str]
 ) -> Iterator[tuple[Candidate, str]]:
-    """Yield the snapshot to keep of each of the newest periods that have any, and the name of the period."""
+    """Yield the snapshot to keep for each of the newest `number` periods with a snapshot, and the period's name.
+
+    The newest verified snapshot of the period is kept, or its newest snapshot if none is verified.
+    """
     periods: dict[str, list[Candidate]] = {}
     for candidate in ordered:
         periods.setdefault(label(candidate), []).append(candidate)

@@ -73,15 +73,15 @@ class Ranking:
         limit: Number of results of a search without top_k.
         model: Scoring model. None is the weighted sum.
         confidence_share: Share of confidence in the weighted sum, 0..1. 0 ignores confidence.
-        candidates: Number of memories that the engine scores. None derives it from the number of memories that match
+        candidates: Number of memories that Qdrant scores. None derives it from the number of memories that match
             the filter.
-        search_ef: The engine's `hnsw_ef`. None leaves it to the engine.
+        search_ef: Qdrant's `hnsw_ef`. None uses Qdrant's default.
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
         fusion: Combination of similarity and keywords.
         evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights and minimum similarity.
-        max_query_limit: Largest number of results of a request in the engine's strict mode. None if the object sets
+        max_query_limit: Largest number of results of a request in Qdrant's strict mode. None if the object sets
             no limit or disables strict mode.
         oversampling: Factor, at least 1, of the number of candidates that are rescored.
         types: Memory types. Empty allows any type, each without decay.

@@ -1,4 +1,4 @@
-"""The variables of scoring expressions: their ranges, their values for a memory, and their formulas in the engine.
+"""The variables of scoring expressions: their ranges, their values for a memory, and their formulas in Qdrant.
 
 Sources of the ranges: `docs/scoring.md`, and the limits that the API enforces on memories.
 """
@@ -42,7 +42,7 @@ NEVER_DAYS = float(2**40)
 # For memories of a type that the object does not list, if it lists any: their half-life is unknown.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 
-# Rounding can make the engine's cosine slightly larger than 1. The inner product has no bound: this one is assumed.
+# Rounding can make Qdrant's cosine slightly larger than 1. The inner product has no bound: this one is assumed.
 SIMILARITIES: Mapping[str, Interval] = MappingProxyType(
     {"Cosine": Interval(-1.00001, 1.00001), "Euclid": Interval(0.0, 1.0), "Dot": Interval(-1e4, 1e4)}
 )
@@ -64,14 +64,14 @@ NAMES = (SIMILARITY, *RANGES, HALF_LIFE_DAYS, TYPE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreInput:
-    """The fields of a memory, and of its match with the query, that a score depends on.
+    """Input of a score: fields of a memory, and its match with the query.
 
     Attributes:
-        created_at, last_accessed_at: Unix milliseconds. A memory that was never accessed is idle since its creation.
+        created_at, last_accessed_at: Unix milliseconds. If `last_accessed_at` is None, idle time counts from creation.
         keyword: Keyword score, 0..1.
-        decay_rate: Decay rate of the memory itself, for each day. None uses that of the model, or 0 if the type does
-            not fade.
-        evidence: Values 0..1 by the name of the variable. A missing one is 0.
+        decay_rate: Decay rate of the memory itself, per day. None uses the model's rate, or 0 if the type does not
+            fade.
+        evidence: Values 0..1 by the name of the variable. A missing value counts as 0.
     """
 
     type: str
@@ -128,7 +128,7 @@ _PAYLOAD_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def payload_keys_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the optional payload keys from which the engine reads these variables."""
+    """Return the optional payload keys from which Qdrant reads these variables."""
     return frozenset(key for name in names for key in _PAYLOAD_KEYS.get(name, ()))
 
 

@@ -1,6 +1,6 @@
 """Presets as data: a table of figures for each reference design (R1 to R5), and for two presets without a design.
 
-docs/presets.md lists the figures. Where a design contradicts itself or the engine, a comment next to the figure states
+docs/presets.md lists the figures. Where a design contradicts itself or Qdrant, a comment next to the figure states
 the decision.
 """
 

@@ -33,7 +33,7 @@ _EVENTS: Mapping[Kind, str] = {"superseded": "memory_superseded", "forgotten": "
 
 @dataclass(frozen=True, slots=True)
 class WebhookEvent:
-    """One event. Its body is the same in every attempt.
+    """Event to deliver. Its body is the same in every attempt.
 
     Attributes:
         id: Hash of object uid, event name, and change or cleanup: the same in every attempt, from every operator.

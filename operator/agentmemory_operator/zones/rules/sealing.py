@@ -55,7 +55,7 @@ class Envelope:
 
 
 def rank_of(zone: str | None) -> int:
-    """Return the rank of a zone by protection, from 1 to 3 (SENSITIVE); 0 for None or an unknown zone."""
+    """Return the rank of a zone by protection, from 1 to 3 (SENSITIVE). 0 if `zone` is None or unknown."""
     return ZONES.index(zone) + 1 if zone in ZONES else 0
 
 

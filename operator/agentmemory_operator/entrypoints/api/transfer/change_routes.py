@@ -76,7 +76,7 @@ async def list_changes(
 async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
     """Yield events until the stream times out or the log cannot be read. The reader reconnects and gets the error."""
     deadline_s = time.monotonic() + MAX_STREAM_S
-    # Send something at once: some proxies forward the response headers only with the first data.
+    # Send something immediately: some proxies forward the response headers only with the first data.
     yield _beat(page.next_cursor)
     beat_s = time.monotonic()
     while time.monotonic() < deadline_s:

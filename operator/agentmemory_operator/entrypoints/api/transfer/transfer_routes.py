@@ -169,7 +169,7 @@ class _Import:
         """Import a batch of lines.
 
         Raises:
-            TransientError: If the batch failed and can be repeated. The message has the number of lines before it.
+            TransientError: If the batch failed and can be repeated. The message gives the number of lines before it.
             AgentMemoryError: Any other error of the whole batch, such as StoreRejected.
         """
         read = await run_in_slices(self._read_all(batch))

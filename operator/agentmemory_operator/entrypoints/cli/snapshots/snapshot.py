@@ -181,7 +181,7 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAcce
 
 def _create(open_jobs: OpenJobs, options: CreateOptions, location: JobsLocation) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
-        # The operator would wait for a missing agent; this reports a mistyped name at once.
+        # The operator would wait for a missing agent; this reports a mistyped name immediately.
         await objects.read_object(AGENT_MEMORY, namespace, options.name)
         return await create(objects, options.document(namespace), options.output, should_wait=options.wait)
 
