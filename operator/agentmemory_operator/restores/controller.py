@@ -362,7 +362,7 @@ class RestorePasses:
         return None
 
     async def _check_alive(self, job: RestoreJob) -> None:
-        """Raise unless the AgentMemory is the one that the restore started for.
+        """Raise unless the AgentMemory that the restore started for still exists.
 
         Reads the object from the API server, because the watch may lag.
 

@@ -1,4 +1,4 @@
-"""The job of a MemoryRestore, with its spec and accessors for its status; and the run that its steps get."""
+"""The job of a MemoryRestore, with its spec and accessors for its status, and the run that is passed to its steps."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass

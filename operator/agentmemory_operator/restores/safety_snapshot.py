@@ -24,8 +24,8 @@ class SafetyLimits:
     """Limits of safety snapshots.
 
     Attributes:
-        max_attempts: Maximum number of safety snapshots of a restore. A direct write to Qdrant after the start of one
-            requires another.
+        max_attempts: Maximum number of safety snapshots of a restore. After a direct write to Qdrant since the start of
+            the last one, another is required.
     """
 
     max_attempts: int = 3

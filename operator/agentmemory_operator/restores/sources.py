@@ -115,7 +115,7 @@ class RestoreSources:
         description = url.partition("?")[0]
 
         async def recover(server: Server, physical: str) -> None:
-            # Stream through this process: a server that downloads by itself follows every redirect.
+            # Stream through this process, because a server that downloads by itself follows every redirect.
             async with self.files.open(url) as content:
                 stream = CheckedStream(content, name=description, size=None, sha256=digest)
                 await server.snapshots.upload(physical, aiter(stream), sha256=digest)
@@ -166,7 +166,7 @@ class RestoreSources:
                 except (StoreRejected, NotFound, SpecInvalid, NotOwned, ChecksumMismatch) as exc:
                     failure = failure or exc
                 except (_OriginUnavailable, StorageUnavailable) as exc:
-                    # This location may become available again, so its error takes precedence.
+                    # Report this error rather than a permanent one, because the location may become available again.
                     failure = exc
                 else:
                     return
@@ -239,7 +239,7 @@ def _check_completed(name: str, status: Mapping[str, Any]) -> None:
     conditions = status.get("conditions") or []
     if is_true(conditions, "Succeeded"):
         failing = next((item for item in conditions if (item["type"], item["status"]) == ("Verified", "False")), None)
-        # While a verification is in progress, its result is outdated.
+        # Accept the snapshot while it is being verified again: the failed result is then outdated.
         if failing is None or is_true(conditions, "Progressing"):
             return
         raise SpecInvalid(

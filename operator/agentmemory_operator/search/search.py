@@ -160,7 +160,7 @@ class SearchService:
             reread = await rerank_points(self._reranker, setup.rerank, request.query, above_threshold)
         returned, span = reread.points[: setup.top_k], request.neighbours
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
-        # Excluded by the model, independent of the threshold.
+        # Do not count memories that the model excludes as removed by the threshold.
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
         total = max(len(response.points), min(setup.eligible, setup.plan.total))
         ranked = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
@@ -189,7 +189,7 @@ class SearchService:
         narrow = partial(find_eligible, agent, request.selection, now_ms)
         follow = partial(self._along, agent, request, fusion)
         if request.vector is not None:
-            # The calls rarely wait: tasks would cost more than they save.
+            # Await the calls one after the other. They rarely wait, so tasks would cost more than they save.
             vector, narrowed, activations = (
                 normalise_vector(request.vector, distance=agent.distance),
                 await narrow(),
@@ -257,7 +257,7 @@ def _resolve(
     fetched = max(top_k, rerank.candidates) if rerank else top_k
     keyword, query = agent.keyword, request.query
     corpus = request.selection if IDF_CORPUS in agent.capabilities else None
-    # Reserve one more list for entities if Qdrant limits the number of results.
+    # Count a list for entities only if the query limit is shared: whether there are activations is not known yet.
     extra_lists = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
     plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, extra_lists=extra_lists)
     return _SearchSetup(
@@ -349,13 +349,13 @@ async def _explained(
         point["id"] for point in setup.filter_points(best)
     }
     scores = [point["score"] for point in best]
-    # The proof may take tens of milliseconds for hundreds of cells, which would block the event loop.
+    # Prove in a thread: hundreds of cells take tens of milliseconds, which would block the event loop.
     prove = partial(is_proven_complete, unlisted, scores, top_k=setup.fetched, threshold=setup.threshold)
     return _Response(points, question.matches(lists, setup.features), below, is_same and await asyncio.to_thread(prove))
 
 
 def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json:
-    # Templates for weights of one request would evict those of the objects from the cache.
+    # Cache only the templates of objects. Those for the weights of a single request would evict them.
     make = build_scoring_template if setup.ranking is agent.settings.ranking else build_scoring_template.__wrapped__
     clues = setup.features
     template = make(

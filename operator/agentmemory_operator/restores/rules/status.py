@@ -69,7 +69,7 @@ def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: Status
 
 
 def with_fields(old: Mapping[str, Any], fields: Mapping[str, Any]) -> Json:
-    """Return the status with some fields replaced; conditions are kept."""
+    """Return the status with some fields replaced and the conditions kept."""
     return _validate({**old, **fields})
 
 

@@ -32,9 +32,9 @@ from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAY
 from agentmemory_operator.spec.presets import NO_GATE
 
 # Number of memories that Qdrant scores if the ranking does not set `candidates`. If no more memories are eligible,
-# all are scored. Otherwise the lists divide this number; none is shorter than `top_k`, unless the query limit is.
+# all are scored. Otherwise the lists divide this number. No list is shorter than `top_k`, unless the query limit is.
 MAX_SCORED = 3_000
-# With fewer eligible memories the further classes contain too few to fill their lists: all lists are longer instead.
+# Number of eligible memories below which all lists are longer, because the further classes contain too few memories.
 SPARSE_BELOW = 20_000
 ANY_NUMBER = 2**32
 
@@ -123,7 +123,7 @@ class CandidatePlan:
         """Parameters of a full scan by the original vectors; of an index search if the strict mode forbids it."""
         if self.allows_exact:
             return {"exact": True}
-        # Qdrant fully scans so few points anyway, unless they exceed the full-scan threshold.
+        # Search by the index without quantized vectors. Qdrant fully scans up to the full-scan threshold anyway.
         return ({} if self.search_ef is None else {"hnsw_ef": self.search_ef}) | {"quantization": {"ignore": True}}
 
     def _params(self, *, rescore: bool) -> dict[str, Any]:

@@ -80,7 +80,7 @@ class UnlistedMemories:
                 yield Ranges(numbers, frozenset({type_name}))
 
     def _score(self, ranges: Ranges) -> float:
-        # RRF scores by rank, and the ranks beyond the end of a list are unknown: nothing can be proven.
+        # With RRF nothing can be proven: it scores by rank, and the ranks beyond the end of a list are unknown.
         if self.fusion is not None and self.fusion.method == "RRF":
             return math.inf
         return score_bounds(self.ranking, ranges).high

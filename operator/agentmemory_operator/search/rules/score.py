@@ -8,8 +8,8 @@ The weighted model: score = boost * (wSimilarity * similarity + wRecency * recen
 and, if the object sets it, multiplied by 1 - confidenceShare + confidenceShare * confidence.
 
 A type that does not decay has recency 1, and so has every type if the object lists none. Otherwise memories of an
-unlisted type have recency 0.5: their half-life is unknown, so they rank between new and old ones. `score_trees` has the
-other models.
+unlisted type have recency 0.5: their half-life is unknown, so they rank between new and old memories. `score_trees`
+contains the other models.
 """
 
 import re
@@ -240,7 +240,7 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
     `Ranges.with_interval` replaces that of one variable.
     """
     tree = build_score_tree(ranking)
-    # Type by type: boost, half-life and cases of one type never combine with those of another.
+    # Bound each type separately, because boost, half-life and cases of one type never combine with those of another.
     possible = type_names_of(ranking) if ranges.types is None else ranges.types
     return reduce(Interval.union, (tree.bounds(Ranges(ranges.numbers, frozenset({name}))) for name in sorted(possible)))
 
