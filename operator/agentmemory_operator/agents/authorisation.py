@@ -134,7 +134,7 @@ def readable_agents(directory: AgentDirectory, caller: Caller) -> list[AgentSett
 
 
 def _verbs(caller: Caller, settings: AgentSettings) -> frozenset[Verb]:
-    """Return the caller's verbs; none if the caller has a user token of another agent."""
+    """Return the caller's verbs. The result is empty if the caller has a user token of another agent."""
     token = caller.delegation
     is_foreign = token and (token.agent, token.namespace, token.uid) != (
         *(settings.slug, settings.namespace, settings.uid),

@@ -123,7 +123,7 @@ class CountCache:
             self._counts[user_id] = remaining
 
     def forget(self, user_id: str) -> None:
-        """Discard the counts of a user whose memory was changed or deleted; for a shared scope, those of all users."""
+        """Discard the counts of a user whose memory changed. For a shared scope, discard the counts of all users."""
         self._marks.pop(user_id, None)
         if is_shared(user_id):
             self._counts.clear()

@@ -94,7 +94,7 @@ class FencedStore(ForwardingPoints):
         raise call.not_covered_error(self)
 
     async def write(self, call: PointCall[None]) -> None:
-        """Write if the collection is still the one that was opened, and verify it again afterwards.
+        """Write if the collection that was opened is still behind the alias, and verify that again afterwards.
 
         An `updatedAt` in the written payload is raised to the time at which the write is sent: a rebuild finds changed
         points by it (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not acknowledged: readers of the change
@@ -289,7 +289,7 @@ def _timed_payload(payload: Json, now_ms: int) -> Json:
 
 
 def _is_all_or_nothing(write: PointCall[None]) -> bool:
-    """Return whether a rejected write has certainly written nothing; a batch is not atomic."""
+    """Return whether a rejected write has certainly written nothing. A batch may have, because it is not atomic."""
     return write.name != "batch" or len(write.request) == 1
 
 

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CONCURRENT_SURVEYS = 16
-"""Maximum number of connections of one namespace that are surveyed concurrently; twice as many of all namespaces."""
+"""Maximum number of connections of one namespace that are surveyed concurrently. The limit for all namespaces is twice
+this number."""
 
 
 @dataclass(frozen=True, slots=True)

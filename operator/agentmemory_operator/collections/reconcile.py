@@ -110,11 +110,11 @@ class PassDraft:
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """Plans of a pass. They are made once; a draft is derived again once the costs of a Rebuild are known.
+    """Plans of a pass. Each is made once. Only the draft is derived again, when the costs of a Rebuild are known.
 
     Attributes:
         plan: Changes from the observed to the desired collection.
-        older: Desired collection under the preset revision in force. None if that is the newest one, or unknown.
+        older: Desired collection under the preset revision in force. None if that revision is the newest, or unknown.
         base: Changes from the observed collection to `older`. None without `older`.
         may_hold: True if the plan is an upgrade of the preset, which may have to be approved.
     """

@@ -18,8 +18,8 @@ Observe = Callable[[str], Awaitable[Observation | None]]
 """Returns the observed collection behind an alias, or None if there is none."""
 
 PLACE_TTL_S = 120.0
-"""Seconds without a request after which a waiting object is removed from the queue: it was deleted, suspended or needs
-no Reindex any more."""
+"""Seconds without a request after which a waiting object is removed from the queue. Such an object was deleted or
+suspended, or needs no Reindex any more."""
 
 
 def is_running(observed: Observation) -> bool:

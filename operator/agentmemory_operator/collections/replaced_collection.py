@@ -1,4 +1,4 @@
-"""Find the live collection behind an alias; mark the collection that it replaced, and remove that one later.
+"""Find the live collection behind an alias. Mark the collection that it replaced, and remove the replaced one later.
 
 Restores and rebuilds replace collections. Qdrant lists and serves snapshots only while a collection of their name
 exists. So a deleted collection whose snapshots are not stored elsewhere is replaced by an empty placeholder, until the

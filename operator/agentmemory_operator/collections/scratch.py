@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ScratchCollections:
-    """The scratch collections of one cluster. One instance per operator: it records which of them are in use.
+    """The scratch collections of one cluster. An operator has one instance, which records the names in use.
 
     Attributes:
         cluster_id: Returns the ID of the cluster.

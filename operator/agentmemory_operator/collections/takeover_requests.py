@@ -77,7 +77,7 @@ class TakeoverRequests:
         return self.record(key, slug_of(document), refusal, now=now) if document else None
 
     def forget(self, key: Key) -> None:
-        """Remove an object's request: it was granted, or the object no longer makes it."""
+        """Remove an object's request. Call this when the takeover was granted, or the object no longer requests it."""
         self._requests.pop(key, None)
 
     def list_for(self, connection: Key) -> list[Json]:

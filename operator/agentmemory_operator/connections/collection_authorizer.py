@@ -25,7 +25,7 @@ The first row that matches decides:
 | 11 | any other | any other | NotOwned |
 
 Row 1 is checked again after the metadata was read: a claim may be recorded in the meantime. So no namespace uses a
-collection whose slug is claimed by another one, whatever the metadata, an alias or an earlier decision allows.
+collection whose slug another namespace has claimed, whatever the metadata, an alias or an earlier decision allows.
 
 Without `ownership` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In
 between, two more names are allowed: those whose slug the namespace has claimed, and targets of its aliases. The slug of

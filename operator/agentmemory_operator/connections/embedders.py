@@ -59,7 +59,7 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
 
 
 class WrappedEmbedder:
-    """Base of embedders that delegate to another one of the same vector space."""
+    """Base of embedders that delegate to another embedder with the same vector space."""
 
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
@@ -108,7 +108,7 @@ class GatheringEmbedder(WrappedEmbedder):
 
 
 class PrefixedEmbedder(WrappedEmbedder):
-    """Implements ports.Embedder with a prefix before each memory; queries get another prefix.
+    """Implements ports.Embedder with a prefix before each memory, and another prefix before each query.
 
     Args:
         inner: Embedder, or cache, of texts with their prefix.

@@ -1,4 +1,4 @@
-"""The store of one connection, which is replaced by a new one when the connection's URLs, timeout or Secrets change.
+"""The store of one connection, which is replaced when the connection's URLs, timeout or Secrets change.
 
 A replaced store closes after its last use. Secrets are not watched. They are read again when the spec has changed, and
 on request (by each probe of the operator). A refused key or an untrusted certificate of the server has the same effect.
@@ -22,7 +22,7 @@ from agentmemory_operator.spec.kinds.parse import parse_connection
 
 DEFAULT_TIMEOUT_S = 10
 REFUSED_KEY_STATUSES = (401, 403)
-# Minimum seconds from a read of the Secrets to another one after a refused call: a wrong key fails every call.
+# Minimum seconds between two reads of the Secrets after refused calls. Without it, a wrong key causes a read per call.
 MIN_READ_PERIOD_S = 1.0
 
 

@@ -123,7 +123,7 @@ class LinkedPoints(ForwardingPoints):
         await self._link.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call; repeat it if the server refused the key and the Secret has a new one."""
+        """Make a call; repeat it if the server refused the key and the Secret contains a new key."""
         try:
             return await self._link.use(self._document, call.make)
         except SpecInvalid as exc:

@@ -96,7 +96,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         marker of the collections that it observes.
 
         Args:
-            work: Called a second time if the server refused the key and the Secret has a new one.
+            work: Called a second time if the server refused the key and the Secret contains a new key.
 
         Raises:
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
@@ -187,7 +187,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             yield
 
     def server_resources(self, memory: AgentMemory) -> ServerResources:
-        """Return the resources of the object's server from its last successful probe; before it, they are unknown."""
+        """Return the resources of the object's server from its last successful probe, all unknown before that."""
         server = self._servers.get(connection_of(memory))
         return (
             server_resources(server, max_bytes=self.max_rebuild_bytes)
@@ -274,7 +274,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             ) from exc
 
     def has_fault(self, key: Key | None) -> bool:
-        """Return whether the last probe found a fault; only probes call the server then. False for None."""
+        """Return whether the last probe found a fault, so that only probes call the server. False if `key` is None."""
         return key in self._faults
 
     def failures(self, key: Key) -> int:
@@ -292,7 +292,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         return max(0.0, last_probe_s + MIN_PROBE_PERIOD_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
-        """Drop the faults, capabilities and capacity of a deleted connection; its link is closed after its last use."""
+        """Drop the faults, capabilities and capacity of a deleted connection. Close its link after the last use."""
         super().forget(key)
         self._faults.pop(key, None)
         self._servers.pop(key, None)

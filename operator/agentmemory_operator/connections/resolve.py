@@ -103,7 +103,7 @@ class Resolver(Generic[L]):
         self._closing: set[asyncio.Task[None]] = set()
 
     def forget(self, connection: Key) -> None:
-        """Drop the state of a deleted connection; its links are closed after their last use."""
+        """Drop the state of a deleted connection. Close its links after their last use."""
         self._parsed.pop(connection, None)
         self._drop(*[link_key for link_key in self._links if link_key[0] == connection])
 
@@ -134,7 +134,7 @@ class Resolver(Generic[L]):
         return cached[1]
 
     def _drop(self, *link_keys: LinkKey) -> None:
-        """Close links after their last use; missing ones are ignored."""
+        """Close links after their last use. Keys without a link are ignored."""
         for link in [self._links.pop(link_key) for link_key in link_keys if link_key in self._links]:
             task = asyncio.get_running_loop().create_task(link.close())
             self._closing.add(task)
@@ -304,7 +304,7 @@ class Servers(Resolver[Link[Server]]):
         )
 
     def forget(self, connection: Key) -> None:
-        """Drop the state of a deleted connection; its server is closed after its last use."""
+        """Drop the state of a deleted connection. Close its server after the last use."""
         super().forget(connection)
         for tenant_key in [tenant_key for tenant_key in self._made if tenant_key[0] == connection]:
             del self._made[tenant_key]

@@ -293,7 +293,7 @@ class Capacity:
         return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted connection, except collections being created: they are counted by URL."""
+        """Drop the state of a deleted connection, except collections being created, which are counted by URL."""
         for state in (self._readings, self._read_locks, self._count_locks, self._bounds, self._tenants, self._granted):
             state.pop(key, None)
 

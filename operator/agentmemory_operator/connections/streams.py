@@ -34,7 +34,7 @@ async def with_progress(
 
 
 async def with_resumes(objects: ObjectStore, key: str, size: int) -> AsyncIterator[bytes]:
-    """Yield an object's bytes; after a broken connection, resume at the current offset, at most five times.
+    """Yield an object's content. After a broken connection, resume at the current offset, at most five times.
 
     An error after the last byte is ignored. After an attempt that yielded no byte, the next one waits with exponential
     backoff.

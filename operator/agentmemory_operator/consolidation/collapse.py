@@ -5,7 +5,7 @@
 3. Check the sources again. If one was deleted, erased or encrypted, delete the new version.
 
 The id of the new version is derived from the head that the model read, so a repeated or concurrent run finds it. If
-another version was stored in the meantime, the new one is abandoned and that version stays the head. No source is
+another version was stored in the meantime, the new version is abandoned and the other stays the head. No source is
 removed. A source that a cleanup removed from the chain counts as readable.
 """
 

@@ -276,7 +276,7 @@ async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
 
 
 def _with_connections(row: Mapping[str, Any], descriptions: Mapping[str, str], run_id: str) -> list[Json]:
-    """Return a memory's connections extended by new ones; empty if there are none."""
+    """Return a memory's connections extended by new connections; empty if there are none."""
     existing: Iterable[Json] = row.get(CONNECTIONS_KEY) or ()
     existing_ids = {connection.get("id") for connection in existing}
     new = [
@@ -288,7 +288,7 @@ def _with_connections(row: Mapping[str, Any], descriptions: Mapping[str, str], r
 
 
 def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict[str, str]]:
-    """Return a memory's entities extended by new ones; empty if there are none, or if the memory has a zone."""
+    """Return a memory's entities extended by new entities; empty if there are none, or if the memory has a zone."""
     existing = entities_from_payload(row.get(ENTITIES_KEY))
     merged = merge_entities(existing, found)
     return [] if merged == existing or row.get(ZONE_KEY) else entities_to_payload(merged)

@@ -65,7 +65,7 @@ def capacity_event(old: Json, new: Json) -> Event | None:
 
 
 def _plan_identity(status: Json) -> Json | None:
-    """Return the parts of a plan that cause a new event if they change. Costs do not: they vary with the points."""
+    """Return the parts of a plan that cause a new event if they change: not the costs, which vary with the points."""
     plan = status.get("plan")
     if plan is None:
         return None

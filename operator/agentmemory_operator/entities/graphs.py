@@ -25,7 +25,7 @@ RENEW_AFTER_S = 7.0
 """Age in seconds from which a use of the graph also starts a read in the background."""
 
 MAX_GRAPH_MEMORIES = 2_000
-"""Maximum number of memories in a graph, the newest ones."""
+"""Maximum number of memories in a graph. The newest memories are chosen."""
 
 MAX_SCOPES_PER_CALL = 8
 """Maximum number of scopes in one call.

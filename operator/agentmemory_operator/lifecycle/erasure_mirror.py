@@ -63,11 +63,11 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Lines to write in one run.
+    """Lines that a run writes to the storage.
 
     Attributes:
         started_ms: Start of the run, Unix milliseconds.
-        known: Traces that the storage contains; the run adds its lines.
+        known: Traces that the storage contains. The run adds the traces that it writes.
         first, rest: New lines, in parts.
     """
 
@@ -82,7 +82,7 @@ class ErasureMirror:
     """Writes traces of erasures to object storage, and repeats the erasures from there.
 
     Attributes:
-        cluster_id: Returns the id of this cluster, to ignore collections of another one.
+        cluster_id: Returns the id of this cluster. Collections of other clusters are ignored.
         period_s: Seconds between two passes over all agents.
         part_bytes: Size in bytes from which lines are written as one object; the last one of a run is smaller.
     """

@@ -179,7 +179,7 @@ def open_bucket(settings: Settings, bucket: Bucket) -> ObjectStore:
 def open_objects(
     bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = DEFAULT_EGRESS
 ) -> ObjectStore:
-    """Open a bucket; the caller closes it."""
+    """Open a client of a bucket. The caller closes it."""
     # Import here: the client takes 10 MiB of memory, and most processes use no bucket.
     from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 

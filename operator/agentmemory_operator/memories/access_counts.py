@@ -100,7 +100,7 @@ class _Pace:
         self._remaining = memories
 
     async def pause(self, duration_s: float, *, memories: int) -> None:
-        """Pause after a write; shorter if the remaining time would not suffice for the remaining memories."""
+        """Pause after a write. The pause is shorter if the remaining time would not suffice for the other memories."""
         share_s = (self._until_s - time.monotonic()) * memories / max(self._remaining, memories)
         self._remaining -= memories
         await asyncio.sleep(min(max(share_s - duration_s, 0), duration_s * MAX_REST_FACTOR))
@@ -149,7 +149,7 @@ class AccessCounts:
 
     @property
     def pending_count(self) -> int:
-        """Number of memories with unconfirmed accesses; twice for a memory that got more during a flush."""
+        """Number of memories with unconfirmed accesses. A memory with further accesses during a flush counts twice."""
         return sum(len(part.increments) for part in (*self._noted.values(), *self._sent.values()))
 
     @property

@@ -87,7 +87,7 @@ async def join(agent: Agent, row: _Row) -> bool:
 
 
 def was_ever_visible(row: _Row) -> bool:
-    """Return whether readers could ever see a row that is not pending; False for the tombstone of an abandoned row."""
+    """Return whether readers could ever see a row that is not pending. The tombstone of an abandoned row was hidden."""
     return TOMBSTONE_KEY not in row or LOGGED_KEY in row
 
 
@@ -377,7 +377,7 @@ def _is_head(row: _Row) -> bool:
 
 
 def _validity_end(old: _Row, new: _Row) -> Payload:
-    """Return the end of the old version's validity: the start of the new one, or the old one's own end if earlier."""
+    """Return the end of the old version's validity: the new version's start, or the old version's end if earlier."""
     stated_end, new_start = old.get("validTo"), new.get("validFrom", new["createdAt"])
     return {"validTo": new_start if stated_end is None else min(stated_end, new_start), STATED_END_KEY: stated_end}
 

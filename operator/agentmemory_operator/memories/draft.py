@@ -66,7 +66,7 @@ class MemoryDraft:
 
     @property
     def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
-        """Rule for writing the draft; the first match counts.
+        """Rule for writing the draft. The first matching rule applies.
 
         "identity": it has an identity. "chain": it names its predecessor. "once": it is deduplicated. "keyed": it has
         an idempotency key. "plain": none of these.
@@ -174,7 +174,7 @@ async def add_words(
 
 
 async def find_first_indexes(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
-    """Return for each memory the index of the first memory with the same statement; usually its own.
+    """Return for each memory the index of the first memory with the same statement, usually its own index.
 
     A memory that supersedes another, or has an identity, always gets its own index: a second one is a conflict or the
     newer version.

@@ -54,7 +54,7 @@ class _Walk:
 
 
 async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History:
-    """Read the chain of a memory, at most 2,000 versions; expired ones are omitted.
+    """Read the chain of a memory, at most 2,000 versions, without expired versions.
 
     If concurrent changes break 5 readings in a row, return the versions read last.
 
@@ -95,7 +95,7 @@ async def _read_chain(
 
 
 async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: int) -> _Walk:
-    """Read rows by following links; for several links, each branch completely before the next.
+    """Read rows by following links. If a row has several links, read each branch completely before the next.
 
     Args:
         links: Returns the links to follow.

@@ -55,12 +55,12 @@ def stored_outcome(memory_id: str, supersedes: str | None = None, *, update_coun
 
 
 def duplicate_outcome(outcome: Outcome) -> Outcome:
-    """Return the outcome of a memory that equals an earlier one of the request, from the outcome of that one."""
+    """Return the outcome of a memory that repeats an earlier memory of the request, from that memory's outcome."""
     return replace(outcome, event="NONE", is_recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
 def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict | None:
-    """Return the conflict with the row under the request's idempotency key: it has another body, or was deleted.
+    """Return the conflict with the row under the request's idempotency key, if it has another body or was deleted.
 
     None if there is no row, no key, or no conflict.
     """

@@ -128,7 +128,7 @@ class Items:
         return keyed_id("", "item", idempotency_key) if idempotency_key else str(uuid4())
 
     async def put(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem:
-        """Write an item, replacing the one under its key.
+        """Write an item. It replaces the item that has its key.
 
         Raises:
             RequestInvalid: If the content is too long or rejected by the embedder, the vector does not fit, the type

@@ -70,7 +70,7 @@ async def read_rows_by_id(
 async def walk_pair(
     points: PointStore, first: str, second: str, page: int, *, keys: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the rows of two collections by ranges of ids: each pair has all rows of both in one range.
+    """Yield the rows of two collections in pairs. Both parts of a pair cover the same range of ids completely.
 
     The first page of `first` is read before that of `second`.
     """

@@ -1,4 +1,4 @@
-"""Store memories: draft them, and write each by the rule that applies to it; plain ones share one request.
+"""Store memories: draft them, and write each by the rule that applies to it. Plain memories share one request.
 
 Memories of one request with equal statements (`draft.py: find_first_indexes`) become one memory: the first is stored,
 the duplicates return its id.

@@ -47,7 +47,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import update
 
 CHANGEABLE_KEYS = ("importance", "tags", "metadata", "expiresAt", "pinned")
-"""Payload keys that a caller may change in place; no vector is computed from them."""
+"""Payload keys that a caller may change in place, because no vector is computed from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class MemoryPage:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Last memory of a page; the next page starts after it."""
+    """Last memory of a page. The next page starts after this memory."""
 
     created_at: int
     id: str

@@ -43,7 +43,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def process(self) -> Process:
-        """Return the process metrics of the server; in a cluster, those of the node that responds.
+        """Return the process metrics of the server. In a cluster, they are those of the node that responds.
 
         A field is None if its metric is missing; all are None if the key may not read metrics, or there are none.
         """
@@ -152,5 +152,5 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def delete(self, physical: str) -> None:
-        """Delete the collection and its aliases; an absent one is no error."""
+        """Delete the collection and its aliases; an absent collection is no error."""
         ...

@@ -120,7 +120,7 @@ class Namespaces(Protocol):
 
 
 class ClusterReader(SecretSource, Namespaces, Protocol):
-    """Reads Secrets, namespace labels and the cluster id for the retrieval API; it reads no custom resources."""
+    """Reads Secrets, namespace labels and the cluster id for the retrieval API, but no custom resources."""
 
     async def cluster_id(self) -> str:
         """Return the unique id of this cluster. The operator writes the same id into ownership markers.

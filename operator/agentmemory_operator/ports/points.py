@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class PointStore(Protocol):
-    """Points of one Qdrant server; the hot path of the retrieval API.
+    """Client for the points of one Qdrant server, on the hot path of the retrieval API.
 
     `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies.
 

@@ -105,11 +105,11 @@ class SnapshotStore(Protocol):
         ...
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a snapshot; an absent one is no error."""
+        """Delete a snapshot; an absent snapshot is no error."""
         ...
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the location of a snapshot of this server, as `recover` accepts it; existence is not checked."""
+        """Return the location of a snapshot of this server, as `recover` accepts it. Its existence is not checked."""
         ...
 
     async def collections(self) -> list[str]:

@@ -363,7 +363,7 @@ class Rebuilds:
 
 
 async def _start_step(task: RebuildRun, step: RebuildStep, result: str) -> None:
-    """Record a step; before each up to Move, check that the rebuild may continue. Verify and Move wait for replicas."""
+    """Record a step. Up to Move, check first that the rebuild may continue. Verify and Move then wait for replicas."""
     _log_result(task, result)
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()

@@ -141,7 +141,7 @@ class _Run:
             await self.task.update_record(cursor=self.cursor, copied=self.copied, calls=calls)
 
     async def _finish_pages(self) -> None:
-        """Wait for all pages in progress. Pages that wait for budget fail instead; their errors are ignored here.
+        """Wait for all pages in progress, and ignore their errors. Pages that wait for budget fail immediately.
 
         Points that are already embedded are still written, because their embedding may have cost money.
         """

@@ -191,7 +191,7 @@ async def _settle(task: RebuildRun) -> None:
 
 
 async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json], list[Json]]:
-    """Return the late points to insert and those to replace, each with its payload for the target; omit the others."""
+    """Return the late points to insert and those to replace, each with its payload for the target. Omit all others."""
     ids = [point["id"] for point in points]
     existing = {row["id"]: row["payload"] or {} for row in await task.server.points.retrieve(task.target_name, ids)}
     inserts, updates = [], []
@@ -205,7 +205,7 @@ async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json],
 
 
 def _with_log_time(payload: Payload, task: RebuildRun) -> Payload:
-    """Return a late point's payload with the current time in the change log; unchanged if the log lacks the point.
+    """Return a late point's payload with the current time in the change log, or unchanged if the log lacks the point.
 
     Readers of the log may already have passed the time at which the point was written.
     """

@@ -23,9 +23,9 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 
 MAX_LINK_ATTEMPTS = 50
-"""Maximum number of retries of the alias's creation, `LINK_RETRY_S` seconds apart; clients find nothing until then.
+"""Maximum number of retries of the alias's creation, `LINK_RETRY_S` seconds apart.
 
-If the last retry fails too, each pass over the object tries again.
+Clients find nothing until the alias exists. If the last retry fails too, each pass over the object tries again.
 """
 
 LINK_RETRY_S = 0.1

@@ -1,4 +1,4 @@
-"""Convert points of one collection for another: the same payloads, with the vectors that the other one requires.
+"""Convert points of a source for a target: the same payloads, with the vectors that the target requires.
 
 | case | vector in the target |
 |---|---|

@@ -86,7 +86,7 @@ class PointCopier:
         return await self._points.scroll(self._source.physical, body | options)
 
     async def insert(self, points: Sequence[Json]) -> None:
-        """Write the points that the target lacks; existing ones are not changed.
+        """Write the points that the target lacks. Existing points are not changed.
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.

@@ -156,7 +156,7 @@ class RebuildComparison:
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
-        """Embed at most 8 sampled texts again, and compare with the target's vectors; [] if these were copied."""
+        """Embed at most 8 sampled texts again, and compare with the target's vectors. Return [] if all were copied."""
         if self.embedder is None:
             return []
         checked = choose_probes(targets, self.alike, needs_content=True)[:MAX_CHECKED_TEXTS]

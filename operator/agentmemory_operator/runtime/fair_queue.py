@@ -1,9 +1,9 @@
 """Queue with fair shares: each tenant (namespace) has a share of the slots, and each lane (server) a share of that.
 
 Admission rule: a tenant can start another key only while fewer of its own keys run than slots are free. A tenant that
-is alone gets at most half of the slots, and a second one at most half of the rest. A released slot goes to the tenant
-with the fewest running keys, so shares become equal. Among tenants with equally many, the one served longest ago is
-first.
+is alone gets at most half of the slots, and a second tenant at most half of the rest. A released slot goes to the
+tenant with the fewest running keys, so shares become equal. Among tenants with equally many, the least recently served
+tenant is first.
 
 The slots of a lane that several tenants share are assigned by the same rule.
 """
@@ -80,7 +80,7 @@ class FairQueue(Generic[K]):
         lanes.setdefault(tenant_lane.lane, OrderedDict())[key] = None
 
     def drop(self, key: K) -> None:
-        """Remove a waiting key; any other key is no error."""
+        """Remove a waiting key. A key that does not wait is no error."""
         tenant_lane = self._tenant_lanes.pop(key, None)
         if tenant_lane is None:
             return
@@ -127,7 +127,7 @@ class FairQueue(Generic[K]):
         self._forget_idle(tenant_lane.tenant)
 
     def _next_tenant(self) -> tuple[Hashable, _Tenant[K]] | None:
-        """Return the admissible tenant with the fewest running keys; among equals, the one served longest ago."""
+        """Return the admissible tenant with the fewest running keys; among equals, the least recently served tenant."""
         if not self._free:
             return None
         best: tuple[Hashable, _Tenant[K]] | None = None

@@ -93,7 +93,7 @@ class Job:
             self.status = status
 
     async def post_event(self, kind: str, reason: str, message: str) -> None:
-        """Post an event about the object; it is dropped if it cannot be posted. `kind` is Normal or Warning."""
+        """Post an event about the object, or drop the event if that fails. `kind` is Normal or Warning."""
         await self.book.cluster.post_event(self.key.kind, self.metadata, Event(kind, reason, message))
 
     @property
@@ -218,7 +218,7 @@ class RunSchedule:
         self.queue = WorkQueue(self.run_if_due, tenant_lane_of=self.table.tenant_lane_of, share=self.share)
 
     def last_result(self, key: Key, memory: AgentMemory) -> Json:
-        """Return the newer of the result in the status and the one kept in memory; empty if there is none."""
+        """Return the last result, from the status or memory, whichever is newer; empty if there is none."""
         in_status: Json = memory.status.get(self.status_field) or {}
         uid, recorded = self._results.get(key, ("", {}))
         return recorded if uid == memory.metadata.uid and recorded["time"] >= in_status.get("time", "") else in_status

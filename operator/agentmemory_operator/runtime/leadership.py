@@ -7,7 +7,7 @@ Each process measures time with its own monotonic clock; clocks of different mac
 2. The leader renews every `renew_s`. Each accepted renewal allows writes until `deadline_s` after it was sent.
 3. Transports call `check` before each write, and run the write inside `limit_write`, which aborts it at the deadline.
 
-Invariant: unless the Lease object is deleted, an expired leader has stopped writing before a new one starts. It stops
+Invariant: unless the Lease object is deleted, an expired leader stops writing before a new leader starts. It stops
 `deadline_s` after it sent its last renewal. A standby saw that renewal later than that, and waits for the longer
 `duration_s`. A process that was suspended finds its deadline passed.
 """
@@ -289,5 +289,5 @@ class Leadership:
 
 
 def _now() -> str:
-    """Return the time for the fields of a Lease; no decision uses it."""
+    """Return the wall-clock time for the fields of a Lease, which no decision reads."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -214,7 +214,7 @@ class OperatorMeter:
         ]
 
     def _record_result(self, key: Key) -> str:
-        """Return the reason label of a pass; record its time unless it must be retried or failed at the server."""
+        """Return the reason label of a pass. Record its time, unless it must be retried or failed at the server."""
         document = self._table.get(key)
         if document is None:
             self._successes.pop(key, None)

@@ -32,7 +32,7 @@ MEMORY_RESTORE = "MemoryRestore"
 _MEMORY_REFS = {MEMORY_SNAPSHOT: "agentMemoryRef", MEMORY_RESTORE: "target"}
 
 MAX_PARSED_MEMORIES = 1024
-"""Maximum number of cached parsed AgentMemories; most are 3 to 5 kB."""
+"""Maximum number of cached parsed AgentMemories, most of which take 3 to 5 kB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,7 +77,7 @@ def owned_memory(table: "ObjectTable", key: Key) -> AgentMemory | None:
 
 
 def slug_of(document: Mapping[str, Any]) -> str:
-    """Return the slug that an AgentMemory claims; it may be malformed."""
+    """Return the slug that an AgentMemory claims. The slug may be malformed."""
     spec = document.get("spec")
     agent = spec.get("agent") if isinstance(spec, dict) else None
     return str(agent or document["metadata"]["name"])
@@ -102,7 +102,7 @@ def documents_in(table: "ObjectTable", kind: str, namespace: str) -> list[Json]:
 def read_recorded_names(table: "ObjectTable", namespace: str) -> list[str | None]:
     """Return all physical names in the statuses of a namespace's snapshots and restores; None for each absent field.
 
-    Statuses of other namespaces are not read: they prove nothing about this one.
+    Statuses of other namespaces are not read, because they prove nothing about this namespace.
     """
     documents = [
         snapshot_or_restore

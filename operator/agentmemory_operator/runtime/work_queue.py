@@ -96,7 +96,7 @@ class WorkQueue(Generic[K]):
         return asyncio.get_running_loop().time() - self._last_progress_s
 
     def request(self, key: K, *, after_s: float = 0.0) -> None:
-        """Request a pass, now or after `after_s` seconds. Of two requests for a key, the one that is due first wins."""
+        """Request a pass, now or after `after_s` seconds. Of two requests for a key, the earlier due time applies."""
         if after_s > 0:
             self._schedule(key, after_s)
         elif key in self._running:

@@ -49,7 +49,7 @@ class ServerFile:
     sha256: str | None
 
     async def sha256_of_bytes(self) -> str:
-        """Return the hex SHA-256: the one listed by the server, else computed from a download of the file."""
+        """Return the hex SHA-256 that the server lists, or else compute it from a download of the file."""
         if self.sha256:
             return self.sha256
         async with self.store.download(self.physical, self.name) as content:

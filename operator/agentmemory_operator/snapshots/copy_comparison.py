@@ -51,7 +51,7 @@ class ComparedSnapshot:
         size: Recorded size in bytes; 0 if unknown.
         sha256: SHA-256 from its creation, hex; None if unknown.
         recorded: Facts from its creation.
-        live: Collection to compare the copy with, normally the one that the snapshot was created from. None if unknown.
+        live: Collection to compare the copy with, normally that from which the snapshot was created. None if unknown.
         owner: Expected owner; None accepts the owner of the live collection.
         open_copy: Opens the copy in object storage; None to read the file from Qdrant.
     """

@@ -77,7 +77,7 @@ class ScheduleMeter:
         self._overdue.pop(key, None)
 
     def record(self, key: Key, overview: SnapshotOverview) -> None:
-        """Replace an agent's metrics by the current state of its snapshots; remove them if it has no schedule."""
+        """Replace an agent's metrics by the current state of its snapshots. Without a schedule, remove the metrics."""
         self.forget(key)
         if overview.figures.stale_ms is None:
             return

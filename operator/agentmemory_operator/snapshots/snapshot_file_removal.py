@@ -1,5 +1,4 @@
-"""Delete a snapshot: the copy in object storage, the file in Qdrant, and the placeholder of a collection's last file.
-"""
+"""Delete a snapshot: the copy in object storage, the file in Qdrant, and a placeholder without further files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -160,7 +160,7 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
             # The server may still complete this recovery, and then replace anything uploaded now.
             raise
         except (StoreRejected, StoreUnavailable) as exc:
-            # The server may not accept URLs, or may not reach itself by this one.
+            # Upload the file instead: the server may not accept URLs, or may not reach itself by this URL.
             log.info("uploading %s, because the server does not download it: %s", subject.name, exc)
             await server.collections.delete(target)
     async with open_bytes(subject, server) as content:

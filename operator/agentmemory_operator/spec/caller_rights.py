@@ -110,7 +110,7 @@ class Caller:
     """Sender of a request.
 
     Attributes:
-        namespace, name: Identity of the ServiceAccount; with a user token, of the one that minted it.
+        namespace, name: Identity of the ServiceAccount that authenticated. With a user token, that which minted it.
         is_unbounded: True allows every verb for every agent, as AGENTMEMORY_AUTH none and token do.
         delegation: Content of the user token that the request carries. None without a user token.
         hook: Name of the hook that the request was signed for. Empty without a signature.

@@ -48,7 +48,7 @@ def is_blank(text: str) -> bool:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most similar to `name`; case, `_` and `-` are ignored.
+    """Return the known name most similar to `name`. Case, `_` and `-` are ignored.
 
     None if no known name is similar, or if `name` has more than 32 characters.
     """

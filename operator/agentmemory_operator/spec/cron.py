@@ -36,7 +36,7 @@ ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 
 
 def schedule_fault(schedule: str) -> str | None:
-    """Return why a schedule cannot be used: it is invalid or never occurs. None if it can, or if it is `Never`."""
+    """Return why a schedule is invalid or never occurs. None if it is usable, or if it is `Never`."""
     if schedule == NEVER:
         return None
     try:

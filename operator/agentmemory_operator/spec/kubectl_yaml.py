@@ -99,7 +99,7 @@ class _KubectlDumper(_Kubectl, yaml.SafeDumper):
     """Quotes strings that kubectl or PyYAML's own loader would read as other values."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        """Return the tag of a node without one; the string tag only if both loaders read the value as a string."""
+        """Return the tag for a node that has none. It is the string tag only if both loaders read a string."""
         tag = super().resolve(kind, value, implicit)
         return str(yaml.SafeDumper.resolve(self, kind, value, implicit)) if tag == f"{_TAG}str" else tag  # type: ignore[no-untyped-call]
 

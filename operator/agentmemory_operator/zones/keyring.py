@@ -239,7 +239,7 @@ class Keyring:
         return at_ms is not None and self._age_ms(at_ms) < FRESH_MS
 
     async def find_active_key(self, keys: AgentKeys, key_id: str) -> DataKey | None:
-        """Return the active key of the owner and zone that a key belongs to; it may be the same key.
+        """Return the active key of the owner and zone that a key belongs to. It may be that same key.
 
         Replaces the active key if it is due for rotation. Returns None if the key does not exist or its scope has no
         active key.
@@ -380,7 +380,7 @@ class Keyring:
         return await self._wrapping.read(keys.ring, keys.read_wrapping_keys, fingerprint)
 
     def _age_ms(self, at_ms: int) -> float:
-        """Return the milliseconds since a time; infinite if the clock was set back."""
+        """Return the milliseconds since a time. The result is infinite if the clock was set back."""
         age_ms = self._clock.now_ms() - at_ms
         return age_ms if age_ms >= 0 else math.inf
 

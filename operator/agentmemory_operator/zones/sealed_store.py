@@ -288,7 +288,7 @@ def decrypt_fields(key: DataKey, envelope: Envelope, *, scope: str, payload: Map
 
 
 def without_decryption(store: PointStore) -> PointStore:
-    """Return the wrapped store, which does not decrypt; `store` itself if it is no EncryptingPointStore."""
+    """Return the wrapped store, which does not decrypt, or `store` itself if it is no EncryptingPointStore."""
     return store.store if isinstance(store, EncryptingPointStore) else store
 
 

@@ -99,7 +99,7 @@ def model_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error message, at most 300 characters; the class of an error without a message."""
+    """Return at most 300 characters of the first line of an error message, or the error's class without a message."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 

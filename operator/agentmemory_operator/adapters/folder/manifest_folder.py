@@ -226,7 +226,7 @@ class ManifestFolder:
         return [event for event in updated + removed if event]
 
     def _annotated(self, document: Json) -> Json:
-        """Merge the annotations that commands have set into a manifest; those of the manifest win."""
+        """Merge the annotations that commands have set into a manifest. Annotations of the manifest take precedence."""
         path = self._file(self._annotations_folder, _name(document))
         if not self._keeps_status or not path.is_file():
             return document

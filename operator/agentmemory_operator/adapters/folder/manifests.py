@@ -23,7 +23,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 STDIN = Path("-")
 MAX_BYTES = 32 * 1024 * 1024
-"""Maximum size of one file in bytes; bounds the memory for an endless device or pipe."""
+"""Maximum size of one file in bytes. An endless device or pipe would otherwise fill the memory."""
 MAX_NODES = 3 * 1024 * 1024 // 2
 """Maximum number of values in a document with aliases expanded.
 
@@ -269,7 +269,7 @@ def _error_of(document: object) -> FieldError | None:
 
 
 def find_line(node: yaml.Node, field: str) -> int:
-    """Return the line of a field, from 1; of its deepest existing parent if the document lacks the field."""
+    """Return the line of a field, from 1. If the document lacks it, return the line of its deepest existing parent."""
     line = node.start_mark.line + 1
     for step in field.replace("[", ".[").split("."):
         entry = _child(node, step)

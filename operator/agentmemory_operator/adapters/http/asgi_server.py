@@ -77,7 +77,7 @@ class ServedConnection(HttpToolsProtocol):
         return self._since_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to count written bytes. With over 2,048 connections, close up to 64 idle ones, or else this one."""
+        """Start to count written bytes. Beyond 2,048 connections, close up to 64 idle ones, or else this connection."""
         self._since_s = time.monotonic()
         self._sent = _CountingTransport(transport)
         super().connection_made(self._sent)  # type: ignore[arg-type]

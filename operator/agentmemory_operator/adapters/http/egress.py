@@ -106,7 +106,7 @@ class Egress:
             await self._filter_permitted(field, host, port, addresses)
 
     def check_name(self, field: str, host: str, port: int) -> None:
-        """Raise if the policy forbids a host name that a proxy will resolve; its addresses are unknown here.
+        """Raise if the policy forbids a host name. A proxy resolves the name, so its addresses cannot be checked here.
 
         Raises:
             SpecInvalid: If the name is forbidden. The message names `field`.

@@ -134,7 +134,7 @@ class KubernetesCluster:
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object if it has the uid of `metadata`; a deleted one is no error."""
+        """Delete the object if it has the uid of `metadata`; a deleted object is no error."""
         body = {"preconditions": {"uid": metadata.uid}}
         # Conflict: another object has the name now.
         with suppress(NotFound, KubernetesConflict):
@@ -151,7 +151,7 @@ class KubernetesCluster:
         await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Append entries to `spec.takeovers` of a QdrantConnection; skip those that exist.
+        """Append entries to `spec.takeovers` of a QdrantConnection; skip existing entries.
 
         Raises:
             NotFound: If there is no such QdrantConnection.
@@ -370,19 +370,19 @@ def _path(kind: str, metadata: Metadata) -> str:
 
 
 class KubernetesInstallation(KubernetesCluster):
-    """Implements controllers.uninstall.InstallationApi: it also deletes CRDs, and reads the Leases of all operators."""
+    """Implements controllers.uninstall.InstallationApi: also deletes CRDs, and reads the Leases of all operators."""
 
     async def has_definition(self, kind: str) -> bool:
         """Return whether the CRD of a kind exists, even if it is being deleted."""
         return await self._transport.find(_definition(kind)) is not None
 
     async def delete_definition(self, kind: str) -> None:
-        """Delete the CRD of a kind with its objects; an absent one is no error."""
+        """Delete the CRD of a kind with its objects; an absent CRD is no error."""
         with suppress(NotFound):
             await self._transport.call("DELETE", _definition(kind))
 
     async def read_lease_renewals(self) -> dict[str, str]:
-        """Return the last renewal time of each operator's Lease, as text, by namespace; 'None' without a renewal."""
+        """Return the last renewal time of each operator's Lease, by namespace, as text. 'None' means no renewal yet."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
         leases = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
         return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in leases["items"]}

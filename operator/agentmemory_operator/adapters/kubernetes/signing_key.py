@@ -36,7 +36,7 @@ class KubernetesSigningKey:
         self._path = f"{self._folder}/{KEY_SECRET}"
 
     async def make_missing(self) -> None:
-        """Create the Secret with a new key if there is none; keep an existing one, even if it contains no key."""
+        """Create the Secret with a new key if there is none. Keep an existing Secret, even if it contains no key."""
         if await self._transport.find(self._path) is None:
             await self._create()
 
@@ -52,7 +52,9 @@ class KubernetesSigningKey:
             await self._transport.call("POST", self._folder, body)
 
     async def read(self) -> SigningKey:
-        """Return the signing key. The cause of a failure is only logged: it reveals the permissions of this process.
+        """Return the signing key. The cause of a failure is logged and not raised, because callers could see it.
+
+        The cause reveals the permissions of this process.
 
         Raises:
             TransientError: If there is no key yet, or it cannot be read now.

@@ -124,7 +124,7 @@ def is_write(method: str, path: str) -> bool:
 
 
 class ReadRetries:
-    """Retry budget for the reads of one server: one retry at the start, and one per ten reads; ten can be saved.
+    """Retry budget for the reads of one server: one retry at the start and one more per ten reads, ten at most.
 
     Several stores of the same server can share it.
     """

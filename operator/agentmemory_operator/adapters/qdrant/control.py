@@ -62,7 +62,7 @@ class ControlOptions(TypedDict, total=False):
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """Convert the exceptions of the HTTP clients into StoreUnavailable; AgentMemoryErrors pass through."""
+    """Convert the exceptions of the HTTP clients into StoreUnavailable. An AgentMemoryError passes through."""
     try:
         yield
     except NoResponse as exc:

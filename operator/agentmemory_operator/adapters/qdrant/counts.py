@@ -16,7 +16,7 @@ from agentmemory_operator.collections.rules.collection import effective_limits
 from agentmemory_operator.errors import StoreRejected
 
 Call = Callable[[str, str, Any], Awaitable[Any]]
-"""Makes a read call from method, path and body; returns `result` of its response."""
+"""Makes a read call from method, path and body. Returns the field `result` of the response."""
 
 # Points per page. Small, because a concurrent search has to wait for one page.
 PAGE_POINTS = 2_000

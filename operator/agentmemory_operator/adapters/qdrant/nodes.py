@@ -87,7 +87,7 @@ class QdrantNode:
             return [parse_snapshot(entry) for entry in result]
 
     async def delete(self, physical: str, shard: int, name: str) -> None:
-        """Delete a snapshot; an absent one is no error."""
+        """Delete a snapshot; an absent snapshot is no error."""
         try:
             await self.qdrant.snapshots.delete_shard_snapshot(physical, shard, name, wait=True)
         except (NotFound, StoreRejected) as exc:

@@ -119,7 +119,7 @@ def map_parse_errors() -> Iterator[None]:
 
 
 def unreachable_error(exc: BaseException) -> StoreUnavailable:
-    """Build the exception for a call without a readable response; its message contains nothing from the server."""
+    """Build the exception for a call without a readable response. The message contains nothing from the server."""
     if isinstance(exc, AnswerTooLarge):
         return StoreUnavailable(f"the server is not Qdrant: {exc}")
     kind = ResponseTimeout if isinstance(exc, TimeoutError) else StoreUnavailable

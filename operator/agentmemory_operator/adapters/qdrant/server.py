@@ -58,7 +58,7 @@ class QdrantServer:
             if not _VERSION.fullmatch(version := result["version"]):
                 raise ValueError("no version")
         app = cached.get(version) or await self._app()
-        # Replace the dict instead of updating it: concurrent calls use the old one as their `cached`.
+        # Replace the dict instead of updating it, because concurrent calls use the old dict as their `cached`.
         self._telemetry = {version: app}
         system = app.get("system") or {}
         with map_parse_errors():

@@ -59,7 +59,7 @@ class ArchiveReader:
         self._buffer = b""
 
     async def manifest(self) -> tuple[Json, Json, list[tuple[int, int, str | None]]]:
-        """Read the manifest; must be the first call.
+        """Read the manifest. Call this before any other method.
 
         Returns:
             Configuration, payload indexes, and number, size in bytes and SHA-256 (None if unknown) of each shard.

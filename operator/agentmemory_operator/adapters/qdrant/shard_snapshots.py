@@ -324,9 +324,10 @@ class QdrantShardSnapshots:
 
     @asynccontextmanager
     async def _prepare(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
-        """Create the collection, or check that an existing one fits. Delete a new one if the body of the context fails.
+        """Create the collection, or check that the existing collection fits.
 
-        An existing collection that is marked as unfinished is deleted first: its replicas may never become active.
+        If the body of the context fails, delete a collection that this call has created. An existing collection that is
+        marked as unfinished is deleted first, because its replicas may never become active.
         """
         metadata = await self.metadata(physical)
         if metadata is not None and UNFINISHED_KEY not in metadata:

@@ -134,7 +134,7 @@ class QdrantSnapshots:
             )
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a snapshot; an absent one is no error."""
+        """Delete a snapshot; an absent snapshot is no error."""
         try:
             await self.qdrant.snapshots.delete_snapshot(physical, name, wait=True)
         except NotFound:

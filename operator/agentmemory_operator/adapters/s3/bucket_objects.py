@@ -74,7 +74,7 @@ class S3Objects:
             yield self._chunks_of(response, skipped=offset if response.status == 200 else 0)
 
     async def delete(self, key: str) -> None:
-        """Delete an object; an absent one is no error."""
+        """Delete an object; an absent object is no error."""
         try:
             await self._calls.call(S3Request("DELETE", self._before + key))
         except NotFound:

@@ -60,7 +60,7 @@ class Upload:
         return self._digest.hexdigest()
 
     async def send(self, content: AsyncIterator[bytes]) -> None:
-        """Store the content, in one request or in parts. Errors of `content` pass through; nothing was stored then.
+        """Store the content, in one request or in parts. Errors of `content` pass through, and nothing is stored then.
 
         Raises:
             ChecksumMismatch: If the content differs from `sha256` or `size` of the metadata; nothing was stored.
@@ -160,7 +160,7 @@ class Upload:
 
 
 async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool) -> None:
-    """Abort an incomplete upload with its parts; an absent one is no error. Other errors as `S3Calls.call`.
+    """Abort an incomplete upload with its parts; an absent upload is no error. Other errors: see `S3Calls.call`.
 
     Args:
         number: Upload id.
@@ -176,7 +176,7 @@ async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool
 
 
 async def split_parts(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield (part, is_last) for parts of `part_bytes`; the last part may be smaller, and is empty without content."""
+    """Yield (part, is_last) for parts of `part_bytes`. The last part may be smaller, and is empty without content."""
     buffer = bytearray()
     async for chunk in content:
         buffer += chunk

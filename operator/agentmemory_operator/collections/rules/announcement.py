@@ -62,7 +62,7 @@ def copies_writes(metadata: Mapping[str, Any] | None) -> bool:
 
 
 def must_clients_wait(metadata: Mapping[str, Any] | None) -> bool:
-    """Return whether clients of a collection wait, or will soon: it is closed, or a move is announced or final."""
+    """Return whether clients of a collection wait, or will soon, because it is closed or its alias is being moved."""
     return phase_of(metadata) is not None or read_reopening_epoch(metadata) is not None
 
 

@@ -33,7 +33,7 @@ MAX_DEFAULT_SEGMENTS = 8
 """Maximum number of segments if Qdrant chooses it: 2 to 8, by its CPUs (`default_segment_number`)."""
 
 DEFAULT_SEGMENTS, DEFAULT_INDEXES = 2, 12
-"""Assumed layout of a collection whose layout is unknown: that of the shipped presets."""
+"""Layout of the shipped presets, assumed for a collection whose layout is unknown."""
 
 MIN_REPORTED_CHANGE = 0.01
 """Share of a limit by which a number must change before the status is updated."""
@@ -89,7 +89,7 @@ class Load:
 
     @property
     def share(self) -> float:
-        """Used share of the limit; above 1 if it is exceeded."""
+        """Used share of the limit. It is above 1 if the limit is exceeded."""
         return self.used / self.limit
 
 
@@ -229,7 +229,7 @@ def capacity_status(loads: Sequence[Load], old: CapacityStatus | None) -> Capaci
     Return `old` unchanged if the limits are the same and no usage changed by 1 % of its limit or more.
 
     Args:
-        old: Current value. None builds a new one.
+        old: Current value of `status.capacity`. None if there is none.
     """
     reported = {load.resource: UsedStatus(used=load.used, limit=load.limit) for load in loads}
     if not reported:

@@ -116,7 +116,7 @@ def _differences(desired: Collection, live: Collection, change: Change) -> Itera
 
 
 def _shown(value: Any) -> str:
-    """Render a setting; a quantization as `Scalar (quantile 0.99, always_ram True)`."""
+    """Render a setting. A quantization looks like `Scalar (quantile 0.99, always_ram True)`."""
     if value is None or not is_dataclass(value) or isinstance(value, type):
         return str(value)
     figures = ", ".join(f"{name} {figure}" for name, figure in asdict(value).items())

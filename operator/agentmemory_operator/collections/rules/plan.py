@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """First 12 hex digits of a SHA-256 over the changes; equal plans have equal digests.
+        """First 12 hex digits of a SHA-256 over the changes. Equal plans have equal digests.
 
         The marker's generation is left out: it changes with every edit, and an approval must survive an edit of the
         ranking. WakeOptimizers is left out too, because it depends on restarts of Qdrant.

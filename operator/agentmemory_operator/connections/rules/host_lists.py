@@ -51,7 +51,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """The destinations of a value, sorted; at least one."""
+    """The destinations of a value, sorted. There is at least one."""
 
     host_ports: tuple[HostPort, ...]
 

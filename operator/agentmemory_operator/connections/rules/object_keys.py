@@ -46,8 +46,8 @@ def copy_location(storage: S3Storage, snapshot: Metadata, *, slug: str, file: st
     """Build the location of a file's copy for a status. It can be opened without the spec.
 
     Args:
-        snapshot: Metadata of the MemorySnapshot. The start of its UID is part of the key, so a later one of the same
-            name has other keys.
+        snapshot: Metadata of the MemorySnapshot. The start of its UID is part of the key, so a later snapshot of the
+            same name has other keys.
         file: Name of the file in Qdrant.
     """
     folder = copy_folder(storage, namespace=snapshot.namespace, slug=slug)

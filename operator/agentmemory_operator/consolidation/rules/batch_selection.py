@@ -26,7 +26,7 @@ CANDIDATE_KEYS = ("id", "userId", "type", "createdAt")
 """Payload keys read to choose batches. None of them contains text."""
 
 MAX_MATERIAL_CHARS = 120_000
-"""Maximum number of characters of the contents in one batch; a longer single memory is a batch of its own."""
+"""Maximum number of characters of the contents in one batch. A single longer memory is a batch of its own."""
 
 
 def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:

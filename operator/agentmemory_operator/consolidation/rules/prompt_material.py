@@ -63,7 +63,7 @@ def _is_hidden(char: str) -> bool:
 
 
 def _escaped(char: str) -> str:
-    """Return a character as a JSON escape; a character beyond the first plane as a surrogate pair."""
+    """Return a character as a JSON escape. A character beyond the first plane becomes a surrogate pair."""
     point = ord(char)
     halves = (point,) if point < _PLANE else (0xD800 + ((point - _PLANE) >> 10), 0xDC00 + ((point - _PLANE) & 0x3FF))
     return "".join(f"\\u{half:04x}" for half in halves)

@@ -219,5 +219,5 @@ def _state(last: Mapping[str, Any]) -> ConditionState | None:
 
 
 def render_counts(counts: Mapping[str, Any]) -> str:
-    """Render counts as text, e.g. `read 12, merged 3`; `nothing to consolidate` if all are 0."""
+    """Render counts as text, e.g. `read 12, merged 3`. If all are 0, the text is `nothing to consolidate`."""
     return ", ".join(f"{name} {number}" for name, number in counts.items() if number) or "nothing to consolidate"

@@ -73,7 +73,7 @@ def approval_annotations(value: str) -> dict[str, str | None]:
 
 
 def is_status_current(document: Json) -> bool:
-    """Return whether the status is of the current generation of the object; an absent generation counts as 1."""
+    """Return whether the status is of the current generation of the object. An absent generation counts as 1."""
     status = document.get("status") or {}
     return bool(status.get("observedGeneration") == document["metadata"].get("generation", 1))
 

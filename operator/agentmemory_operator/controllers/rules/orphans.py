@@ -52,7 +52,7 @@ class OwnershipClaims:
     Attributes:
         cluster_id: Id of the cluster.
         objects: (namespace, name) of each object.
-        slugs: Namespace by slug. Of two objects with one slug, the older one counts.
+        slugs: Namespace by slug. If several objects have the same slug, the oldest counts.
         reported: (namespace, physical name) of each collection in a status, including those of rebuilds and restores.
             The namespace is that of the status, so a status cannot claim another namespace's collection.
     """

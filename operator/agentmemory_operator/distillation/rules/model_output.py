@@ -54,7 +54,7 @@ MAX_HEAD_CHARS = 4_000
 """Maximum length of a collapsed version. A chain with a longer head is not collapsed."""
 
 MAX_VERSIONS = 64
-"""Maximum number of versions that a model reads, the newest ones."""
+"""Maximum number of versions that a model reads. The newest versions are chosen."""
 
 HEAD_SCHEMA: Mapping[str, Any] = {
     "type": "object",

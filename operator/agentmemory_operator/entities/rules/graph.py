@@ -50,7 +50,7 @@ class GraphLink:
         target: Folded name of the other entity.
         relation: Type of the relation, or `co_occurrence`.
         strength: Strength of the relation, or number of memories that mention both.
-        is_incoming: True if this is a typed relation from the other entity to this one.
+        is_incoming: True for a typed relation that leads from the other entity to this entity.
     """
 
     target: str

@@ -142,9 +142,9 @@ def _own(declared: Sequence[DeclaredName] | None, product: tuple[ListedName, ...
 
 
 def may_be_name(name: str, lists: EntityLists) -> bool:
-    """Return whether the lists permit a text as a name: it is neither ignored nor an everyday word.
+    """Return whether the lists permit a text as a name. They permit neither ignored texts nor everyday words.
 
-    A capitalised everyday word is permitted, unless it is a word for a time or one that no name starts with.
+    A capitalised everyday word is permitted, unless it is a word for a time or a word that no name starts with.
     """
     folded = fold(name)
     is_word = folded in lists.words and not name[:1].isupper()

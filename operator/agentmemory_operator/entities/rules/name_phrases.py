@@ -10,7 +10,7 @@ Span = tuple[int, int]
 
 MAX_PHRASE_WORDS = 6
 MAX_COMMON_SHARE = 0.5
-"""Maximum share of everyday words in a name. More is prose; New York has exactly half."""
+"""Maximum share of everyday words in a name. A text with more is prose. New York has exactly this share."""
 
 _CODE = frozenset("/\\<>{}=()[];|*$%^~_@")
 _CODE_BEFORE, _CODE_AFTER = frozenset("/\\<_{=@#$"), frozenset("/\\_={")

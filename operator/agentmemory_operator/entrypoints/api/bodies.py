@@ -163,7 +163,7 @@ def reserve_parts(request: Request, parts: int) -> None:
 
 
 def limit_problem(error: LimitExceeded | MalformedJson) -> RequestInvalid | ProblemRaised:
-    """Convert the error of a body that cannot be parsed to the one for the caller."""
+    """Convert the error of a body that cannot be parsed to the error for the caller."""
     if isinstance(error, LimitExceeded):
         return RequestInvalid([FieldError(error.field, str(error))])
     return invalid_json(str(error))

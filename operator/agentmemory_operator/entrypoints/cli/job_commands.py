@@ -168,7 +168,7 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
         should_wait: True to wait for its end, as `follow` does.
 
     Raises:
-        AgentMemoryError: If it cannot be created, an object of that name exists, or the new one fails or is deleted.
+        AgentMemoryError: If the object cannot be created, its name is in use, or the new object fails or is deleted.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"{title_of(document)} exists already: choose another --name")

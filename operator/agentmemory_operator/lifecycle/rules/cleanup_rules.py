@@ -323,7 +323,7 @@ def _ended(row: Row, ttl: Ttl, rules: CleanupRules) -> RemovalReason | None:
 
 
 def _ended_condition(name: str, ttl: Ttl, rules: CleanupRules) -> Iterator[Condition]:
-    """Yield the condition for rows that `_ended` may remove; nothing if the type only hides and hidden rows stay."""
+    """Yield the condition for rows that `_ended` may remove. Yield nothing if hidden rows of the type are kept."""
     if ttl.removes:
         yield expired_condition(name, ttl, _ended_by_ms(ttl, rules))
     elif rules.lifecycle.remove_hidden_days is not None:

@@ -214,7 +214,7 @@ class TombstoneTrace:
     is_replaced: bool = False
 
     def matches(self, row: Row) -> bool:
-        """Return whether a row of a copy is the erased memory, rather than a later one with the same id."""
+        """Return whether a row of a copy is the erased memory, rather than a later memory with the same id."""
         return TOMBSTONE_KEY not in row and first_stored_ms(row) <= self.at
 
     @property
@@ -287,7 +287,7 @@ def receipts_since_filter(since_ms: int, *conditions: Condition) -> Filter:
 
 
 def user_receipts_condition(agent_id: str, user_id: str) -> Condition:
-    """Build the condition for receipts of a user of an agent; a receipt stores the user's hash only."""
+    """Build the condition for receipts of a user of an agent. A receipt stores only the user's hash."""
     return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
 
 

@@ -49,7 +49,7 @@ LOG_PAYLOAD_KEYS = (
     RUN_KEY,
     f"{RECEIPT_KEY}.at",
 )
-"""Payload keys that the log reads; no text."""
+"""Payload keys that the log reads. None of them contains text."""
 
 _IS_VISIBLE: Condition = {"must_not": [{"must": [IS_PENDING, NOT_DELETED]}]}
 _MAX_NUMBER = 1 << 53

@@ -77,7 +77,7 @@ def rev_of(row: Mapping[str, Any]) -> int:
 
 
 def is_alike(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> bool:
-    """Return whether two points have the same revision and time; also if neither has any.
+    """Return whether two points have the same revision and time. A missing value equals a missing value.
 
     Args:
         second: None if the point does not exist.
@@ -86,7 +86,7 @@ def is_alike(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> bool
 
 
 def is_unchanged(copy: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
-    """Return whether two payloads have the same revision and time; False if the copy has no revision."""
+    """Return whether two payloads have the same revision and time. A copy without a revision never does."""
     return "rev" in copy and is_alike(copy, live)
 
 
@@ -209,7 +209,7 @@ def is_same_score(first: float, second: float) -> bool:
 
 
 def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a point's vectors by name; the unnamed vector has the name ''."""
+    """Return a point's vectors by name. The unnamed vector has the name ''."""
     vector = point.get("vector")
     if isinstance(vector, Mapping):
         return dict(vector)
@@ -259,7 +259,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def _bits(vector: Any) -> object:
-    """Return a vector as the bytes of its float32 values; a sparse one with its indices, in ascending order."""
+    """Return a vector as the bytes of its float32 values. Those of a sparse vector follow its indices, ascending."""
     if isinstance(vector, Mapping):
         pairs = sorted(zip(vector["indices"], vector["values"], strict=True))
         return tuple(index for index, _ in pairs), _bits([value for _, value in pairs])

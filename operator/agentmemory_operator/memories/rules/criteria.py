@@ -232,7 +232,7 @@ def _is_integer(value: Value) -> bool:
 
 
 def _moved(bounds: Mapping[str, float | str], *, is_inwards: bool) -> dict[str, float]:
-    """Return bounds moved past all floats that may be stored for them; fewer if two bounds of one side coincide."""
+    """Return bounds moved past all floats that may be stored for them. Coinciding bounds of one side become one."""
     shifted: dict[str, float] = {}
     for name, bound in bounds.items():
         number, side = float(bound), name[0]

@@ -70,12 +70,12 @@ def normalize_spelling(name: str) -> str:
 
 
 def is_specific(kind: EntityKind | None) -> bool:
-    """Return whether a kind describes the entity; False for None, and for `quoted` and `phrase`."""
+    """Return whether a kind describes the entity. None, `quoted` and `phrase` do not."""
     return kind is not None and kind not in _SPELT_KINDS
 
 
 def merge_entities(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[Entity, ...]:
-    """Return the entities of `before`, then the new ones of `found`, at most 32.
+    """Return the entities of `before`, then the new entities of `found`, at most 32.
 
     An entity that has no specific kind gets the kind under which `found` contains its name.
     """

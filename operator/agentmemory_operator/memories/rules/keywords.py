@@ -1,9 +1,9 @@
 """Keyword search: the text that a memory is found by, and the BM25 vector that Qdrant computes from it.
 
 The keyword text of a memory consists of its date, the contents of up to two memories before it in its session, and its
-own content. The words of a question are often in the preceding turns instead of in the answer. Its own words and date
-are repeated three times, the previous memory twice, the one before that once. Both neighbours are truncated. Source of
-the numbers: `docs/adr/0009` and `docs/adr/0029`.
+own content. The words of a question are often in the preceding turns instead of in the answer. The memory's own words
+and date occur three times, the previous memory twice, and the memory before that once. Both neighbours are truncated.
+Source of the numbers: `docs/adr/0009` and `docs/adr/0029`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

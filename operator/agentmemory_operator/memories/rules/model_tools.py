@@ -33,7 +33,7 @@ TIME_PATTERN = (
     "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$(?!\\n)"
 )
 MAX_TOP_K = 50
-"""Maximum number of results of one call, which become part of a prompt; the API allows more."""
+"""Maximum number of results of one call. It is below the API's limit, because results become part of a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ _UNSPOKEN = re.compile(
 _LAST_MARK = 0x1FFFF
 
 MAX_OCCURRENCES = 64
-"""Maximum number of occurrences of a name that are checked for word boundaries; usually the first one matches."""
+"""Maximum number of occurrences of a name that are checked for word boundaries. Usually the first of them matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TextWords:
         return bool(self.spaced or self.runs)
 
     def contain(self, other: "TextWords") -> bool:
-        """Return whether all words of another text are among these; a run may also be part of a longer run."""
+        """Return whether all words of another text are among these. Its runs may be parts of longer runs here."""
         return other.spaced <= self.spaced and all(any(run in own_run for own_run in self.runs) for run in other.runs)
 
 
@@ -174,7 +174,7 @@ def content_words(text: str, language: str) -> list[str]:
 
 
 def first_content_words(text: str, count: int, language: str) -> str:
-    """Return the text up to its content word number `count`; the whole text if it has fewer."""
+    """Return the text up to its content word number `count`, or the whole text if it has fewer content words."""
     for number, (_, end) in enumerate(_content_words(text, language), 1):
         if number == count:
             return text[:end]

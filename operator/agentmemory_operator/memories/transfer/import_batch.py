@@ -99,7 +99,7 @@ class ImportBatch:
         return {draft.record.id: index for index, draft in self.drafts.items()}
 
     def decrypt_lines(self, opened: Sequence[ImportLine | AgentMemoryError]) -> None:
-        """Replace the lines by decrypted ones; an error becomes the outcome of its line."""
+        """Replace the lines by decrypted lines. An error becomes the outcome of its line."""
         self.outcomes |= {index: line for index, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
         self.lines = [line if isinstance(line, ImportLine) else self.lines[index] for index, line in enumerate(opened)]
 

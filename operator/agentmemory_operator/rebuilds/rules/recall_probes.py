@@ -55,7 +55,7 @@ class RecallDrop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResults:
-    """Results of a probe in one collection.
+    """Results of one probe query in one collection.
 
     Attributes:
         exact, approximate: Ids and scores of the exact search and of the search by the index, best first.

@@ -33,7 +33,7 @@ MIN_COSINE = 0.99
 class VectorTolerance:
     """Compares vectors by name.
 
-    The unnamed one is the embedding of the memory; every other one must be copied unchanged.
+    The unnamed vector is the embedding of the memory. Every other vector must be copied unchanged.
 
     Attributes:
         source, target: The collections.

@@ -70,13 +70,13 @@ class RecentThroughput:
         self._level, self._at_s = self.level(now_s) + received_bytes, now_s
 
     def level(self, now_s: float) -> float:
-        """Return the decayed sum of bytes; the stream with the lowest is the slowest."""
+        """Return the decayed sum of bytes. The stream with the lowest sum is the slowest."""
         return min(self._level, self.max_bytes) * math.exp2((self._at_s - now_s) / self.half_life_s)
 
 
 @dataclass(slots=True)
 class StallDetector:
-    """Detects a connection that sends its output too slowly; checked periodically.
+    """Detects a connection that sends its output too slowly. Call `check` periodically.
 
     Attributes:
         since_s: Start of the current window. None while no output waits.

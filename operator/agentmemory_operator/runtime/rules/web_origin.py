@@ -5,7 +5,7 @@ read the responses too. A page cannot set the headers `Host`, `Origin` and `Sec-
 clients send no `Origin`, and their `Host` is the address that they were configured with.
 
 The port in `Host` is not compared with the server's own port. A browser sends the port that it connects to, and a
-tunnel or proxy on this machine has another one.
+tunnel or proxy on this machine has another port.
 
 Source: https://fetch.spec.whatwg.org/#origin-header, https://www.w3.org/TR/fetch-metadata/.
 """

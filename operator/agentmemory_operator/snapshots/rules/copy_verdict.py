@@ -236,7 +236,7 @@ def build_probe(point: Json, ids: Sequence[PointId]) -> Json:
 
 
 def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = "") -> CheckFinding:
-    """Return the finding of the exact searches; neither good nor bad if there were none, or Qdrant rejects them.
+    """Return the finding of the exact searches. It is neither good nor bad if there were none, or Qdrant rejects them.
 
     Args:
         searches: Number of searches in each collection.

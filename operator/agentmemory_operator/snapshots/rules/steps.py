@@ -99,7 +99,7 @@ def running_status(
 
     Args:
         detail: Progress of the step, or the cause of a wait. For Clean, the message of the failure.
-        proof: Condition Verified; None keeps the old one.
+        proof: Condition Verified. None keeps the old condition.
     """
     step = current_step(status)
     progress = PROGRESS_MESSAGES[step] if step else "starting"

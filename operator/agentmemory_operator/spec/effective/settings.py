@@ -186,7 +186,7 @@ class AgentSettings:
 
     @property
     def ranking_generation(self) -> int:
-        """Generation reported in responses: that of the scoring model, else that of the object."""
+        """Generation of the scoring model for responses. Without such a generation, that of the object."""
         return self.scoring_generation or self.generation
 
     @property
@@ -388,7 +388,7 @@ def effective_tuning(memory: AgentMemory) -> Tuning:
 
 
 def memory_type(spec: TypeSpec) -> MemoryType:
-    """Return the type of a spec. Without a half-life it does not decay; admission requires one or `decay: false`."""
+    """Return the type of a spec. Without a half-life the type does not decay, and admission requires `decay: false`."""
     ttl = Ttl(**spec.ttl.model_dump()) if spec.ttl else None
     figures = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
     figures["supersede_by"] = None if spec.supersede_by == "none" else spec.supersede_by

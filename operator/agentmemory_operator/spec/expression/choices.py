@@ -66,7 +66,7 @@ class Compare:
 
     @property
     def negation(self) -> "Compare":
-        """Comparison that is 1 exactly if this one is 0."""
+        """Negation of this comparison: 1 exactly if this comparison is 0."""
         return Compare(_OPPOSITES[self.sign], self.left, self.right)
 
 

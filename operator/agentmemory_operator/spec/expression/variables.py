@@ -42,7 +42,7 @@ NEVER_DAYS = float(2**40)
 # For memories of a type that the object does not list, if it lists any: their half-life is unknown.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 
-# Rounding can make Qdrant's cosine slightly larger than 1. The inner product has no bound: this one is assumed.
+# Rounding can make Qdrant's cosine slightly larger than 1. The inner product has no bound, so this bound is assumed.
 SIMILARITIES: Mapping[str, Interval] = MappingProxyType(
     {"Cosine": Interval(-1.00001, 1.00001), "Euclid": Interval(0.0, 1.0), "Dot": Interval(-1e4, 1e4)}
 )

@@ -19,7 +19,7 @@ LIST_TYPE = "x-kubernetes-list-type"
 MAP_TYPE = "x-kubernetes-map-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 
-# Integers up to this one are exact as floats.
+# Largest integer up to which all integers are exact as floats.
 _EXACT = 2**53
 
 # Keys of pydantic's schemas that are not copied: some are converted, and the others must not be in the CRD.

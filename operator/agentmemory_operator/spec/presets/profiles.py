@@ -124,7 +124,7 @@ ENGINE_FULL_SCAN_KB = 10_000
 
 
 def graph_of(profile: Profile, expected_memories: int) -> Hnsw:
-    """Return the profile's graph for this size. Its full-scan threshold is not set: it depends on the vectors too."""
+    """Return the profile's graph for this size, without a full-scan threshold, which depends on the vectors too."""
     return profile.large_graph if expected_memories > LARGE_GRAPH_MEMORIES else profile.graph
 
 

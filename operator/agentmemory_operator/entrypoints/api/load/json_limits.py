@@ -34,7 +34,7 @@ MAX_PARSER_DEPTH = 1_024
 # one short key is two parts and takes about 300 bytes. So docs/operations.md allows 16 times the charged bytes.
 PART_BYTES = 32
 
-# Tokens between two points of interruption, and bytes of a string with escapes in one match.
+# Maximum tokens between two points of interruption, and maximum bytes of a string with escapes that one match scans.
 _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')

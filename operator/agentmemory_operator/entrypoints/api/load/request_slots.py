@@ -270,7 +270,7 @@ class RequestSlot:
         A body is always accepted while no other large body is in memory.
 
         Raises:
-            ProblemRaised: If there is no capacity and this request is the one to drop, or it was dropped before.
+            ProblemRaised: If there is no capacity and this request is chosen to be dropped, or was dropped before.
         """
         self.check()
         self._flow.add(body_bytes, self.receive_wait_s)

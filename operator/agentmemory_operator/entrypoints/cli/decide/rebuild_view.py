@@ -48,7 +48,7 @@ class ReportedRebuild:
 
     @property
     def is_in_progress(self) -> bool:
-        """True if the rebuild has not ended: it runs, waits, is paused or is withheld."""
+        """True if the rebuild runs, waits, is paused or is withheld, and so has not ended."""
         return is_active(self.status)
 
     @property
