@@ -22,7 +22,7 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.point_conversion import CopyEnd, PointConverter, payload_of_point
 from agentmemory_operator.rebuilds.task import RebuildRun
 
-# Points in a call with vectors. Searches wait while Qdrant stores them; four times as many copy no faster.
+# Points in a call with vectors. Searches wait while Qdrant stores them, and four times as many are copied no faster.
 MAX_COPIED_POINTS = 32
 # Points in a call if they are embedded. Fewer would need more calls of the provider, which take most of the time.
 MAX_EMBEDDED_POINTS = 128
@@ -93,7 +93,7 @@ class PointCopier:
             TransientError: If the points cannot be embedded or written now. Some of them may have been written.
         """
         for chunk in chunks_of(points, self.page):
-            # Writing an existing point costs only a call; embedding it may cost money.
+            # Look up existing points only if the points are embedded: an embedding may cost money, a write only a call.
             missing = await self._missing(chunk) if self._reshaping.embeds else chunk
             if target_points := await self._reshaping.convert(missing, max_points=self.page):
                 await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
@@ -144,7 +144,7 @@ class PointCopier:
         ]
         if operations and are_there:
             await self._points.batch(self._target.physical, operations, strong=True)
-        # The filter repeats the check in Qdrant: another process may have written since the read.
+        # Repeat the check as a filter in Qdrant, because another process may have written since the read.
         await self._points.upsert(self._target.physical, points, update_filter=replaceable, inserts=True, strong=True)
         if tombstones and are_there:
             await self._points.batch(

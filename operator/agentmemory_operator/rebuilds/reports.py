@@ -36,8 +36,8 @@ class RebuildReports:
     cluster: Cluster
     clock: Clock
     statuses: Statuses = field(init=False)
-    # The last state of each rebuild, by object and its UID, even if the status does not contain it yet: progress is
-    # written rarely, and the state of a queued rebuild by the next pass.
+    # The last state of each rebuild, by object and its UID. The stored status may be older, because progress is written
+    # rarely, and the state of a queued rebuild by the next pass.
     _statuses_by_object: dict[tuple[Key, str], Json] = field(default_factory=dict)
     _shown_ms: dict[Key, int] = field(default_factory=dict)
 

@@ -187,7 +187,7 @@ class VerifyStep:
         """
         recall = task.record.recall
         if recall is not None and (reason := _why_held(task, recall)):
-            # Users see why the rebuild is held, not the progress of its passes.
+            # Report no progress, so that users see why the rebuild is held.
             await catch_up(replace(task, report_progress=_show_nothing))
             raise RebuildAwaitsApproval(reason)
         embedder = build_budgeted_embedder(task)
