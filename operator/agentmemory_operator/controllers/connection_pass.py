@@ -1,4 +1,4 @@
-"""One pass over a QdrantConnection: probe its server, and write the result into its status.
+"""Pass over a QdrantConnection: probe its server, and write the result into its status.
 
 If the server responds again, or the status changed in more than its capacity, request passes over the AgentMemories
 that use the connection.
@@ -76,5 +76,5 @@ class ConnectionPasses:
 
 def probe_growth(failures: int) -> float:
     """Return the factor by which the probe period grows after that many failed probes in a row: 1 to 3."""
-    # A float power overflows at much larger exponents.
+    # Limit the exponent, because a float power overflows at much larger exponents.
     return float(min(PROBE_GROWTH ** min(failures, 10), MAX_PROBE_GROWTH))

@@ -46,7 +46,7 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and _plan_identity(old) != _plan_identity(new):
-        # Changes that wait for their turn or run in the background need no user action.
+        # Post a normal event, no warning, if the changes wait for a slot or run in the background.
         needs_no_action = done.refusal.is_running or done.refusal.reason == Reason.REINDEX_QUEUED
         kind = "Normal" if needs_no_action else "Warning"
         yield Event(kind, done.refusal.reason, done.refusal.message)

@@ -132,7 +132,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     plan_draft = make_draft(terms=terms)
     if store is None or not has_rebuild(plan_draft.plan):
         return plan_draft
-    # The disk limit of a rebuild is a setting of the operator, which is unknown here: assume that there is none.
+    # Assume no disk limit for a rebuild: it is a setting of the operator, which is unknown here.
     resources = server_resources(await store.server())
     return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, resources=resources))
 
@@ -181,7 +181,7 @@ async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> 
     Collections marked by another cluster are only counted.
     """
     holdings = await catalogue.list_agent_collections()
-    # List objects after collections: an object created in between must not make its collection an orphan.
+    # List objects after collections, so that the collection of an object created in between counts as no orphan.
     documents, _ = await reader.list_objects(AGENT_MEMORY)
     restores, _ = await reader.list_objects(MEMORY_RESTORE)
     objects, restore_objects = (list(map(with_readable_status, found)) for found in (documents, restores))

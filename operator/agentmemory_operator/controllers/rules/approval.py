@@ -101,7 +101,7 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
         )
     if is_active(status.get("rebuild") or {}) or "reindexSince" in status:
         return ApprovalProgress.IN_PROGRESS, message
-    # Drift that is not corrected is not part of the plan.
+    # The plan is carried out even if drift remains, because uncorrected drift is not part of the plan.
     if in_sync.get("status") == "True" or reason == Reason.DRIFTED:
         return ApprovalProgress.DONE, message
     return (ApprovalProgress.IN_PROGRESS if reason in _GOES_ON else ApprovalProgress.FAILED), message

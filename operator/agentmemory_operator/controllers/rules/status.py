@@ -262,7 +262,7 @@ def _rejected(settings: AgentSettings) -> str:
 def _serving(done: PassOutcome) -> Sequence[ConditionState]:
     refusal = done.refusal
     if refusal and done.observed.collection.marker is None:
-        # Without a marker the embedding of its vectors is unknown, so the API cannot serve it.
+        # Not Ready without a marker: the embedding of the vectors is unknown, so the API cannot serve the collection.
         ready = ConditionState("Ready", False, refusal.reason, refusal.message)
     else:
         ready = ConditionState("Ready", True, Reason.SERVING, f"{done.observed.physical} serves")
