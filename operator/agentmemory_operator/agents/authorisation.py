@@ -35,7 +35,7 @@ class AgentRights:
     verbs: frozenset[Verb]
 
     def has_verb(self, verb: Verb) -> bool:
-        """Return whether the caller has the verb on the agent: one of `verbs`."""
+        """Return whether the caller has the verb on the agent."""
         return verb in self.verbs
 
     def check_users(self, users: Iterable[str], *, field: str = "user_id") -> None:
@@ -48,7 +48,7 @@ class AgentRights:
             Forbidden: If the caller may not act for one of them.
         """
         for user_id in map(canonical, users):
-            # The validation of the request reports a malformed scope.
+            # Skip malformed scopes, which the validation of the request reports.
             if is_well_formed(user_id) and not self.scopes.allows(user_id):
                 raise Forbidden(self._why_not(user_id), field=field)
 

@@ -275,7 +275,7 @@ class AgentDirectory:
         """
         entry = self._entry(slug)
         if self.claims.is_complete and entry.namespace is None:
-            # The operator records a claim of the slug before it creates the collection: there is none to read yet.
+            # Without a claim of the slug there is no collection to read yet: the operator records the claim first.
             raise not_ready(entry.settings)
         store = await self._make_store(entry.settings)
         async with entry.lock:
@@ -284,7 +284,7 @@ class AgentDirectory:
                 opened = await self._reopen(entry, store)
             capabilities = self._capabilities_of(entry.settings)
             if opened.agent.capabilities != capabilities:
-                # An upgrade of the server changes its capabilities, but not the collection.
+                # Replace the capabilities, which an upgrade of the server changes without changing the collection.
                 opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
             if opened.fence.facts is not None and (source := opened.fence.facts.next_embedding):
                 entry.upcoming.prepare(source, entry.settings)
@@ -325,7 +325,7 @@ class AgentDirectory:
     async def _read(self, store: PointStore, settings: AgentSettings) -> CollectionFacts:
         """Read the facts of a collection; raise AgentClosed if its epoch is lower than the claim's minimum."""
         facts = await read_facts(store, settings, self._cluster_id)
-        # Use the current claims: they may have changed during the read.
+        # Use the claims after the read, because they may have changed during it.
         check_epoch(facts, settings.slug, self.claims.min_epoch_of(settings.slug))
         return facts
 

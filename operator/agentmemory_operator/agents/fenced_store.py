@@ -171,7 +171,8 @@ class FencedStore(ForwardingPoints):
         with self._unknown_after_write():
             facts = await self._fence.read()
             if self._is_held(facts):
-                # The alias had not moved when the write ended. The write is copied if the move copies data at all.
+                # The write ended before the alias moved: wait until the move ends and, if it copies data, has copied
+                # the write.
                 points = _points_with_rev(write) if facts.copies_writes else None
                 facts = await self._wait_until_not_final(facts)
                 if (
