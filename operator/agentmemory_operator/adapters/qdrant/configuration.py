@@ -186,7 +186,7 @@ def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -
 def _collection_from(info: Mapping[str, Any]) -> Collection:
     config, params = info["config"], info["config"]["params"]
     hnsw, optimizers, vectors = config["hnsw_config"], config["optimizer_config"], params.get("vectors") or {}
-    # The operator creates no named dense vectors, so a collection that has some is foreign: report size 0.
+    # Report size 0 for named dense vectors. The operator creates none, so the collection is foreign.
     vector: Mapping[str, Any] = vectors if isinstance(vectors.get("size"), int) else {"size": 0, "distance": "Cosine"}
     marker = (config.get("metadata") or {}).get(METADATA_KEY)
     return Collection(

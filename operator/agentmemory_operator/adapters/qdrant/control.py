@@ -45,7 +45,7 @@ from agentmemory_operator.ports.base import Json
 # Maximum time between two chunks of a stream.
 MAX_STREAM_PAUSE_S = 60.0
 CHUNK_BYTES = 256 * 1024
-# A server reads and writes about 100 MB/s, so this is enough for 300 GB.
+# Time limit of long calls. It suffices for 300 GB, because a server reads and writes about 100 MB/s.
 DEADLINE_S = 3600.0
 
 
@@ -211,7 +211,7 @@ class QdrantControl(AsyncApiClient):
         try:
             return _document(await self._send_watched("POST", path, partial(self._send_form, path, form)))
         except StoreUnavailable:
-            # The HTTP client reports only that sending failed; raise the cause.
+            # Raise the error of the content, because the HTTP client reports only that sending failed.
             if source.fault is not None:
                 raise source.fault from None
             raise
@@ -242,7 +242,7 @@ class QdrantControl(AsyncApiClient):
 
     async def _send_request(self, request: httpx.Request, headers: Mapping[str, str]) -> CallResponse:
         request.extensions[HEADERS_EXTENSION] = headers
-        # Bypass httpx's handling of redirects, cookies and authentication: it takes as long as the call itself.
+        # Bypass httpx's handling of redirects, cookies and authentication, which takes as long as the call itself.
         with _reachable():
             response = await self._transport.handle_async_request(request)
         return CallResponse(response.status_code, response.headers, response.content)

@@ -18,7 +18,7 @@ from agentmemory_operator.errors import StoreRejected
 Call = Callable[[str, str, Any], Awaitable[Any]]
 """Makes a read call from method, path and body. Returns the field `result` of the response."""
 
-# Points per page. Small, because a concurrent search has to wait for one page.
+# Points per page. The number is small, because a concurrent search has to wait for one page.
 PAGE_POINTS = 2_000
 
 
@@ -89,7 +89,7 @@ async def facet_exactly(
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:limit])
     with map_parse_errors():
-        # A value that only deleted points had is still listed, with count 0 (Qdrant 1.18.3).
+        # Skip counts of 0: Qdrant 1.18.3 still lists values that only deleted points had.
         return {hit["value"]: int(hit["count"]) for hit in result["hits"] if hit["count"]}
 
 

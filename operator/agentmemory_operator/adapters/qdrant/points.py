@@ -44,12 +44,12 @@ from agentmemory_operator.search.rules.score import JsonText
 from agentmemory_operator.spec.printable import printable_start
 
 MAX_CONNECTIONS = 64
-# Qdrant accepts 32 MiB; a thousand vectors of 1,536 numbers are 33 MiB as text.
+# Maximum size of an upsert request. Qdrant accepts 32 MiB, and a thousand vectors of 1,536 numbers are 33 MiB as text.
 MAX_UPSERT_BYTES = 24 << 20
 MAX_INLINE_POINTS = 100
-# Qdrant rejected the call for now; nothing was written.
+# Statuses after which nothing was written, and the call may be retried.
 _REFUSED_FOR_NOW = frozenset({429, 503})
-# Qdrant or a proxy failed during the call: a write may have taken effect.
+# Statuses of a failure in Qdrant or a proxy during the call. A write may have taken effect.
 _FAILED = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 _NO_RESPONSE = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
@@ -211,7 +211,7 @@ class QdrantPoints:
         try:
             return await self._call(method, path, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # Usually the server has closed the pooled connection. A read can be repeated.
+            # Repeat the read with its whole timeout: usually the server had closed the pooled connection.
             timeout = self._timeout
         except _NO_RESPONSE as error:
             if not (isinstance(error, TimeoutError) and self._retries.try_take()):
@@ -347,7 +347,7 @@ def _error_of(
     error = _refusal(status, "" if is_points_call else printable_start(error_text), headers, is_write=is_write)
     if isinstance(error, TransientError):
         error.is_disk_full = NO_SPACE in error_text
-    # A write may combine points of several callers, so none of them may see the text.
+    # Keep the server's text only for reads. A write may combine points of several callers, and none may see the text.
     error.server_message = printable_start(error_text) if is_points_call and not is_write else ""
     return error
 
@@ -362,7 +362,7 @@ def _refusal(status: int, text: str, headers: Mapping[str, str], *, is_write: bo
         kind = OutcomeUnknown if is_write else StoreUnavailable
         return kind(f"Qdrant failed{details}")
     if status == 404:
-        # Not Qdrant's 404 for a missing collection: usually a proxy responded, or the URL is wrong.
+        # Treat a 404 that is not Qdrant's own as transient: usually a proxy responded, or the URL is wrong.
         return StoreUnavailable(error_message(status, text), retry_after_s=2)
     return StoreRejected(status, error_message(status, text))
 

@@ -48,7 +48,7 @@ class QdrantServer:
             StoreRejected: If the server rejects the key.
             StoreUnavailable: If the server is unavailable, or is not Qdrant. The next call reads the telemetry again.
         """
-        # Forget the telemetry unless this call succeeds: the server may restart with other settings.
+        # Forget the telemetry unless this call succeeds, because the server may have restarted with other settings.
         cached, self._telemetry = self._telemetry, {}
         # The version is readable without a key. Check the key by a call that needs one.
         await self._qdrant.collections.collection_exists(ANY_NAME)
@@ -83,7 +83,7 @@ class QdrantServer:
 
     async def _peers(self) -> int | None:
         peers = await self._replicas.peers()
-        # None: a key restricted to collections may not read the cluster state.
+        # Return None if the key is restricted to collections, and may not read the cluster state.
         return None if peers is None else len(peers) or 1
 
     async def _app(self) -> Mapping[str, Any]:
@@ -94,7 +94,7 @@ class QdrantServer:
                 app: Mapping[str, Any] = dict(result.get("app") or {})
                 return app
         except AgentMemoryError:
-            # Optional data; the other calls detect an unavailable server.
+            # Continue without these optional data. The other calls detect an unavailable server.
             return {}
 
 

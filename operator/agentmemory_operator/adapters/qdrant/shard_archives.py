@@ -15,7 +15,7 @@ from agentmemory_operator.ports.base import Json
 MANIFEST = "manifest.json"
 _BLOCK = tarfile.BLOCKSIZE
 END_OF_ARCHIVE = bytes(2 * _BLOCK)
-# The manifest of tens of shards has a few kilobytes.
+# Maximum size of a manifest. That of tens of shards has a few kilobytes.
 _MAX_MANIFEST_BYTES = 4 << 20
 
 

@@ -150,7 +150,7 @@ class ShardSets:
         try:
             await self._qdrant.write_metadata(SHARD_SETS_COLLECTION, changes)
         except NotFound:
-            # A replica on every node: a node without one would return another node's metadata instead of its own.
+            # Create a replica on every node. A node without one would return the metadata of another node.
             await self._qdrant.create_empty(SHARD_SETS_COLLECTION, _METADATA, replicas=len(self._nodes))
             await self._qdrant.write_metadata(SHARD_SETS_COLLECTION, changes)
         await wait_for_metadata(self._nodes, SHARD_SETS_COLLECTION, changes)
@@ -190,7 +190,7 @@ class ShardReplicas:
         """
         async for _ in poll_times(MAX_AGREEMENT_S):
             views = await wait_for_views(self._nodes, physical)
-            # A shard of a new collection has only initializing replicas.
+            # Poll again while a shard has only initializing replicas, as in a new collection.
             if not any({*states} == {INITIALIZING} for _, view in views for states in view.states.values()):
                 break
         return _sources(views, physical)

@@ -108,7 +108,7 @@ class QdrantShardSnapshots:
                 await self._sets.write(record)
             return _as_file(await self._finish(record))
         except AgentMemoryError:
-            # The next `create` removes the rest.
+            # Ignore errors of the removal: the next `create` removes the rest.
             with suppress(AgentMemoryError):
                 await self._remove_unfinished(physical)
             raise
@@ -224,7 +224,8 @@ class QdrantShardSnapshots:
         replicas = max(len(self._nodes), len(peers))
         if not await self._front.create_empty(physical, marks, shards=max(shards, default=1), replicas=replicas):
             marks = {METADATA_KEY: (await self.metadata(physical) or {}).get(METADATA_KEY)}
-        # Until a node applies the creation, it reports the previous collection of this name, with active replicas.
+        # Wait until all nodes have applied the creation. A node that has not may report the previous collection of this
+        # name, with active replicas.
         await wait_for_metadata(self._nodes, physical, marks, timeout_s=self._deadline_s)
         # No later `create` will remove incomplete sets of a deleted collection, so remove them here.
         await self._replicas.wait_until_active(physical)

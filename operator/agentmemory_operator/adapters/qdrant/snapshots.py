@@ -108,10 +108,11 @@ class QdrantSnapshots:
             if await self.metadata(physical) is not None:
                 await self.delete_file(physical, UPLOAD_NAME)
                 return
-            # Snapshot files are reachable only while a collection of their name exists.
+            # Create a placeholder: snapshot files are reachable only while a collection of their name exists.
             await self.create_placeholder(physical)
             await self.delete_file(physical, UPLOAD_NAME)
-            # Read again: a recovery that had timed out may have created the collection in the meantime.
+            # Delete the collection only if it is still the placeholder: a recovery that had timed out may have created
+            # the real collection in the meantime.
             if is_placeholder(await self.metadata(physical)):
                 await self.qdrant.collections.delete_collection(physical)
         except (StoreRejected, StoreUnavailable) as exc:
