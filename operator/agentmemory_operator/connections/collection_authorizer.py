@@ -49,7 +49,7 @@ MAX_QUOTED_CHARS = 120
 
 
 async def no_alias(name: str) -> str:
-    """Return the name unchanged: the default without aliases."""
+    """Return the name unchanged, as the default of `OwnershipReader.target` without aliases."""
     return name
 
 
@@ -158,7 +158,7 @@ class CollectionAuthorizer:
         self._locations.add(location)
 
     def check_location(self, location: str) -> None:
-        """Raise unless this use has allowed a location: the server fetches it with its own rights.
+        """Raise unless this use has allowed a location. The server fetches locations with its own rights.
 
         Raises:
             NotOwned: If it was not allowed.
@@ -171,11 +171,11 @@ class CollectionAuthorizer:
         """Allow the recovery of a snapshot into a collection.
 
         A collection that the recovery creates may be used afterwards, whatever owner the snapshot's metadata names. An
-        existing one is replaced regardless of the server's capacity: the recovery may repair its agent.
+        existing collection is replaced regardless of the server's capacity, because the recovery may repair its agent.
 
         Raises:
             NotOwned: If the namespace may not use the collection.
-            StoreUnavailable: As `check`.
+            StoreUnavailable: If the slug has no claim, and not all claims are known yet.
             ServerFullRetryable: If the collection does not exist and the server has no capacity for it.
         """
         await self.check(name)
@@ -189,9 +189,10 @@ class CollectionAuthorizer:
     def filter_observed(self, alias: str, observed: Observation | None) -> Observation | None:
         """Return a collection that was observed by an alias, or None if it must be treated as missing.
 
-        A collection behind the alias is returned with its marker, for the caller to check. One without an alias was
-        read because a status names it. It counts only if its slug is claimed by the namespace, or if it has no slug and
-        its marker names the namespace. Record a returned collection as an alias target, unless its name allows it.
+        A collection behind the alias is returned with its marker, for the caller to check. A collection without an
+        alias was read because a status names it. It counts only if the namespace has claimed its slug, or if it has no
+        slug and its marker names the namespace. A returned collection whose name does not allow it is recorded as an
+        alias target.
 
         Raises:
             NotOwned: If the alias points to a collection without a marker, whose slug the namespace has not claimed.

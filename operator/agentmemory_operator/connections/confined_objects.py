@@ -1,4 +1,4 @@
-"""Restriction of a shared bucket to the objects of one namespace: other keys are refused before any call."""
+"""Restrict a shared bucket to the objects of one namespace. Other keys are refused before any call."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,7 +10,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 
 class ConfinedObjects:
-    """Objects of one namespace in a shared bucket; implements ports.objects.ObjectStore.
+    """Implements ports.objects.ObjectStore for the objects of one namespace in a shared bucket.
 
     Args:
         area: Decides which keys belong to the namespace.

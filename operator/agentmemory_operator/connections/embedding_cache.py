@@ -40,7 +40,7 @@ class EmbeddingCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        # Weak: the vectors of an embedder are freed with it, and no longer included in the size.
+        # Weak references, so that the vectors of an embedder are freed with it, and no longer included in the size.
         self._shelves: WeakSet[CachePartition] = WeakSet()
 
     @property
@@ -99,19 +99,19 @@ class CachePartition:
         return found
 
     def add(self, key: Key, vector: Packed) -> int:
-        """Add a vector with a new key; return its bytes."""
+        """Add a vector with a new key; return its size in bytes."""
         self.vectors[key] = vector
         self._max_len = max(self._max_len, len(self.vectors))
         self.size_bytes += size_of(vector)
         return size_of(vector)
 
     def drop(self, key: Key) -> int:
-        """Remove the vector of a key; return its bytes, 0 if it is not cached."""
+        """Remove the vector of a key; return its size in bytes, 0 if it is not cached."""
         vector = self.vectors.pop(key, None)
         return 0 if vector is None else self._count_removed(vector)
 
     def drop_oldest(self) -> int:
-        """Remove the least recently used vector; return its bytes."""
+        """Remove the least recently used vector; return its size in bytes."""
         return self._count_removed(self.vectors.popitem(last=False)[1])
 
     def _count_removed(self, vector: Packed) -> int:
@@ -123,7 +123,7 @@ class CachePartition:
 
 
 class CachedEmbedder(WrappedEmbedder):
-    """Caches the vectors of the most recently used texts; implements ports.Embedder.
+    """Implements ports.Embedder: caches the vectors of the most recently used texts.
 
     Equal texts in one call, and in concurrent calls, are embedded once. If one of these callers is cancelled, the
     others still get their vectors.

@@ -102,7 +102,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
             TransientError: If its Secret or the namespace's labels cannot be read now.
-            AgentMemoryError: As `work` raises, or the fault that the last probe found: the server is unavailable, too
+            AgentMemoryError: Errors of `work`, or the fault that the last probe found: the server is unavailable, too
                 old, or refuses the key.
         """
         namespace = memory.metadata.namespace
@@ -175,7 +175,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         Raises:
             ServerFull: If the server has no capacity.
             NamespaceFull: If the namespace has reached its limit of collections.
-            AgentMemoryError: As `use`.
+            AgentMemoryError: Other errors of `use`.
         """
         key, document = await self._find_for(memory)
         connection = self._parse(key, document)
@@ -214,8 +214,8 @@ class Connections(Resolver[Link[CollectionStore]]):
     async def probe(self, document: Json) -> tuple[ServerCapabilities, bool]:
         """Read the Secrets and the server's capabilities.
 
-        Return the capabilities, and whether the connection's objects need passes: if the last probe found a fault, or
-        if a Secret has changed, or a URL or the timeout.
+        Return the capabilities, and whether the connection's objects need passes. They do if the last probe found a
+        fault, or if a Secret, a URL or the timeout has changed.
 
         Args:
             document: Latest QdrantConnection from the watch.
@@ -231,7 +231,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             return await self._probe(key, document)
         finally:
             if self._table.get(key) is None:
-                # The connection was deleted during the probe: no later event would remove its state.
+                # Drop the state of a connection that was deleted during the probe: no later event would remove it.
                 self.forget(key)
 
     async def loads(self, document: Json) -> tuple[Load, ...]:
@@ -244,7 +244,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         try:
             return await self.survey(key_of(document), lambda store: self.capacity.loads(connection, store))
         except AgentMemoryError:
-            # The probe has just reported whether the server responds; nothing else depends on this.
+            # Report no loads. The probe has just reported whether the server responds.
             return ()
 
     async def _probe(self, key: Key, document: Json) -> tuple[ServerCapabilities, bool]:
@@ -280,12 +280,12 @@ class Connections(Resolver[Link[CollectionStore]]):
     def failures(self, key: Key) -> int:
         """Return the number of consecutive probes that found the server unavailable.
 
-        Other faults reset it: users correct them, so that they are probed again soon.
+        Other faults reset the number, because users correct them, and the server is then probed again soon.
         """
         return self._failures[key]
 
     def probe_delay_s(self, key: Key) -> float:
-        """Return the seconds before an extra probe may run: many failing passes may request one."""
+        """Return the seconds before an extra probe may run. The wait bounds the probes that failing passes request."""
         last_probe_s = self._probed_at.get(key)
         if last_probe_s is None:
             return 0.0
@@ -312,7 +312,7 @@ class Connections(Resolver[Link[CollectionStore]]):
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Calls to a whole server, without checks of ownership; implements `CapacitySource`."""
+    """Implements `CapacitySource` by calls to a whole server, without checks of ownership."""
 
     connections: Connections
     key: Key

@@ -211,7 +211,7 @@ def equivalent_addresses(address: Address) -> Iterator[Address]:
 def _behind_gateway(packed: bytes) -> Iterator[IPv4Address]:
     """Yield the IPv4 address that a local NAT64 gateway derives, for each possible prefix length (RFC 6052)."""
     for start in (6, 7, 8, 12):
-        # Octet 8 is reserved: with prefixes of up to 64 bits, the IPv4 address continues after it.
+        # Skip octet 8, which is reserved: with prefixes of up to 64 bits, the IPv4 address continues after it.
         octets = [packed[index] for index in range(start, 16) if index != 8 or start == 12][:4]
         # Skip 0.0.0.0/8, which has no hosts: a wrong prefix length often leads there, and its refusal would refuse the
         # whole address.
