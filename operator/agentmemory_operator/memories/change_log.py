@@ -137,7 +137,7 @@ async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int |
     """Return points of exactly one time, by id."""
     if after is None:
         return await _scroll(agent, at, limit=limit)
-    # The offset is the first id returned: request one more, because that point is dropped if it still exists.
+    # Request one more point, because the first point returned may be that of the offset, which is dropped.
     points = await _scroll(agent, at, limit=limit + 1, offset=after)
     return [point for point in points if point["id"] != after][:limit]
 

@@ -3,8 +3,8 @@
 Before a merged version come the chains of all its predecessors.
 
 A chain is read link by link while writers change it. A cleanup may remove a version in between and link its neighbours,
-or a new head may be added. If a link points to a removed version or one that does not link back, the whole chain is
-read again.
+or a new head may be added. If a link points to a removed version, or to a version that does not link back, the whole
+chain is read again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryReco
 from agentmemory_operator.memories.stored_memories import read_own_row
 
 MAX_VERSIONS = 2_000
-# Usually, a further reading means that another writer changed the chain in the meantime.
+# Maximum number of readings. Usually, a further reading means that another writer changed the chain in the meantime.
 MAX_READINGS = 5
 
 _Row = Mapping[str, Any]
@@ -115,6 +115,6 @@ async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: i
             found.append(next_row)
             pending += [(next_id, link) for link in links(next_row)]
         elif next_row.get("identityId") != next_id:
-            # Removed since its neighbour was read. The chain of an identity may start at the tombstone of its root.
+            # The version was removed since its neighbour was read. Only the root of an identity may be a tombstone.
             return _Walk(found, is_broken=True)
     return _Walk(found)

@@ -17,7 +17,7 @@ from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, equals, point_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_DUE_KEY, MemoryRecord, Payload
 
-# Status codes caused by a point, or by the number of points: a smaller request may succeed.
+# Status codes that a point, or the number of points, causes. A smaller request may succeed.
 _ABOUT_POINTS = frozenset({400, 413, 422})
 
 Event = Literal["ADD", "SUPERSEDE", "CORROBORATE", "NONE"]
@@ -135,8 +135,8 @@ async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
         if row.get("requestId") == draft.record.request_id and (conflict := find_request_conflict(row, draft.record)):
             raise conflict
         if row.get(WINDOW_DUE_KEY):
-            # Update the keyword texts that include the deleted words first: the new point lacks the marks that find
-            # them.
+            # First update the keyword texts that include the deleted words. Later they cannot be found, because the new
+            # point lacks the marks.
             await session_keywords.update_stale_texts(agent, [memory_id])
             row = await _read_stored(agent, memory_id)
         newer = replace(draft, record=replace(draft.record, rev=row["rev"] + 1))
@@ -158,6 +158,7 @@ def with_id(draft: MemoryDraft, memory_id: str) -> MemoryDraft:
 async def _read_stored(agent: Agent, memory_id: str) -> Payload:
     row = await read_row(agent, memory_id)
     if row is None:
-        # Removed between two calls, with all data of the user: return a superseded tombstone, which matches no draft.
+        # The point was removed between two calls, with all data of the user: return a superseded tombstone, which
+        # matches no draft.
         return {"id": memory_id, "rev": 0, TOMBSTONE_KEY: 0, "supersededById": memory_id}
     return row

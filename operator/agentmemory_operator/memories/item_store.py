@@ -1,4 +1,4 @@
-"""Items: one point under each key of a namespace; the last write wins.
+"""Items: one point under each key of a namespace. The last write wins.
 
 A write
 1. reads the point,
@@ -68,9 +68,10 @@ from agentmemory_operator.memories.zone_access import find_id_scope, find_vector
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.runtime.tasks import gather_bounded
 
-# An attempt fails only if another writer changed the same point, so the writers together make progress.
+# Maximum number of attempts. An attempt fails only if another writer changed the same point, so the writers together
+# make progress.
 MAX_ATTEMPTS = 100
-# Concurrent items of a batch; each needs at least three calls of Qdrant.
+# Concurrent items of a batch. Each item needs at least three calls of Qdrant.
 MAX_CONCURRENT_PUTS = 8
 PAGE = 1000
 
@@ -178,7 +179,7 @@ class Items:
         outcomes = dict(chain.from_iterable(results))
         unwritten = [outcome for outcome in outcomes.values() if _is_unwritten(outcome)]
         if len(unwritten) == len(outcomes):
-            # CollectionMoved takes precedence: the caller then opens the agent again.
+            # Raise CollectionMoved rather than another error, so that the caller opens the agent again.
             raise next((outcome for outcome in unwritten if isinstance(outcome, CollectionMoved)), unwritten[0])
         return [outcomes[index] for index in range(len(items))]
 
@@ -259,7 +260,7 @@ class Items:
         }
         body |= {"with_payload": ["key"], "with_vector": False} | ({"offset": cursor} if cursor else {})
         points, following = await read_memories(agent, body)
-        # A locked item has no readable key.
+        # Leave out locked items, which have no readable key.
         keys = (point["payload"].get("key") for point in points)
         return KeyPage(tuple(sorted(key for key in keys if key is not None)), following)
 
@@ -281,7 +282,7 @@ class Items:
         async with self._lock(memory_id):
             if write.outcome is None:
                 writes = self._waiting.pop(memory_id, [])
-                # The write is missing if an earlier holder of the lock took it and was cancelled.
+                # Add the write again if an earlier holder of the lock took it and was cancelled.
                 await self._execute(agent, memory_id, writes if write in writes else [*writes, write])
         if isinstance(write.outcome, AgentMemoryError):
             raise write.outcome
@@ -292,7 +293,7 @@ class Items:
         try:
             await self._put_all(agent, memory_id, writes)
         except RequestInvalid as error:
-            # The embedder rejected one of the contents: execute the writes one by one.
+            # Execute the writes one by one, because the embedder rejected one of the contents.
             if len(writes) == 1:
                 writes[0].outcome = error
                 return

@@ -1,4 +1,4 @@
-"""PUTs of items: the new content, the point that it writes over the stored one, and the merge of waiting PUTs."""
+"""PUTs of items: the new content, the point that replaces the stored point, and the merge of waiting PUTs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -294,7 +294,7 @@ def _earlier(write: ItemWrite, request_marks: Sequence[str]) -> Outcome | AgentM
     if write.mark is None:
         return None
     key = write.mark.partition(":")[0]
-    # A tombstone keeps only the key: the body of a deleted item is unknown.
+    # For a deleted item, compare only the key: its tombstone does not keep the hash of the body.
     if write.mark in request_marks or f"{key}:" in request_marks:
         return "repeated"
     if any(mark.partition(":")[0] == key for mark in request_marks):

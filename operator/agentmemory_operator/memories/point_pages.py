@@ -19,7 +19,7 @@ from agentmemory_operator.ports.base import Json
 
 T = TypeVar("T")
 
-# Each further attempt means that a memory was deleted while a call read its page.
+# Maximum number of attempts. Each further attempt means that a memory was deleted while a call read its page.
 MAX_ATTEMPTS = 10
 
 
@@ -74,7 +74,7 @@ def replacement_operations(
         trace_upsert = {
             "upsert": {"points": [{"id": trace["id"], "vector": {}, "payload": trace}], "update_mode": "insert_only"}
         }
-        # Later than the erasure, despite clock drift, so the trace never covers the new memory.
+        # Set a time after the erasure, despite clock drift, so that the trace never covers the new memory.
         stored = max(point["payload"][STORED_KEY], replaced[TOMBSTONE_KEY] + 1)
         later = point | {"payload": point["payload"] | {STORED_KEY: stored}}
         return [trace_upsert, *replacement_operations(agent, later, unchanged)]

@@ -20,7 +20,7 @@ from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
 
 log = logging.getLogger(__name__)
 
-# Uses within this time count as one.
+# Milliseconds within which several uses count as one.
 STAMP_PERIOD_MS = 60_000
 PAGE = 500
 
@@ -57,7 +57,7 @@ async def note_use(
     """
     session, used_ms = (user_id, session_id), at_ms
     if joined and at_ms < now_ms - STAMP_PERIOD_MS:
-        # Backdated memories: the session may have been used since.
+        # Use the latest recorded time for backdated memories, because the session may have been used since.
         async for rows in _rows(agent, *session):
             used_ms = max([used_ms, *(_used_ms(row, now_ms) for row in rows.values() if _is_live(agent, row, at_ms))])
     async for rows in _rows(agent, *session):

@@ -125,7 +125,7 @@ class WorkingMemory:
 
     def __init__(self, access_counts: AccessCounts) -> None:
         self._access_counts = access_counts
-        # Without the lock, writers of one process would choose the same slot, and all but one would have to retry.
+        # Locks, without which writers of one process would choose the same slot, and all but one would have to retry.
         self._locks: WeakValueDictionary[tuple[str, Session], asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
@@ -234,7 +234,7 @@ class WorkingMemory:
         async def write(slots: list[_Slot]) -> StoredWorkingMemory | None:
             usable = slots[: agent.settings.working_memory_slots]
             for slot in slots[len(usable) :]:
-                # Left over from a time when the agent had more slots.
+                # Vacate a slot that is left from a time when the agent had more slots.
                 if slot.is_taken:
                     await self._vacate(agent, slot)
             used_at = _next_use(agent, slots)

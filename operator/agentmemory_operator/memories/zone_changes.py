@@ -79,7 +79,7 @@ async def change_zone(
     if ITEM_NAMESPACE_KEY in row:
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
     ids: set[str] = set()
-    # Read again after the move: another writer may have added a version.
+    # Read the versions again after each move, because another writer may have added one.
     for _ in range(MAX_ATTEMPTS):
         if not (remaining_ids := set(await read_version_ids(agent, row, max_versions=sys.maxsize)) - ids):
             break
@@ -155,10 +155,10 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
 
 
 async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Payload:
-    """Return the hash of a version's content in the zone, and the lookup ids that a repeated write finds it by.
+    """Return the hash of a version's content in the zone, and the lookup ids by which a repeated write finds it.
 
     In a zone, only holders of its key can test a guessed content against them. The ids of the version and its identity
-    stay.
+    do not change.
     """
     key = None if zone is None else await writing_key(agent, zone, row["userId"])
     content_hash = hash_content(row["content"], key.id_secret if key else "")

@@ -140,7 +140,7 @@ class SampleResult:
         """Return the result after a second comparison, `repeated`, of the points that differed."""
         return SampleResult(
             equal=self.equal + repeated.equal,
-            # Points that the second read did not find were removed.
+            # Count points as changed that the second read did not find: they were removed.
             changed=self.changed + len(self.differing) - len(repeated.equal) - len(repeated.differing),
             differing=repeated.differing,
         )
@@ -227,7 +227,7 @@ def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
     if not equality.has_keyword:
         copy_vectors.pop(KEYWORD_VECTOR, None)
         live_vectors.pop(KEYWORD_VECTOR, None)
-    # A tombstone may have been copied before its vectors were deleted: vectors of tombstones do not matter.
+    # Ignore vectors of tombstones: a tombstone may have been copied before its vectors were deleted.
     are_emptied = is_emptied(before) and is_emptied(now)
     if are_emptied or (equality.ignores_locked and is_locked(now)):
         return tuple(parts)

@@ -201,7 +201,7 @@ def _compile_leaf(leaf: Leaf, indexes: Mapping[str, str], *, is_wider: bool) -> 
         return False
     if indexes.get(leaf.field.key) == "uuid" and isinstance(leaf, Equals):
         return _condition_of(leaf)
-    # Qdrant's own condition would miss some memories: see `_is_leaf_exact`.
+    # Require only a value: Qdrant's own condition would miss some memories (`_is_leaf_exact`).
     return {"must_not": [{"is_empty": {"key": leaf.field.key}}]}
 
 
@@ -223,7 +223,7 @@ def _narrower_than_numbers(leaf: Equals | Within) -> Condition | bool:
 
 
 def _matching(leaf: Equals) -> Condition:
-    # Qdrant matches integers of 64 bits exactly, and compares ranges as float64.
+    # Match the integer, which Qdrant compares exactly. It would compare a range as float64.
     return {"key": leaf.field.key, "match": {"value": int(leaf.value)}}
 
 
@@ -251,7 +251,7 @@ def _condition_of(leaf: Leaf) -> Condition:
         case Equals(field, bool() | str() as value):
             return {"key": field.key, "match": {"value": value}}
         case Equals(field, value):
-            # `match` distinguishes 5 from 5.0 and accepts integers only.
+            # Use a range for a float, because `match` distinguishes 5 from 5.0 and accepts integers only.
             return {"key": field.key, "range": {"gte": value, "lte": value}}
         case Empty(field):
             return {"is_empty": {"key": field.key}}

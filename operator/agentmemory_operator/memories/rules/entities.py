@@ -35,7 +35,7 @@ EntityRole = Literal["about", "source", "mentioned"]
 
 _KINDS = frozenset(get_args(EntityKind))
 _SPELT_KINDS = frozenset({"quoted", "phrase"})
-# Invisible characters between the letters of names in Persian, Hindi and other languages.
+# Removes the invisible characters that names may contain, between letters in Persian, Hindi and other languages.
 _JOINERS = str.maketrans("", "", "\u200c\u200d")
 _ROLES = frozenset({"about", "source", "mentioned"})
 

@@ -42,7 +42,7 @@ _NAMED_TIME = (
     r"|(?:days?|weeks?|months?|years?)\s+(?:before|earlier|later)"
     r"|(?:in|since|until|on)\s+may"
 )
-# Digits denote a time in any language: a year, a date, an hour.
+# Digits that denote a time in any language: a year, a date, or an hour.
 _DIGITS = r"(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2}:\d\d|\d{1,2}\s*[ap]\.?m"
 _TIMES = re.compile(rf"\b(?:{_DIGITS})\b")
 _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)

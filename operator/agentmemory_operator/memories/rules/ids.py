@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Private to this project: no other use of UUIDv5 over the same words gives the same id.
+# Namespace of this project for UUIDv5. No other use of UUIDv5 over the same words gives the same id.
 NAMESPACE = uuid.UUID("6f0d9c52-3a64-5a0e-9a39-0d4b1f3f6c11")
 
 _VERSION, _VARIANT = 7 << 76, 0b10 << 62
 _SEQUENCE_BITS, _RANDOM_BITS = 12, 62
-# The longest part is a name of 256 characters, each as two escapes of six characters.
+# Maximum length of a cursor. Its longest part is a name of 256 characters, each as two escapes of six characters.
 _MAX_CURSOR_CHARS = 8_192
 
 

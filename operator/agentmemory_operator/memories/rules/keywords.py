@@ -28,7 +28,7 @@ from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 BM25_MODEL = "qdrant/bm25"
 ORDER_STEP = 1000
-"""Maximum number of memories in a request: memories of one time are ordered by their place in the request."""
+"""Maximum number of memories in a request, which orders memories of the same time by their place in the request."""
 
 OWN_REPETITIONS = 3
 """Repetitions of the memory's own words and date in its text; the nearest neighbour has one less, the next two less."""
@@ -73,13 +73,13 @@ class KeywordText:
         """
         payload: Payload = {key: value for key, value in point["payload"].items() if key not in _RECOMPUTED}
         if self.order is not None:
-            # Due until its neighbours are checked again: a neighbour may be added or deleted concurrently.
+            # Mark the text as due until its neighbours are checked again, because they may change concurrently.
             payload |= {ORDER_KEY: self.order, WINDOW_DUE_KEY: True}
         if self.window_ids:
             payload[WINDOW_KEY] = list(self.window_ids)
         if self.evidence:
             payload[EVIDENCE_KEY] = self.evidence
-        # A point without a dense vector, or one that lost it in a rebuild, gets only the keyword vector.
+        # Write only the keyword vector for a point without a dense vector, for example one that lost it in a rebuild.
         dense = {"": point["vector"]} if point["vector"] else {}
         words = {KEYWORD_VECTOR: keyword_document(self.text, source)}
         return {"id": point["id"], "vector": dense | words, "payload": payload}

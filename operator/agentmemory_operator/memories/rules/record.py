@@ -47,7 +47,7 @@ def build_fast(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
     if not required <= values.keys() <= allowed:
         return kind(**values)
     instance = object.__new__(kind)
-    # Constant defaults are class attributes, so attribute lookup finds them without an entry in `__dict__`.
+    # Set only values and computed defaults. Constant defaults are class attributes, which attribute lookup finds.
     instance.__dict__.update(values)
     for name, make in factories.items():
         if name not in values:
@@ -236,7 +236,7 @@ GIVES_WAY_KEY = "givesWay"
 """Set on a version that a model derived from earlier ones: time of the last edit of the head that it follows, 0 if
 none. The version is abandoned if that head was edited or superseded in the meantime, even if it has an identity."""
 
-# Omitted if false or 0, as for nearly all memories.
+# Keys that are omitted if false or 0, as for nearly all memories.
 _SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
 LIST_ATTRIBUTES = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 

@@ -21,7 +21,7 @@ _SPACELESS = (
     "\u31a0-\u31bf\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 )
 _RUN = re.compile(f"[{_SPACELESS}]+")
-# Qdrant's tokenizer splits at these marks: they have no letter of their own.
+# Marks without a letter of their own, at which Qdrant's tokenizer splits words.
 _UNSPOKEN = re.compile(
     "[\u0e47-\u0e4c\u0e4e\u0ec8-\u0ecc\u0ece\u1037\u1039\u103a\u17c9-\u17d3\u17dd\u302a-\u302f\u3099\u309a]"
 )
@@ -152,8 +152,8 @@ def _ranges(characters: list[str]) -> Iterator[str]:
 _MIN_CONTENT_CHARS = 4
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 
-# Used to count and truncate texts and to find names in queries. Keyword search uses Qdrant's own stop words and
-# stems. In languages other than English, words of fewer than 4 characters are stop words, except numbers.
+# Stop words for counting and truncating texts and for finding names in queries. Keyword search uses Qdrant's own stop
+# words and stems. In languages other than English, words of fewer than 4 characters are stop words, except numbers.
 _STOP_WORDS = frozenset(
     re.split(
         r"\s+",
