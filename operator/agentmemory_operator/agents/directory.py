@@ -43,7 +43,7 @@ StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 
 HasSealed = Callable[[], Awaitable[bool]]
 ZoneKeysFactory = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
-"""Returns the keys of an agent's privacy zones. None if this process may not read keys.
+"""Returns the keys of an agent's privacy zones, or None if this process may not read keys.
 
 Arguments: its settings, its `Agent.id_slug`, and a function that reads whether it has sealed memories."""
 

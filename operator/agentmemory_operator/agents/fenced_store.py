@@ -5,13 +5,13 @@ of the collection's metadata, whose result decides:
 
 | result of the read | search | other lookup | write |
 |---|---|---|---|
-| same collection, no move or an announced one | accepted | accepted | accepted |
+| same collection, no move or an announced move | accepted | accepted | accepted |
 | same collection, the move is final | accepted | accepted | accepted if it was copied, or the move is withdrawn |
 | another collection with the same contents (copied) | CollectionMoved | accepted | OutcomeUnknown |
 | another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
-A *search* depends on vectors: a query, or a scroll that returns vectors. After the first write through the store, every
-rejection is OutcomeUnknown instead: a memory that the new contents lack does not prove that another writer won.
+A *search* depends on vectors: it is a query, or a scroll that returns vectors. After the first write through the store,
+every rejection is OutcomeUnknown instead, because a memory that is missing in the new contents may have been written.
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
 replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the
@@ -40,7 +40,7 @@ from agentmemory_operator.ports.points import ForwardingPoints, PointCall, Point
 T = TypeVar("T")
 
 COVERED_WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
-"""Write methods that the store permits: those for which `write` can decide whether a failed call has written."""
+"""Write methods that the store permits, because `write` can decide whether a failed call of them has written."""
 
 
 class FencedStore(ForwardingPoints):
@@ -96,9 +96,9 @@ class FencedStore(ForwardingPoints):
     async def write(self, call: PointCall[None]) -> None:
         """Write if the collection that was opened is still behind the alias, and verify that again afterwards.
 
-        An `updatedAt` in the written payload is raised to the time at which the write is sent: a rebuild finds changed
-        points by it (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not acknowledged: readers of the change
-        log may have passed its time.
+        An `updatedAt` in the written payload is raised to the time at which the write is sent, because a rebuild finds
+        changed points by it (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not acknowledged, because
+        readers of the change log may have passed its time.
 
         Raises:
             CollectionMoved: If the collection was replaced and this store has written nothing.

@@ -25,7 +25,7 @@ NO_QDRANT = "no Qdrant answers"
 
 
 class Readiness:
-    """Tracks the conditions that this process needs to serve agents.
+    """Tracks whether this process can serve agents.
 
     Args:
         sources: Everything that must be read once, such as a watched kind.
@@ -118,7 +118,7 @@ class Readiness:
     async def probe(self) -> None:
         """Read one collection through every connection in use, and record whether no server responded.
 
-        Without agents nothing is read, and no server counts as unavailable.
+        If no agents are configured, nothing is read, and no server counts as unavailable.
         """
         settings = {(agent.connection_namespace, agent.connection): agent for agent in self._directory.list_settings()}
         results = await gather_bounded(map(self._responds, settings.values()), concurrency=MAX_CONCURRENT_PROBES)
