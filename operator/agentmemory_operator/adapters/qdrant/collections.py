@@ -143,7 +143,7 @@ class QdrantCollections:
     async def _behind(self, alias: str, candidate: str) -> str:
         """Return the target of an alias, or the name itself if it is no alias.
 
-        The aliases of `candidate` are read first: the list of all aliases grows with the installation.
+        The aliases of `candidate` are read first, because the list of all aliases grows with the installation.
         """
         try:
             aliases = await self._aliases(candidate)

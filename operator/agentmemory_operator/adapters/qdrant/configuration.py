@@ -94,7 +94,7 @@ def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
     """Build the body that creates a collection. It omits unset values, so Qdrant uses its defaults for them.
 
-    One exception: payloads are on disk unless `payload_on_disk` is False.
+    Only the storage of payloads is always set: they are on disk unless `payload_on_disk` is False.
 
     Args:
         collection: Desired collection.
@@ -138,7 +138,7 @@ def placement_of(memory: str, *, is_tiered: bool) -> Json:
 
 
 def _names_of(kind: type[Hnsw] | type[Optimizers]) -> dict[str, str]:
-    """Return Qdrant's name of each field of a dataclass, by the field: Qdrant's names lack the unit."""
+    """Return Qdrant's name of each field of a dataclass, by the field's name. Qdrant's names lack the unit."""
     return {field_.name: field_.name.removesuffix("_kb") for field_ in fields(kind)}
 
 

@@ -84,7 +84,7 @@ async def result_of(call: Awaitable[Any]) -> Any:
 
 
 def serialise_raw(body: Json) -> Any:
-    """Serialise a body from a server as it is: the client's models would reject fields of later servers."""
+    """Serialise a body from a server unchanged, without the client's models, which reject fields of later servers."""
     return orjson.dumps(body)
 
 
@@ -164,7 +164,7 @@ class QdrantControl(AsyncApiClient):
         await self.collections.update_collection(name, update_collection=models.UpdateCollection(metadata=changes))
 
     async def create_empty(self, name: str, metadata: Json, *, shards: int = 1, replicas: int | None = None) -> bool:
-        """Create a collection that contains only metadata; return False if one of this name exists.
+        """Create a collection that contains only metadata; return False if the name is in use.
 
         Args:
             replicas: Replication factor; None uses the server's default.

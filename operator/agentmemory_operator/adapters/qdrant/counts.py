@@ -1,4 +1,4 @@
-"""Counts, estimates and facets. If strict mode forbids exact ones, all matching points are listed instead.
+"""Counts, estimates and facets. If strict mode forbids exact counts, all matching points are listed instead.
 
 With `search_allow_exact: false` the server rejects exact counts and facets in addition to exact searches (400, "Exact
 search disabled!"; Qdrant 1.18.3). Listing points is allowed, up to `max_query_limit` per page. The configuration of the
@@ -121,6 +121,6 @@ async def _list_points(
 
 
 def _values(payload_value: Any) -> Sequence[str]:
-    """Return the distinct keywords of a payload value: a facet counts a repeated one only once per point."""
+    """Return the distinct keywords of a payload value, because a facet counts a repeated keyword once per point."""
     values = payload_value if isinstance(payload_value, list) else [payload_value]
     return tuple({value for value in values if isinstance(value, str)})

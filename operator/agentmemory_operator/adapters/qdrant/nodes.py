@@ -22,7 +22,8 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 
 ACTIVE, INITIALIZING = "Active", "Initializing"
-# Maximum and first pause between polls; time limit for nodes that have not applied a change yet (docs/adr/0021).
+# Maximum and first pause between polls, and time limit for nodes that have not applied a change yet, all in seconds
+# (docs/adr/0021).
 MAX_POLL_PAUSE_S, FIRST_POLL_PAUSE_S, MAX_AGREEMENT_S = 0.25, 0.02, 10.0
 
 
@@ -146,7 +147,7 @@ async def wait_for_views(
     """Poll until all reachable nodes have a collection, or none has it; return their views.
 
     Args:
-        timeout_s: Time limit in seconds; one more poll follows.
+        timeout_s: Time limit in seconds, after which the nodes are polled once more.
 
     Raises:
         NotFound: If no reachable node has the collection.

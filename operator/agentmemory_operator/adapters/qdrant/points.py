@@ -190,7 +190,7 @@ class QdrantPoints:
                 raise OutcomeUnknown(message, is_disk_full=error.is_disk_full) from error
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
-        """Merge `payload` into every matching point, durably; atomic per point."""
+        """Merge `payload` into every matching point, durably. The change of each point is atomic."""
         # Do not add `points`: with them, Qdrant ignores the filter.
         body = {"payload": encode_numbers(payload, is_part=True), "filter": filter_}
         await self._write("POST", f"/collections/{collection}/points/payload", body, strong=strong)
@@ -198,7 +198,7 @@ class QdrantPoints:
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order; not atomic."""
+        """Run the operations of `POST /points/batch` in order, not atomically."""
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 
@@ -266,7 +266,7 @@ class QdrantPoints:
 
 
 def _serialise_fragment(value: object) -> orjson.Fragment:
-    """Insert a JsonText as it is; the `default` hook of orjson. Raise TypeError for a value of another type."""
+    """Insert a JsonText unchanged, as the `default` hook of orjson. Raise TypeError for a value of another type."""
     if isinstance(value, JsonText):
         return orjson.Fragment(value.text)
     raise TypeError(f"{type(value).__name__} is no JSON")
@@ -317,7 +317,7 @@ def _operation_of(method: str, path: str) -> str:
 
 
 async def _serialise(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
-    """Serialise an upsert into requests; in a thread if there are many points, to keep the event loop free."""
+    """Serialise an upsert into requests. With many points, this runs in a thread to keep the event loop free."""
     if len(points) <= MAX_INLINE_POINTS:
         return list(_requests_of(points))
     return await asyncio.to_thread(lambda: list(_requests_of(points)))

@@ -22,10 +22,10 @@ _FIELDS = {
     "process_max_fds": "max_files",
     "collections_total": "collections",
 }
-# A metric without labels, on a line of its own. Text that clients can choose occurs only in labels.
+# Matches only metrics without labels, because text that clients can choose occurs only in labels.
 _LINE = re.compile(r"[a-zA-Z0-9_:]* ([0-9]{1,18})(?:\.0+)?[ \r]*")
 _MAX_LINE_CHARS, _MAX_TRIES = 256, 1_000
-"""Maximum characters of a metric's line, and maximum occurrences of its name to check. They bound the parsing time."""
+"""Maximum characters of a metric's line, and maximum occurrences of its name to check. Both bound the parsing time."""
 
 
 class QdrantServer:
@@ -50,7 +50,7 @@ class QdrantServer:
         """
         # Forget the telemetry unless this call succeeds, because the server may have restarted with other settings.
         cached, self._telemetry = self._telemetry, {}
-        # The version is readable without a key. Check the key by a call that needs one.
+        # Check the key by a call that needs one, because the version is readable without a key.
         await self._qdrant.collections.collection_exists(ANY_NAME)
         result: Any = await self._qdrant.service.root()
         with map_parse_errors():

@@ -1,7 +1,8 @@
 """Records of shard snapshot sets, stored in the metadata of a collection that serves no other purpose.
 
 Qdrant has no sets, only single files, each on its own node. The record is written before the first file is created, and
-marked as complete after the last one. After a crash it identifies the files to remove. An incomplete set is never used.
+marked as complete after the last file. After a crash the record identifies the files to remove. An incomplete set is
+never used.
 
 Nodes can have records of different age (docs/adr/0021). So a read queries every node, requires a majority, and takes
 the most advanced record of each set. A write completes when all reachable nodes have the record, or after 10 s a

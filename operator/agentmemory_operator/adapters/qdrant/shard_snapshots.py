@@ -12,7 +12,8 @@ Recover:
 2. Recover each shard on one node that has a replica of it.
 3. Wait until all replicas are active, then clear the mark. A collection left unfinished is deleted and created again.
 
-Nodes never recover a snapshot of the whole collection: that leaves one replica too many, and wrong counts for a while.
+Nodes never recover a snapshot of the whole collection, because that leaves one replica too many, and wrong counts for a
+while.
 """
 
 import hashlib
@@ -116,8 +117,8 @@ class QdrantShardSnapshots:
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the complete sets whose files all exist, oldest first; empty if the collection is deleted.
 
-        Each node lists its own files. If a node does not have the collection yet, the call waits, then raises. If its
-        replica is not active and lists no files, the call raises immediately: the files may still exist.
+        Each node lists its own files. If a node does not have the collection yet, the call waits, then raises. If a
+        node's replica is not active and lists no files, the call raises immediately, because its files may still exist.
 
         Raises:
             StoreUnavailable: If no majority of the nodes is reachable, or the nodes do not agree in time. Also if a

@@ -29,7 +29,8 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-# Set explicitly, because the server's default differs from its documentation: the snapshot wins over existing points.
+# The snapshot takes precedence over existing points. Sent explicitly, because the server's default differs from its
+# documentation.
 PRIORITY = models.SnapshotPriority.SNAPSHOT
 # Name of an uploaded file on the server.
 UPLOAD_NAME = "agentmemory-received.snapshot"
