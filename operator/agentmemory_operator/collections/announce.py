@@ -181,7 +181,7 @@ class AliasSwitch:
                 unknown += (asyncio.CancelledError,)
                 await self._move()
         except (AgentMemoryError, asyncio.CancelledError) as exc:
-            # A move with an unknown outcome may still take effect: writers wait until it is announced again.
+            # Keep the writers waiting if the outcome is unknown: the move may still take effect.
             if announcement is not None and not isinstance(exc, unknown):
                 await release_writers(self.server, announcement.source)
             raise
@@ -204,7 +204,7 @@ class AliasSwitch:
         except LeadershipLost:
             raise
         except TransientError as exc:
-            # The alias may have been moved although the call failed: the response may have been lost.
+            # Check the alias: it may have been moved although the call failed, if the response was lost.
             if not await alias_certainly_points_to(self.server, self.alias, self.target):
                 raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 

@@ -213,7 +213,7 @@ class ClaimRegistry:
         self._staged_changes[slug] = before, after
         async with self._lock:
             if self._claim_of(slug) != after:
-                # Stage it again: another task's write may have included this change and failed.
+                # Stage the change again: another task's write may have included it and failed.
                 staged, self._staged_changes = {**self._staged_changes, slug: (before, after)}, {}
                 await self._write({name: new for name, (old, new) in staged.items() if self._claim_of(name) == old})
         if self._claim_of(slug) != after:
@@ -229,7 +229,7 @@ class ClaimRegistry:
         try:
             await self.store.save(after)
         except Conflict as exc:
-            # Another process has changed the claims; its version is valid.
+            # Take over the claims of the process that has changed them.
             self._publish(await self.store.load())
             raise TransientError(f"the claims were changed concurrently; retrying: {exc}") from exc
         self._publish(after)
@@ -265,7 +265,7 @@ class ClaimRegistry:
             try:
                 yield slug_of(document), self.table.parse(document)
             except SpecInvalid:
-                # If an invalid object has a collection, the marker claims its slug; otherwise its next valid pass.
+                # Skip an invalid object. Its collection's marker claims the slug, or else its next valid pass.
                 continue
 
     async def _add_unread(self) -> None:
@@ -293,7 +293,7 @@ class ClaimRegistry:
         """
         candidates = {slug: claim for slug, claim in self._without_object().items() if not deleted or slug in deleted}
         free, unclear = await self._survey.find_without_data(candidates)
-        # An object may have been created during the survey.
+        # Look up the objects again, because one may have been created during the survey.
         for slug in free & self._without_object().keys():
             await self._save(slug, self._claim_of(slug), None)
             log.info("agent name %s is free again: no data of it is left", slug)

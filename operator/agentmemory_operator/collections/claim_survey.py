@@ -144,7 +144,7 @@ class ClaimSurvey:
 
         async def held(store: CollectionStore) -> set[str]:
             found = slugs & {find_slug(name) for name in await store.names()}
-            # The alias of an adopted collection points to a collection of any name.
+            # Look for aliases too, because that of an adopted collection points to a collection of any name.
             aliases = {slug: alias_of(slug) for slug in slugs - found}
             return found | {slug for slug, alias in aliases.items() if await store.observe(alias, alias) is not None}
 

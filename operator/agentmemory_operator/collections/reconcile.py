@@ -51,7 +51,7 @@ async def survey_costs(
     try:
         lengths = await store.content_lengths(observed.physical, SAMPLE_SIZE)
     except (NotFound, StoreRejected):
-        # The costs are only an estimate: a server that rejects the survey must not block the pass.
+        # Continue without a sample: the costs are an estimate, and a server that rejects it must not block the pass.
         lengths = ()
     return replace(terms, survey=CollectionSample(tuple(lengths), resources))
 
@@ -321,7 +321,7 @@ def _still_to_do(draft: PassDraft, alias: str, desired: Collection, observed: Ob
     full_plan = draft.plan_to_goal
     if draft.allowed and draft.goal:
         full_plan = plan_for(draft.goal)
-    # `draft.plan` cannot be used here: it lacks the drift that stays.
+    # Use the full plan, because `draft.plan` lacks the drift that stays.
     to_desired = full_plan if full_plan and draft.goal == desired else plan_for(desired)
     return (drop_wake(full_plan) if full_plan else None), drop_wake(to_desired)
 

@@ -103,7 +103,7 @@ class ReindexSlots:
     def _first(self, connection: Key) -> Key | None:
         now_s = self.clock.now_ms() / 1000
         queue = self._lines.get(connection, {})
-        # `abs`: the clock may have been set back since the last request.
+        # Use `abs`, because the clock may have been set back since the last request.
         for key in [key for key, entry in queue.items() if abs(now_s - entry.requested_s) > PLACE_TTL_S]:
             del queue[key]
         present = (key for key in queue if self.table.get(key) is not None)

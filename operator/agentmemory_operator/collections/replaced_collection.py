@@ -77,7 +77,7 @@ async def keep_snapshots_available(collections: CollectionStore, snapshots: Snap
 async def drop_empty_placeholder(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> int:
     """Return the number of a collection's snapshots. Delete the collection if it is a placeholder without any."""
     snapshot_count = len(await snapshots.files(physical))
-    # Read the metadata right before: only a placeholder may be deleted here.
+    # Read the metadata right before the deletion, because only a placeholder may be deleted here.
     if not snapshot_count and is_placeholder(await snapshots.metadata(physical)):
         await collections.delete(physical)
     return snapshot_count

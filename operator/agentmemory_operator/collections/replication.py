@@ -78,7 +78,7 @@ async def _move(
     if is_copy and turn is not None and outcome.observed.points and (slot_holder := await turn()):
         message = f"replication is queued: one collection per connection at a time, {slot_holder} is first"
         return ReplicationGap(Reason.REINDEX_QUEUED, message, slot_holder=slot_holder)
-    # Read the placement again: dropping the last intact replica of a shard would lose its points.
+    # Read the placement again, because dropping the last intact replica of a shard would lose its points.
     current = await store.placement(outcome.observed.physical)
     move = next_move(current, factor) if current else None
     if current is None or move is None:

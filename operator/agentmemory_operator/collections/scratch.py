@@ -46,7 +46,7 @@ class ScratchCollections:
         self._in_use.add(name)
         server.grant(name)
         try:
-            # A killed run may have left an incomplete collection.
+            # Delete the incomplete collection that a killed run may have left.
             await server.collections.delete(name)
             yield name
         finally:
@@ -84,5 +84,5 @@ async def _drop(server: Server, name: str) -> None:
     try:
         await server.collections.delete(name)
     except AgentMemoryError as exc:
-        # Do not lose the result of the verification; the sweep deletes the collection later.
+        # Only log the error, to keep the result of the verification. The sweep deletes the collection later.
         log.warning("scratch collection %s is deleted later: %s", name, exc)

@@ -27,7 +27,7 @@ def terms_for(memory: AgentMemory, table: ObjectTable, annotations: Mapping[str,
         try:
             connection = parse_connection(document)
         except SpecInvalid:
-            # An invalid connection grants nothing.
+            # Ignore an invalid connection, which grants nothing.
             connection = None
     return build_terms(memory.slug, memory.metadata.annotations if annotations is None else annotations, connection)
 
@@ -92,7 +92,7 @@ class TakeoverRequests:
         if refusal.reason == Reason.SLUG_TAKEN:
             connection = connection_key(owner_connection) if owner_connection else None
         elif connection is not None and owner_connection not in (None, f"{connection.namespace}/{connection.name}"):
-            # Only an entry in the connection of the marker would permit the takeover, and this object does not use it.
+            # Request nothing: only the connection in the marker could permit it, and this object uses another.
             return None
         return connection if connection is not None and self.table.get(connection) is not None else None
 

@@ -178,7 +178,7 @@ async def _store_contradiction(agent: Agent, user_id: str, contradiction: Contra
         source=SOURCE,
         author=AUTHOR,
         source_ids=contradiction.sources,
-        # The key contains no run, so later runs do not report the same contradiction again.
+        # Leave the run out of the key, so that later runs do not report the same contradiction again.
         idempotency_key="\x1f".join((SOURCE, "contradiction", *contradiction.sources)),
     )
     draft = await _draft(agent, memory)
@@ -193,7 +193,7 @@ async def _draft(agent: Agent, memory: IncomingMemory) -> MemoryDraft | None:
         return None
     assert memory.idempotency_key is not None
     id_ = keyed_id(draft.scope, memory.user_id, memory.idempotency_key)
-    # A memory made by a model has no identity: other writes find it by its content only.
+    # Remove the identity: other writes find a memory made by a model only by its content.
     record = replace(draft.record, id=id_, identity_id=None, pending=False)
     return replace(draft, record=record)
 

@@ -127,7 +127,7 @@ class EntityGraphs:
             return
 
         async def renew() -> None:
-            # Ignore errors: once the graph is too old, a search reads it and reports them.
+            # Ignore errors: when the graph is too old, a search reads it and reports its error.
             with contextlib.suppress(AgentMemoryError):
                 await self._read(agent, [scope])
 

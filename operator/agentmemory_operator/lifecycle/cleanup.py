@@ -43,7 +43,7 @@ from agentmemory_operator.ports.base import Clock, Json
 
 log = logging.getLogger(__name__)
 
-# Rounds of one phase. A round after the first means that memories changed in the meantime.
+# Maximum number of rounds of a phase. A round after the first means that memories changed in the meantime.
 MAX_ROUNDS = 10
 # Searches wait while Qdrant writes. So a cleanup pauses after each batch of about 100 for as long as the batch took, at
 # least this long. It removes at most about 1,000 memories a second.
@@ -166,7 +166,7 @@ class Cleanup:
 
         A head stays if one of its earlier versions changed in the meantime: that version would become visible.
         """
-        # An earlier version may be found twice: on its own, and in the unit of its head.
+        # Collect earlier versions by id, because one may be found twice: on its own, and in the unit of its head.
         earlier = {row["id"]: row for unit in units for row, _ in unit.rows if row.get("supersededById")}
         tombstones = await self._bury(agent, list(earlier.values()))
         heads = [
@@ -192,7 +192,7 @@ class Cleanup:
                 try:
                     await chains.complete(agent, tombstone)
                 except TransientError as error:
-                    # The tombstone stays pending: the sweep of the API or the next run completes it.
+                    # Only log the error: the sweep of the API or the next run completes the pending tombstone.
                     log.info("removing a chain of agent %s is postponed: %s", agent.settings.slug, error)
 
 
@@ -236,7 +236,7 @@ async def read_first_rebuild_ms(agent: Agent) -> int | None:
         metadata = await _metadata(agent, record.source)
         if metadata is None:
             break
-        # After a rollback, each collection names the other as its source: the loop ends at the first repeated name.
+        # End at the first repeated name: after a rollback, each of two collections names the other as its source.
         started_ms[record.source] = record.started_ms
         record = record_from_json(metadata)
     return min(started_ms.values(), default=None)

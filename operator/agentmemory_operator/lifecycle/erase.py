@@ -47,7 +47,7 @@ from agentmemory_operator.memories.tombstone_writes import BATCH, delete_remaini
 from agentmemory_operator.ports.base import Clock
 
 PAGE = 500
-# A loop ends with a round that finds nothing. More than two rounds mean that memories were written concurrently.
+# Maximum number of rounds. The last one finds nothing. More than two mean that memories were written concurrently.
 MAX_ROUNDS = 200
 ROUND_PAUSE_S = 0.02
 MAX_PREVIEW_IDS = 100
@@ -208,7 +208,7 @@ class Eraser:
             agent, rows, lambda row: erasure_tombstone(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row))
         )
         if rows:
-            # Delete proposals made from these rows: they repeat the content.
+            # Delete proposals made from these rows, because they repeat the content.
             await agent.store.delete(agent.alias, proposals_filter(row["id"] for row in rows))
         return tombstones.keys()
 

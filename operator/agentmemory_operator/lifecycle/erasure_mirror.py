@@ -31,10 +31,11 @@ from agentmemory_operator.spec.naming import alias_of
 log = logging.getLogger(__name__)
 
 PERIOD_S = 300.0
-# Time for the watch to deliver the existing objects.
+# Seconds before the first run, in which the watch delivers the existing objects.
 START_DELAY_S = 20.0
 PART_BYTES = 4 << 20
-# Maximum number of concurrent runs for one namespace; twice as many in total. Each run keeps two parts in memory.
+# Maximum number of concurrent runs for one namespace. In total there may be twice as many. Each run keeps two parts in
+# memory.
 MAX_CONCURRENT_MIRRORS = 2
 LAST_PART_SUFFIX = "-last.ndjson"
 
@@ -151,7 +152,7 @@ class ErasureMirror:
                 raise StoreUnavailable(f"{alias} does not exist or belongs to another owner")
             exported = self.erasures.export_receipts(server.points, alias, memory, since_ms=since_ms)
             parts = _new_parts(exported, stored, self.part_bytes)
-            # Usually there is nothing new: do not open the storage.
+            # Do not open the storage if there is nothing new, as usually.
             if (first := await anext(parts, None)) is None:
                 return 0
             async with self.storages.open_bucket(storage, namespace, encryption=storage.encryption) as objects:
@@ -217,7 +218,7 @@ async def _read_known(objects: ObjectStore, folder: str) -> _Known:
             try:
                 content = b"".join([chunk async for chunk in _lines_of(objects, [stored.key])])
             except ChecksumMismatch:
-                # Its lines count as unknown, so the next run writes them to another object.
+                # Skip an object with other content. Its lines count as unknown, so the next run writes them again.
                 log.warning("%s does not have the content that was written", stored.key)
                 continue
             result.note(content.splitlines(keepends=True), _run_ms(stored))

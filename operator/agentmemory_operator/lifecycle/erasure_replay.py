@@ -55,8 +55,8 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 
 PAGE = 500
 USERS_PAGE = 5_000
-# Replay also covers erasures up to one hour before the copy was made: they may have run during the copy, and clocks
-# differ.
+# Replay also covers erasures up to one hour before the copy was made, because they may have run during the copy, and
+# clocks differ.
 CLOCK_MARGIN_MS = 3_600_000
 
 _HAS_USER: Condition = {"must_not": [{"is_empty": {"key": "userId"}}]}
@@ -164,7 +164,7 @@ class ErasureReplay:
         count += await self._erase_users(agent, since_ms, spares)
         whole_ids = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
         await self._erasing.complete_chains(agent, TOMBSTONES, whole_ids.__contains__)
-        # A snapshot may contain vectors of tombstones that were written while it was made.
+        # Delete the vectors of tombstones that were written while a snapshot was made, which it may contain.
         await delete_remaining_vectors(agent)
         return count
 
@@ -233,7 +233,7 @@ def _named(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> dic
     entries: defaultdict[str, list[tuple[Row, int]]] = defaultdict(list)
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
-        # A tombstone of an ordinary deletion contains the user id: erase it too.
+        # Erase a tombstone of an ordinary deletion too, because it contains the user id.
         if row is not None and (tombstone.matches(row) or (TOMBSTONE_KEY in row and ERASURE_KEY not in row)):
             entries[tombstone.erasure_id].append((row, tombstone.at))
     return entries

@@ -77,7 +77,7 @@ class RestoredErasureReplay:
         """Repeat in a clone the erasures of the agent that it was cloned from."""
         owner = self.table.find_owner(origin)
         connection = self.table.find_connection(owner) if owner else None
-        # A snapshot may name any agent: ignore one of another namespace.
+        # Ignore an agent of another namespace, because a snapshot may name any agent.
         if owner is None or connection is None or owner.namespace != memory.metadata.namespace:
             return 0
 

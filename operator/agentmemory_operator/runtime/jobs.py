@@ -22,7 +22,7 @@ from agentmemory_operator.spec.times import parse_time
 S = TypeVar("S", bound=StrEnum)
 T = TypeVar("T")
 
-# Pause before a run that waits for a rebuild checks again.
+# Seconds after which a run that waits for a rebuild checks again.
 REBUILD_RECHECK_S = 30.0
 
 
@@ -264,7 +264,7 @@ class RunSchedule:
         """
         if self.is_rebuilding(key):
             raise StoreUnavailable("the collection is being rebuilt: waiting for it")
-        # At most one worker processes an object, so `key` cannot be in the set already.
+        # Add the key without a check: at most one worker processes an object, so the set cannot contain it.
         self._changing.add(key)
         try:
             yield

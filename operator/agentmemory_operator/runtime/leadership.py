@@ -26,7 +26,7 @@ from agentmemory_operator.ports.kubernetes import Lease, LeaseStore
 
 log = logging.getLogger(__name__)
 
-# Time without a usable response of the API server after which `acquire` fails.
+# Seconds without a usable response of the API server after which `acquire` fails.
 MAX_UNAVAILABLE_S = 120.0
 
 
@@ -87,14 +87,14 @@ class Leadership:
         self._observed: Lease | None = None
         self._observed_s = 0.0
         self._problem = ""
-        # Reason of `give_up`.
+        # Reason that `give_up` was called with; '' before.
         self._give_up_reason = ""
         self._calls_in_progress: set[asyncio.Timeout] = set()
 
     @property
     def is_leading(self) -> bool:
         """True if this process may write now."""
-        # A renewal that was in flight when this process gave up may still be accepted.
+        # Check the reason too: a renewal that was in flight when this process gave up may still be accepted.
         return self._held is not None and not self._give_up_reason and self._now_s() < self._deadline_s
 
     def check(self) -> None:
@@ -252,7 +252,7 @@ class Leadership:
         try:
             await self._write(lease)
         except Conflict:
-            # The conflict can come from our own earlier renewal, if its response was lost.
+            # Read the lease: an own earlier renewal whose response was lost can cause the conflict.
             found = await self._bounded(self._store.read())
             if found is None or found.holder != self._identity:
                 self._held = None

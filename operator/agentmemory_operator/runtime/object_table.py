@@ -185,7 +185,7 @@ class ObjectTable:
         if document is None or uid_of(document) != uid:
             return
         if written and written < max(self._written.get(key, 0), _version_of(document)):
-            # A later write has already arrived from the source.
+            # Ignore the status: a later write has already arrived from the source.
             return
         document["status"] = status
         if written:
@@ -282,7 +282,7 @@ class ObjectTable:
     def iter_unclaimed_owners(self, namespace: str) -> Iterator[Key]:
         """Yield the keys of a namespace's AgentMemories that own a slug without a claim, in order of insertion."""
         for slug, claimants in self._claimants.items():
-            # Fast path: most slugs are claimed, or have no claimant in this namespace.
+            # Skip most slugs: they are claimed, or have no claimant in this namespace.
             if slug in self.claims.claims or all(key.namespace != namespace for key in claimants):
                 continue
             owner = self.find_owner(slug)

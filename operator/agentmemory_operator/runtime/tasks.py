@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 R = TypeVar("R")
 
-# An attempt fails only if another writer succeeded, so some writer always makes progress.
+# Maximum number of attempts. An attempt fails only if another writer succeeded, so some writer makes progress.
 MAX_UPDATE_ATTEMPTS = 100
 
 SLICE_S = 0.01

@@ -66,7 +66,7 @@ from agentmemory_operator.spec.kinds.parse import parse_snapshot
 log = logging.getLogger(__name__)
 
 SUCCEEDED, FAILED = "succeeded", "failed"
-# Histogram buckets in seconds: from small collections to hundreds of gigabytes.
+# Histogram buckets in seconds, from small collections to hundreds of gigabytes.
 SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 # Reasons of errors after which a snapshot waits up to `wait_s`, because the user may still be applying objects.
@@ -327,7 +327,7 @@ class SnapshotPasses:
             or connection is None
         ):
             return
-        # An explicit request overrides `verify: None`.
+        # Replace `verify: None` by the default, because an explicit request overrides it.
         mode = job.status.get("verify") if job.status.get("verify") != "None" else DEFAULT_VERIFY
 
         async def prove(server: Server) -> ConditionState:
@@ -371,7 +371,7 @@ class SnapshotPasses:
 def is_removing_bytes(job: Job) -> bool:
     """Return whether deleting the object removes its files: its policy is Delete, or an annotation confirms it."""
     is_confirmed = job.metadata.annotations.get(CONFIRM_DELETE) == job.metadata.name
-    # The document may come from a manifest file, which is not validated.
+    # Check the types, because the document may come from a manifest file, which is not validated.
     spec = job.document.get("spec")
     return is_confirmed or (isinstance(spec, dict) and spec.get("deletionPolicy") == "Delete")
 

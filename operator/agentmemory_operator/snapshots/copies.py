@@ -26,7 +26,7 @@ from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 
-# Age from which an unfinished upload is aborted. No upload should take that long, so a killed process left it.
+# Age from which an unfinished upload is aborted. No upload takes that long, so a killed process left it.
 ABANDONED_MS = 24 * 3_600_000
 MAX_SEND_ATTEMPTS = 2
 
@@ -87,7 +87,7 @@ class Copies:
         """
         sha256 = await file.sha256_of_bytes()
         async with self.storages.open_location(location, namespace, encryption=storage.encryption) as (objects, key):
-            # Killed processes may have left unfinished uploads for this agent.
+            # Abort the unfinished uploads that killed processes may have left for this agent.
             folder, owner = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
             await objects.abort_uploads(
                 folder, older_than_ms=ABANDONED_MS, matches=lambda key: parse_owner(key) == owner
@@ -98,7 +98,7 @@ class Copies:
                     await _read_back(objects, key, size=file.size, sha256=sha256)
                     break
                 except ChecksumMismatch:
-                    # Delete the bad object: no restore may read it.
+                    # Delete the bad object, because no restore may read it.
                     await objects.delete(key)
                     if attempt == MAX_SEND_ATTEMPTS:
                         raise
@@ -182,7 +182,7 @@ async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha
     stored = await objects.head(key)
     if stored is not None and (stored.size, stored.sha256) == (file.size, sha256):
         return
-    # Only one pass at a time uploads to a key, so an unfinished upload to it was left by a killed process.
+    # Abort unfinished uploads to the key: only one pass at a time uploads to it, so a killed process left them.
     await _abort_uploads(objects, key)
     async with file.store.download(file.physical, file.name) as content:
         metadata = {"sha256": sha256, "size": str(file.size)}

@@ -105,7 +105,7 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
 
 
 async def _observe(physical: str, server: Server) -> Observation | None:
-    # Both names are physical: a copy has no alias, and the live collection is read by its own name.
+    # Look up no alias. Both names are physical: a copy has no alias, and the live collection is read by its own name.
     return await server.collections.observe(physical, physical, is_linked=True)
 
 
@@ -143,7 +143,7 @@ async def _count(copy: str, recorded: SnapshotRecord, live: Observation | None, 
     count = await server.collections.count(copy)
     deleted: int | None = None
     if recorded.deleted is None and live is not None and recorded.started_ms is not None:
-        # The count may include deletions from shortly before the start, because clocks differ by an unknown amount.
+        # Count deletions from shortly before the start too, because clocks differ by an unknown amount.
         deleted = await count_deleted(server.points, live.physical, recorded.started_ms - CLOCK_MARGIN_MS)
     return compare_count(count, recorded, deleted)
 

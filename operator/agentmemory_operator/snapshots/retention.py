@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT_AGENTS = 2
 # Maximum number of snapshots of one agent in a run, so that other agents get their turn.
 MAX_REMOVALS_PER_RUN = 5
-# Pauses before the next run of an agent: after a step, after an error, and if nothing is to be removed.
+# Pauses in seconds before the next run of an agent: after a step, after an error, and if nothing is to be removed.
 SOON_S, RETRY_S, PERIOD_S = 0.0, 60.0, 3600.0
 
 
@@ -163,9 +163,9 @@ class RetentionRuns:
         try:
             await self.removal.remove(document.get("status") or {}, snapshot=document)
         except NotOwned as exc:
-            # The namespace may not delete the file that the status names: keep the file, but delete the object.
+            # Keep the file that the status names, because the namespace may not delete it, but delete the object.
             log.warning("snapshot %s/%s is deleted, but not what it names: %s", metadata.namespace, metadata.name, exc)
         await self.cluster.delete_object(MEMORY_SNAPSHOT, metadata)
-        # The watch delivers the deletion later: mark the object now, so that the next run skips it.
+        # Mark the object now, so that the next run skips it: the watch delivers the deletion later.
         document["metadata"].setdefault("deletionTimestamp", render_second(outlook.now_ms / 1000))
         self._removed.inc()

@@ -43,7 +43,7 @@ class SnapshotRemoval:
                 check_copy(copy, snapshot)
                 await self.copies.remove(copy, namespace=namespace)
         finally:
-            # If the storage rejects the deletion, still free the server's disk.
+            # Free the server's disk even if the storage rejects the deletion.
             if location is not None:
                 await self.remove_files(status, location["physical"], lambda _: [location["name"]], namespace=namespace)
 

@@ -85,7 +85,7 @@ class SnapshotImport:
         except StoreRejected as exc:
             raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server rejects it: {exc}") from exc
         except StoreUnavailable as exc:
-            # This call raises if the server is unavailable: then the failure shows nothing about the snapshot.
+            # Raise if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             if job.status["attempts"] < MAX_RESTORE_ATTEMPTS:
                 raise

@@ -118,12 +118,12 @@ class Verification:
         try:
             await restore_into(name, subject, server)
         except StorageRejected:
-            # A wrong bucket or access key shows nothing about the snapshot.
+            # Pass the error through: a wrong bucket or access key shows nothing about the snapshot.
             raise
         except (NotFound, StoreRejected, ChecksumMismatch) as exc:
             message = f"the server cannot restore it: {exc}"
         except StoreUnavailable as exc:
-            # This call raises if the server is unavailable: then the failure shows nothing about the snapshot.
+            # Raise if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             self._failures[subject.uid] += 1
             if self._failures[subject.uid] < MAX_RESTORE_ATTEMPTS:
@@ -157,7 +157,7 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
             await server.snapshots.recover(target, location, sha256=subject.sha256)
             return
         except RecoveryOutcomeUnknown:
-            # The server may still complete this recovery, and then replace anything uploaded now.
+            # Do not upload: the server may still complete this recovery, and would then replace the uploaded data.
             raise
         except (StoreRejected, StoreUnavailable) as exc:
             # Upload the file instead: the server may not accept URLs, or may not reach itself by this URL.

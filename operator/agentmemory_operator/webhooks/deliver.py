@@ -42,11 +42,11 @@ from agentmemory_operator.webhooks.rules.events import (
 
 log = logging.getLogger(__name__)
 
-# For a tenant that is alone. `WorkQueue` permits twice as many for all tenants together.
+# Maximum for a tenant that is alone. `WorkQueue` permits twice as many for all tenants together.
 MAX_CONCURRENT_AGENTS = 8
 POLL_S, START_DELAY_S = 10.0, 1.0
 PAGE = 100
-# Time after which a webhook sends no further event in this pass over its agent, because the other webhooks wait.
+# Milliseconds after which a webhook sends no further event in this pass, because the agent's other webhooks wait.
 MAX_WEBHOOK_MS = 20_000
 # Delay before a cursor is written to the status, so that one write covers several events.
 STATUS_DELAY_S = 5.0

@@ -171,7 +171,7 @@ class Keyring:
         scope, parent = scope_hash(zone, owner), None
         for level in range(LEVELS):
             name = shard_at(scope, level)
-            # Another replica may have created it since the cached read.
+            # Read again if the cached shard lacks the key, because another replica may have created it since.
             for read in (self._shards.read_cached, self._shards.read_now):
                 shard = await read(keys.ring, name)
                 if (key := await self._open_active(keys, shard, scope)) is not None:

@@ -25,7 +25,7 @@ from agentmemory_operator.zones.sealed_store import ZoneKeys, decrypt_fields, en
 log = logging.getLogger(__name__)
 
 PAGE = 100
-# A call ends after this many pages, so that the caller can process other agents too.
+# Pages after which a call ends, so that the caller can process other agents too.
 MAX_PAGES_PER_CALL = 20
 
 PAUSE_AFTER_FAILURE_MS = 600_000
@@ -143,7 +143,7 @@ async def _advance(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
             resealed = await points.reseal(page, now_ms)
             are_keys_unavailable = False
         except KeysUnavailable as error:
-            # Perhaps only this page has lost its keys: the next call continues behind it.
+            # Count the page as failed. The next call continues after it, because only this page may have lost its keys.
             log.info("resealing memories of agent %s is postponed: %s", points.keys.keys.ring, error)
             resealed, are_keys_unavailable = 0, True
         sealed, walk.offset = sealed + resealed, next_offset

@@ -173,7 +173,7 @@ async def read_wrapping_keys(
     with suppress(SecretMissing):
         current = await secrets.read(namespace, zones.secret_name, zones.secret_key, to=NOWHERE)
     try:
-        # The previous key exists only during a rotation.
+        # Ignore a missing previous key, which exists only during a rotation.
         with suppress(SecretMissing):
             previous = await secrets.read(namespace, zones.secret_name, zones.previous_key, to=NOWHERE)
     except TransientError as exc:

@@ -169,7 +169,7 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
 
 
 def _number_bytes(collection: Collection) -> int:
-    # The operator creates no Uint8 vectors, but an adopted collection may have them.
+    # Consider Uint8, which the operator never creates, but an adopted collection may have.
     return 1 if collection.datatype == "Uint8" else DATATYPE_BYTES[collection.datatype or "Float32"]
 
 

@@ -69,7 +69,7 @@ def build_outgrown_condition(
     if not passed_steps:
         return None
     highest = passed_steps[-1]
-    # Without the number of points, which would change the message in every pass.
+    # Leave out the number of points, which would change the message in every pass.
     message = (
         f"there are more than {highest.memories:,} memories, but the layout is for {expected_memories:,}:"
         f" {highest.advice}; then update spec.index.expectedMemories"

@@ -134,7 +134,7 @@ def estimate_costs(
     needed, nodes = _needed(desired, observed.points, lengths, resources)
     present, _ = _needed(observed.collection, observed.points, lengths, resources)
     if observed.is_plain:
-        # A copy of a plain collection is kept for the rollback: the collection itself is deleted.
+        # Add the copy of a plain collection, which is kept for the rollback because the collection itself is deleted.
         needed = Estimate(needed.ram + present.ram, needed.disk + present.disk)
     costs = Costs(
         points=observed.points,

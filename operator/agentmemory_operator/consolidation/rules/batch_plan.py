@@ -32,7 +32,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 Row = Mapping[str, Any]
 
-# Types about events and decisions: their memories are not superseded.
+# Types about events and decisions, whose memories are cited but not superseded.
 CITED_TYPES = frozenset({"event", "decision", "episodic"})
 KNOWLEDGE_TYPES = ("fact", "semantic")
 EVENT_TYPES = ("event", "episodic")

@@ -13,7 +13,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-# Unicode categories: control, format, private and unassigned characters, surrogates, and line separators.
+# Unicode categories to escape: control, format, private and unassigned characters, surrogates, line separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 _PLANE = 0x10000

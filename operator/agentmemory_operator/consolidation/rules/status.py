@@ -23,7 +23,7 @@ RETRY_MS = 900_000
 """Milliseconds from the start of a failed run to its repetition, unless the next scheduled run is earlier."""
 MAX_REQUEST_CHARS = 128
 TIME_ZONE = "Etc/UTC"
-# Ids of consolidations are hex digits, those of distillations UUIDs: both may be undone.
+# Ids of runs that may be undone: hex digits of a consolidation, or the UUID of a distillation.
 _RUN_ID = re.compile(r"[0-9a-f]{12}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

@@ -17,7 +17,7 @@ from agentmemory_operator.spec.times import render_time
 
 TURN_TYPES = ("episodic", "event")
 TURN_EVENT = "user_interaction"
-# Fields that the run sets itself, `session_id` only if there is a session; the model is not asked for them.
+# Fields that the run sets itself, and does not ask the model for. `session_id` is set only if there is a session.
 _GIVEN = frozenset({"session_id", "source"})
 DOMAIN = "domain"
 
@@ -25,7 +25,7 @@ MAX_MEMORIES = 32
 MAX_CONTENT_CHARS = 1_000
 MAX_NAME_CHARS = 64
 MAX_SOURCES = 64
-# Per call: about 12,000 tokens of English.
+# Maximum characters of material per call, about 12,000 tokens of English.
 MAX_MATERIAL_CHARS = 48_000
 MAX_ANSWER_TOKENS = 4_000
 # Length of the date in a timestamp: 2026-05-03.

@@ -49,7 +49,7 @@ WAS_PENDING_KEY = "joining"
 
 IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
 NO_RECEIPT: Condition = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
-# Only the time has an index: it finds the tombstones, and the erasure id is read from each.
+# Finds tombstones by their time, which has an index. The erasure id has none, and is read from each tombstone.
 IS_TOMBSTONE: Condition = {"key": TOMBSTONE_KEY, "range": {"gte": 0}}
 _IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
 _WAS_MEMORY: Condition = {"must_not": [{"is_empty": {"key": "type"}}]}
@@ -118,7 +118,7 @@ class ErasureScope:
         """
         must: list[Condition] = [equals("userId", self.user_id), stored_by_condition(until_ms)]
         if self.is_whole:
-            # Only here include tombstones of the user: they contain the user id.
+            # Include tombstones of the user only here, because they contain the user id.
             return {"must": must}
         must.append(NOT_DELETED)
         if self.older_than is not None:
@@ -308,7 +308,7 @@ def erasure_tombstone(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | No
     time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
     pending = not fields.keys().isdisjoint(LINK_KEYS)
     window_fields = window_mark(row) if was_memory else {WINDOW_DUE_KEY: True} if row.get(WINDOW_DUE_KEY) else {}
-    # Another process may be about to link an earlier version to the pending row.
+    # Record that the row was pending: another process may be about to link an earlier version to it.
     pending_fields = {WAS_PENDING_KEY: True} if was_memory and row.get("pending") else {}
     tombstone_fields = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
     return fields | tombstone_fields | window_fields | pending_fields | {ERASURE_KEY: erasure_id, "pending": pending}

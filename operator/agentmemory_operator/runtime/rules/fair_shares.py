@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
-# An eighth of the slots is reserved for callers that have none.
+# Divisor of the slots: an eighth of them is reserved for callers that have none.
 RESERVE_DIVISOR = 8
 
 HOUR_S = 3600.0

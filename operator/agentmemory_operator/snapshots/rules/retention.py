@@ -12,7 +12,7 @@ from enum import StrEnum
 from agentmemory_operator.spec.cron import zone_of
 
 DAY_MS = 86_400_000
-# Users need recent failures for diagnosis. More than ten add nothing.
+# Days and number of failed snapshots to keep. Users need recent failures for diagnosis. More than ten add nothing.
 KEEP_FAILED_DAYS = 7
 MAX_KEPT_FAILURES = 10
 
@@ -183,7 +183,7 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
     for user in candidate.users:
         case.keep(candidate, RetentionReason.IN_USE, user)
     if candidate.is_removing:
-        # Some of its files may be deleted already. Only a restore or an agent that needs it delays the rest.
+        # Only users delay a removal that has started, because some of the files may be deleted already.
         return
     if candidate.is_pinned:
         case.keep(candidate, RetentionReason.PINNED)

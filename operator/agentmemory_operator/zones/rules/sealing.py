@@ -25,7 +25,7 @@ ZONE_KEY, SEALED_KEY = "zone", "sealed"
 HASH_KEY = "contentHash"
 
 _TEXT_KEYS = frozenset({"content", "metadata", "context", "key", "subject", "statusValue", "sourceIds", "itemVersions"})
-# Entities and connections reveal the content. A memory may have them before it gets a zone.
+# Include entities and connections, which reveal the content. A memory may have them before it gets a zone.
 _ENCRYPTED = _TEXT_KEYS | {"connections", "entities"}
 _SENSITIVE = _ENCRYPTED | {"tags", "category", "knowledgeCategory", "eventType", "domain", "source", "speaker"}
 
