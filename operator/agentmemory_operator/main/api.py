@@ -59,7 +59,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.receive import HookVerifier
 
 API_SERVICE = "agentmemory-api"
-# The library's rules come first: if two rules match the same text, the first names the type of the secret.
+# Rules in order of precedence: if two rules match the same text, the first names the type of the secret.
 SECRET_RULES = (*library_rules(), *OWN_RULES)
 
 

@@ -97,7 +97,7 @@ async def _compose(
     tracer = open_tracer(settings, stack, service="agentmemory-dev")
     meter = ApiMeter(tracer)
     folder = ManifestFolder(folders.manifests, implies_connections=True, identify=lambda: cluster_id)
-    # No lease is needed: `check_free` rejects a second operator on these folders. Nothing reads the call counts, only
+    # Check no lease, because `check_free` rejects a second operator on these folders. Count no calls, because only
     # traces are used.
     watch = CallHooks(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
     egress = build_egress(settings)
@@ -251,7 +251,7 @@ async def _first_agent(directory: AgentDirectory) -> str:
     poll_period_s = POLL_S
     while True:
         for settings in directory.list_settings():
-            # Not ready, or its object is invalid. The log gives the reason.
+            # Skip an agent that is not ready or whose object is invalid. The log gives the reason.
             with suppress(AgentMemoryError):
                 if not (await directory.open(settings.slug)).takes_vectors:
                     return settings.slug

@@ -78,7 +78,7 @@ from agentmemory_operator.webhooks.deliver import WebhookDelivery
 from agentmemory_operator.zones.key_checks import KeyChecks
 
 HEALTH_PORT = 8081
-# For one namespace on one connection. Each restore keeps a disk busy.
+# Maximum number of restores for one namespace on one connection. Each keeps a disk busy.
 MAX_CONCURRENT_RESTORES = 4
 
 
@@ -207,7 +207,7 @@ class Operator:
         agent = await open_collection(
             store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, min_epoch=min_epoch
         )
-        # A write of the API may take this long, so the change log is complete only up to that time ago.
+        # Set how long a write of the API may take, because the change log is complete only up to that time ago.
         return replace(agent, write_s=self._stores.timeout_of(settings) + DEFAULT_TIMING.max_wait_s)
 
     def _make_cleaning(self, reports: RebuildReports) -> CleanupSchedule:

@@ -56,7 +56,7 @@ class Stores:
     ) -> None:
         # Weak references: the owner of a store closes and drops it when its connection changes.
         self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots | QdrantShardSnapshots] = WeakSet()
-        # Keyed by URL; shared by all open point stores of the server.
+        # Budgets by URL, shared by all open point stores of the server.
         self._retries: WeakValueDictionary[str, ReadRetries] = WeakValueDictionary()
         stack.push_async_callback(self._close)
         self._url = url

@@ -21,7 +21,7 @@ GLOBAL, GROUP_PREFIX = "global", "group:"
 SCOPE_PATTERN = r"^(global|group:[A-Za-z0-9][A-Za-z0-9._-]{0,62})$"
 _SCOPE = re.compile(SCOPE_PATTERN)
 
-# Scopes that a search includes if it names none, as far as its caller may read them.
+# Shared scopes that a search includes if it names none and its caller may read them.
 DEFAULT_SCOPES = (GLOBAL,)
 MAX_SCOPES = 32
 
@@ -82,7 +82,7 @@ class Verb(StrEnum):
     DELEGATE = "delegate"
 
 
-# Verbs that a user token may have. A token cannot mint further tokens, which would outlive its expiry.
+# Verbs that a user token may have. It may not mint further tokens, because these would outlive its expiry.
 DELEGATED_VERBS = tuple(verb for verb in Verb if verb is not Verb.DELEGATE)
 MAX_TOKEN_TTL_S = 3600
 

@@ -28,7 +28,7 @@ NAME_PATTERN = rf"^[^{CONTROL}]*[^\s{CONTROL}{INVISIBLE}][^{CONTROL}]*$"
 
 _VISIBLE = re.compile(VISIBLE_PATTERN)
 
-# Longer names are not compared: a request may contain many of them, and each comparison is slow.
+# Length of the longest names to compare, because a request may contain many names, and each comparison is slow.
 MAX_COMPARED_CHARS = 32
 
 

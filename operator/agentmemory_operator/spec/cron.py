@@ -86,7 +86,7 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
     if last is None:
         return None
     last_ms = int(last.timestamp() * 1000)
-    # If clocks repeat an hour, cronsim skips the times of its first pass. Search forward for them.
+    # Search forward for the times that cronsim skips: those of the first pass of an hour that clocks repeat.
     while (later_ms := next_time_ms(schedule, time_zone, after_ms=last_ms)) is not None and later_ms <= until_ms:
         last_ms = later_ms
     return last_ms

@@ -11,7 +11,7 @@ from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import MAX_SHARD_BYTES, Shard, is_shard_name, parse_shard, render_shard
 
 FOLDER = "zone-keys"
-# Limits the read if another program has written the file.
+# Limit of a read, in case another program has written the file.
 _MAX_BYTES = 2 * MAX_SHARD_BYTES
 
 

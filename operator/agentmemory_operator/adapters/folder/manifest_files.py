@@ -95,7 +95,7 @@ class ManifestFiles:
         """
         name = (kind, metadata.namespace, metadata.name)
         path = self._require_own_file(name, "delete it there")
-        # The uid of an object that the development stack has not read yet changes with each read.
+        # Compare the uid only if the development stack has stored it: otherwise it changes with each read.
         uids = [item["metadata"]["uid"] for item in _documents_in(self._folder / ".status") if _name_of(item) == name]
         if metadata.uid and uids not in ([], [metadata.uid]):
             raise AgentMemoryError(f"{kind} {metadata.namespace}/{metadata.name} was created again: it is not deleted")
@@ -219,7 +219,7 @@ def _describe_edits(annotations: Mapping[str, str | None]) -> str:
 def _documents_in(folder: Path) -> list[Json]:
     documents = []
     for path in sorted(folder.glob("*.json")):
-        # The file may be deleted after it was listed.
+        # Skip a file that is deleted after it was listed.
         with contextlib.suppress(FileNotFoundError):
             documents.append(json.loads(path.read_text("utf-8")))
     return documents

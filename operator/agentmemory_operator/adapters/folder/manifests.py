@@ -231,7 +231,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
     """Raise for a repeated key. The last one would hide the others: whole objects if a `---` is missing."""
     keys: set[str] = set()
     for key, _ in node.value:
-        # A merge key (<<) may occur several times.
+        # Skip merge keys (<<), which may occur several times.
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
             continue
         if key.value in keys:
@@ -252,7 +252,7 @@ def _objects(manifest: Manifest) -> Iterator[Manifest]:
         return
     defaults = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
     for entry, node in zip(entries, items[1].value, strict=True):
-        # In a list of one kind, such as AgentMemoryList, an item may omit apiVersion and kind: the list implies them.
+        # Add apiVersion and kind to an item that omits them: a list of one kind, such as AgentMemoryList, implies them.
         is_typed = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
         yield Manifest(entry if is_typed else defaults | entry, node)
 

@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 2048
 # Maximum number of idle connections that are closed together if there are too many.
 MAX_EVICTED_CONNECTIONS = 64
-# Maximum time from the first to the last byte of a request head.
+# Maximum seconds from the first to the last byte of a request head.
 MAX_HEAD_S = 10.0
 MAX_HEAD_BYTES = 1 << 15
-# Maximum time for the rest of a body whose request was answered already.
+# Maximum seconds for the rest of a body whose request was answered already.
 MAX_BODY_REST_S = 30.0
-# Maximum time without a request.
+# Maximum seconds that a connection is kept without a request.
 MAX_IDLE_S = 75.0
-# Time for a request that may already be in transit when the server stops.
+# Seconds for a request that may already be in transit when the server stops.
 LAST_REQUEST_S = 0.5
 # Maximum number of pipelined requests on one connection.
 MAX_PIPELINED_REQUESTS = 16
@@ -226,7 +226,7 @@ class _CountingTransport:
         self._call_soon = asyncio.get_running_loop().call_soon
         self.begins_answer = False
         self.is_closed = False
-        # uvicorn calls `is_closing` for each request: an attribute is faster than `__getattr__`.
+        # Set an attribute, which is faster than `__getattr__`: uvicorn calls `is_closing` for each request.
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
@@ -238,7 +238,7 @@ class _CountingTransport:
             self.begins_answer = False
             self._send_head()
             self._head = data
-            # The body usually follows in the same iteration of the event loop. If not, send the head without it.
+            # Wait one iteration of the event loop for the body, which usually follows. Then send the head without it.
             self._call_soon(self._send_head)
         elif self._head:
             head, self._head = self._head, b""
@@ -264,7 +264,7 @@ class _CountingTransport:
         return unsent, self._written_bytes - unsent
 
 
-# Time for requests in progress when the server stops.
+# Seconds for requests in progress when the server stops.
 GRACE_S = 10
 BACKLOG = 2048
 DEFAULT_RATE = MinimumRate()
@@ -314,7 +314,7 @@ class _Server(uvicorn.Server):
         """Abort the connections that are still open after the grace period."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        # asyncio calls `connection_lost` in the next iteration.
+        # Wait for the next iteration, in which asyncio calls `connection_lost`.
         await asyncio.sleep(0)
 
     async def on_tick(self, counter: int) -> bool:
@@ -338,7 +338,7 @@ def _configuration(app: Starlette) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         server_header=False,
-        # The peer of the connection is the client: do not trust `X-Forwarded-For`.
+        # Do not trust `X-Forwarded-For`: the peer of the connection is the client.
         proxy_headers=False,
         timeout_keep_alive=int(MAX_IDLE_S),
         timeout_graceful_shutdown=GRACE_S,

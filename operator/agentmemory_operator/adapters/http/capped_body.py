@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import aiohttp
 
 MIB = 1 << 20
-# Limit for error responses: no known service sends more.
+# Limit for error responses. No known service sends more.
 MAX_ERROR_BYTES = 64 << 10
 # Upper bound of a `Retry-After` that is obeyed.
 MAX_RETRY_AFTER_S = 3600.0

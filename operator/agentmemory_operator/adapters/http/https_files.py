@@ -13,7 +13,7 @@ from agentmemory_operator.errors import StorageRejected, StorageUnavailable
 
 CHUNK_BYTES = 256 << 10
 CONNECT_TIMEOUT_S = 10.0
-# Maximum time between two chunks of the stream; there is no limit for the whole file.
+# Maximum seconds between two chunks of the stream. There is no limit for the whole file.
 READ_TIMEOUT_S = 60.0
 TOO_MANY_REQUESTS = 429
 FIELD = "source.url"
@@ -37,7 +37,7 @@ class HttpsFiles:
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:
             with _reachable(url):
-                # Redirects are not followed: only the host in `url` has been validated.
+                # Do not follow redirects, because only the host in `url` has been validated.
                 response = await host.request(
                     "GET", URL(url, encoded=True), headers={"accept-encoding": "identity"}, timeout=timeout
                 )

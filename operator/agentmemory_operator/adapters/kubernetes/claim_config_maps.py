@@ -70,7 +70,7 @@ class KubernetesClaims:
                 path = f"{self._folder}/{PREFIX}{part}"
                 return dict(await self._transport.call("PUT", path, {**body, "metadata": metadata}))
         except NotFound:
-            # The ConfigMap was deleted. Create it again: `body` has all of its claims.
+            # Create the ConfigMap again, which was deleted: `body` contains all of its claims.
             pass
         return dict(await self._transport.put(self._folder, body))
 

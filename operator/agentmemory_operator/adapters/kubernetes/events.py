@@ -74,7 +74,7 @@ class KubernetesEvents:
         try:
             await self._transport.call("PATCH", f"{folder}/{name}", patch, content_type=MERGE_PATCH)
         except NotFound:
-            # The API server has deleted the Event because of its age.
+            # Create the Event again, which the API server has deleted because of its age.
             await self._transport.call("POST", folder, body | {"count": times})
             return times
         return count + times

@@ -88,7 +88,7 @@ class KubernetesKeyShards:
             query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", next_page)]
             async with _with_timeout():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
-            # The API server returns null for an empty list.
+            # Replace null, which the API server returns for an empty list.
             secrets = (str(item["metadata"]["name"]) for item in page["items"] or ())
             names += (secret.removeprefix(prefix) for secret in secrets if secret.startswith(prefix))
             if not (next_page := page["metadata"].get("continue") or ""):

@@ -17,7 +17,7 @@ from agentmemory_operator.ports.access import SigningKey
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
-# Differs from the names of the agents' Secrets.
+# Names of the Secret, which no agent's Secret has, and of its entry.
 KEY_SECRET, KEY = "agentmemory-user-token-key", "key"
 
 
@@ -47,7 +47,7 @@ class KubernetesSigningKey:
             "metadata": {"name": KEY_SECRET, "labels": {MANAGED_BY: MANAGER}},
             "data": {KEY: base64.b64encode(new_key().encode()).decode()},
         }
-        # Conflict: another operator has created it in the meantime.
+        # Ignore a conflict: another operator has created the Secret in the meantime.
         with suppress(KubernetesConflict):
             await self._transport.call("POST", self._folder, body)
 

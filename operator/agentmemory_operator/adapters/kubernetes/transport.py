@@ -51,7 +51,7 @@ SESSION = {"trust_env": bool(getproxies())}
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
 KUBECONFIG_ERRORS = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
-# Silence the client's warnings: `_describe_unusable` covers them.
+# Silence the client's warnings, because `_describe_unusable` covers them.
 logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
@@ -173,7 +173,7 @@ class KubernetesTransport:
     async def close(self) -> None:
         """Close the connections, and wait 0.1 s for TLS connections."""
         await self._api.close()
-        # TLS connections close after the session. If the event loop ends earlier, they stay half open.
+        # Wait until TLS connections are closed, too. If the event loop ends earlier, they stay half open.
         await asyncio.sleep(CLOSING_S)
 
     async def call(
@@ -272,7 +272,7 @@ class KubernetesTransport:
     ) -> aiohttp.ClientResponse:
         parameters = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
-            # The body is not passed: it is plain JSON already, and the client would traverse it.
+            # Do not pass the body, which is plain JSON already, because the client would traverse it.
             _, url, sent_headers, *_ = await self._api.param_serialize(
                 method, path, query_params=parameters, header_params=dict(headers), auth_settings=["BearerToken"]
             )

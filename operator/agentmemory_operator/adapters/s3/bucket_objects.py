@@ -58,7 +58,7 @@ class S3Objects:
         try:
             headers = (await self._calls.call(S3Request("HEAD", self._before + key))).headers
         except NotFound:
-            # A response to HEAD has no error code: GET distinguishes a missing object from a missing bucket.
+            # Send a GET, whose error code distinguishes a missing object from a missing bucket. HEAD gives no code.
             with suppress(NotFound):
                 async with self.get(key):
                     pass
@@ -99,7 +99,7 @@ class S3Objects:
         except StorageRejected as exc:
             if exc.status != NOT_IMPLEMENTED:
                 raise
-            # A storage that cannot list uploads removes them by itself, or by a lifecycle rule.
+            # Do nothing if the storage cannot list uploads: it removes them by itself, or by a lifecycle rule.
             return 0
         selected = [(key, upload_id) for key, upload_id in candidates if matches(key.removeprefix(self._before))]
         for key, upload_id in selected:
@@ -110,7 +110,7 @@ class S3Objects:
         """Yield key and upload id of incomplete uploads of a minimum age."""
         async for page, now_ms in self._pages({"uploads": "", "prefix": self._before + prefix}):
             for upload in page.iterfind("{*}Upload"):
-                # The Date header may lag by a second, so an upload started now could have a negative age.
+                # Compare no age if any is allowed: the Date header may lag, so a new upload could have a negative age.
                 if not min_age_ms or now_ms - _iso_ms(_text(upload, "Initiated")) >= min_age_ms:
                     yield _text(upload, "Key"), _text(upload, "UploadId")
 

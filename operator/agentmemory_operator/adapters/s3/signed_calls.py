@@ -32,11 +32,11 @@ from agentmemory_operator.ports.objects import AccessKey, Bucket
 MAX_ATTEMPTS = 4
 FIRST_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 CONNECT_TIMEOUT_S = 10.0
-# Maximum time between two chunks of a response; streams have no total timeout.
+# Maximum seconds between two chunks of a response. Streams have no total timeout.
 READ_TIMEOUT_S = 60.0
-# Timeout for one part or one response: enough for a part of 8 MiB at 28 KiB/s.
+# Timeout in seconds for one part or one response. It suffices for a part of 8 MiB at 28 KiB/s.
 CALL_TIMEOUT_S = 300.0
-# The largest response is a page of a list: 1,000 objects with keys of at most 1,024 bytes.
+# Limit of a response. The largest is a page of a list: 1,000 objects with keys of at most 1,024 bytes.
 MAX_RESPONSE_BYTES = 4 * MIB
 FIELD = "endpoint"
 READS = ("GET", "HEAD")
@@ -125,7 +125,7 @@ class S3Calls:
             raise self._unavailable(exc) from exc
         finally:
             response.release()
-        # Completing an upload can fail after the storage has sent status 200.
+        # Look for an error in the body: completing an upload can fail after the storage has sent status 200.
         if b"<Error>" in body[:200]:
             raise storage_error(500, body, self._bucket)
         return S3Response(response.headers, body)
@@ -169,7 +169,7 @@ class S3Calls:
             service="s3",
             use_double_uri_encode=False,
             should_normalize_uri_path=False,
-            # The storage rejects a body with another digest.
+            # Sign the digest, so that the storage rejects another body.
             signed_body_value=digest.hex(),
             signed_body_header_type=auth.AwsSignedBodyHeaderType.X_AMZ_CONTENT_SHA_256,
         )

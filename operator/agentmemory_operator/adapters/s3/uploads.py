@@ -26,7 +26,7 @@ from agentmemory_operator.ports.objects import Bucket
 log = logging.getLogger(__name__)
 
 PART_BYTES = 8 << 20
-# Limit of S3; with a declared size above 78 GiB, parts are larger than `PART_BYTES`.
+# Limit of S3. With a declared size above 78 GiB, parts are larger than `PART_BYTES`.
 MAX_PARTS = 10_000
 ABORT_TIMEOUT_S = 10.0
 
@@ -73,7 +73,7 @@ class Upload:
             async for part, is_last in split_parts(content, part_bytes=max(PART_BYTES, min_part_bytes)):
                 await self._add_part(part, is_last=is_last)
         except BaseException:
-            # Not only Exception: the process may be stopping, and parts cost money until they are removed.
+            # Abort on every exception, also when the process stops, because parts cost money until they are removed.
             await self._abort()
             raise
 
@@ -132,7 +132,7 @@ class Upload:
         try:
             await self._calls.call(S3Request("POST", self._key, query={"uploadId": self._id}, body=body.encode()))
         except StorageRejected as exc:
-            # NoSuchUpload: an earlier attempt may have completed the upload, and its response was lost.
+            # On NoSuchUpload, look for the object: an earlier attempt may have completed it, and its response was lost.
             if exc.code != "NoSuchUpload" or not await self._is_stored():
                 raise
         self._id = ""

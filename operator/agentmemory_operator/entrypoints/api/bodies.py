@@ -48,7 +48,7 @@ MAX_BATCH_BYTES = 16 * MIB
 # Maximum length of a quoted header or key in an error.
 MAX_QUOTED_CHARS = 100
 
-# These are simpler than pydantic's messages.
+# Messages by error type, simpler than pydantic's.
 _MESSAGES = {
     "missing": "required",
     "model_type": "must be a JSON object",
@@ -264,7 +264,7 @@ def check_named_users(rights: AgentRights, sent: BaseModel) -> None:
     Raises:
         Forbidden: If the caller may not. The error names the field: `user_id`, `include_scopes` or `author`.
     """
-    # `getattr` of a missing attribute is slow on pydantic models.
+    # Read the dict, because `getattr` of a missing attribute is slow on pydantic models.
     fields = sent.__dict__
     user_id = fields.get("user_id")
     rights.check_users([user_id] if user_id else [])

@@ -27,9 +27,9 @@ from agentmemory_operator.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "/problems/"
-# An invalid object stays invalid until a user edits it, so more frequent retries are useless.
+# Seconds until a retry. An invalid object stays invalid until a user edits it, so earlier retries are useless.
 MISCONFIGURED_RETRY_AFTER_S = 30.0
-# Errors may quote input of any length; these limits keep the response small.
+# Limits that keep the response small, because errors may quote input of any length.
 MAX_FIELD_CHARS, MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 256, 512, 4096
 
 

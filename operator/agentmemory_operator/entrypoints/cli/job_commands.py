@@ -105,7 +105,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
     ) -> None:
         refuse_empty_values(ctx)
         location = find_jobs_location(read_stacks(ctx), namespace, context, manifests)
-        # A command with an option --qdrant uses the URL of the running stack unless the option is given.
+        # Pass the URL of the running stack to a command with an option --qdrant, unless the option is given.
         found = {"qdrant": location.qdrant} if location.qdrant and arguments.get("qdrant", "") is None else {}
         run(options(**arguments | found), location)
 
@@ -222,7 +222,7 @@ async def reread(
     except NotFound as exc:
         raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
     except TransientError:
-        # The job continues while the API server is unavailable.
+        # Return the last version, because the job continues while the API server is unavailable.
         return document
 
 

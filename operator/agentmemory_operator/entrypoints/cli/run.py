@@ -48,7 +48,7 @@ def check_answerable(question: str, *, yes: bool) -> None:
     Raises:
         typer.Exit: With status 2, as for a missing option.
     """
-    # sys.stdin is None if it was closed. Input from a pipe does not count as a confirmation.
+    # Require a terminal: input from a pipe is no confirmation. sys.stdin is None if it was closed.
     if yes or (sys.stdin is not None and sys.stdin.isatty()):
         return
     typer.echo(f"agentmemory: {question} Standard input is not a terminal, so nothing was done: add --yes", err=True)

@@ -26,7 +26,7 @@ from agentmemory_operator.runtime.tasks import cancel, race
 
 log = logging.getLogger(__name__)
 
-# All of them are listed before the first pass, which decides among all objects, for example on the owner of a slug.
+# Kinds that are listed before the first pass, which decides among all objects, e.g. on the owner of a slug.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 LIST_RETRY_S = 2.0
 # The same time as Kubernetes controllers wait for their first lists.

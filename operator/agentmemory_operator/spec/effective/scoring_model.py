@@ -68,7 +68,7 @@ def choose_model(
     try:
         choice = _chosen(_accepted(status), preset, types, distance=distance)
     except (ValueError, ExpressionInvalid):
-        # No model was accepted yet, or the accepted one does not fit the current types: use the preset's model.
+        # Use the preset's model: no model was accepted yet, or the accepted model does not fit the current types.
         return RankingModel(model=preset.model, fault=fault)
     return replace(choice, fault=fault, generation=status["scoring"]["generation"])
 

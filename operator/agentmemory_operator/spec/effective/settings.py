@@ -42,19 +42,19 @@ from agentmemory_operator.spec.zones import KEY_CREATED_KEY, ZoneSettings
 # Type of a memory stored without one, if the object allows any type.
 UNTYPED = "memory"
 
-# Finds existing memories during a write, if a type has `supersede_by` or memories are deduplicated.
+# Index for finding existing memories during a write, if a type has `supersede_by` or memories are deduplicated.
 LOOKUP_INDEXES = (("lookupIds", "keyword"),)
 
-# Finds the memories of ended sessions, if sessions end when they are idle.
+# Index for finding the memories of ended sessions, if sessions end when they are idle.
 SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
 
-# Filters memories by zone, if there are zones.
+# Index for filtering memories by zone, if there are zones.
 ZONE_INDEXES = (("zone", "keyword"),)
 
-# Finds memories to be encrypted again, if data keys are rotated.
+# Index for finding memories to be encrypted again, if data keys are rotated.
 ROTATION_INDEXES = ((KEY_CREATED_KEY, "integer"),)
 
-# Finds conversations that a model has not read yet.
+# Index for finding conversations that a model has not read yet.
 MODEL_INDEXES = (("distilDue", "bool"),)
 
 # Maximum `top_k` of a search, which the API enforces and documents.
@@ -280,12 +280,12 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     used_variables = read_variables(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in used_variables)
     endings = endings_of(memory)[0]
-    # Every search filters out memories that expired unused, so it reads their use.
+    # Index the use of memories if searches filter out memories that expired unused.
     has_unused_expiry = any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings)
     if has_unused_expiry or choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
     if choice.model is not None or endings:
-        # Scoring models, and the decay and expiry of types, read these fields of candidates.
+        # Index these fields, which scoring models, and the decay and expiry of types, read from candidates.
         scored |= dict(KIND_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)

@@ -17,9 +17,9 @@ from agentmemory_operator.spec.expression.formulas import Formula
 from agentmemory_operator.spec.expression.intervals import ZERO_TO_ONE, Interval
 from agentmemory_operator.spec.expression.tree import Const, Expression, Ranges, Target, TypeIn, TypeNotIn, Values, Var
 
-# Up to this magnitude, the rounding of a + b and |a - b| changes a minimum or maximum by about 1e-10 at most.
+# Largest operand for the plain form. Rounding of a + b and |a - b| then changes the result by about 1e-10 at most.
 MAX_PLAIN_MAGNITUDE = 1e6
-# Variables with integer values: above 0 means at least 1.
+# Variables with integer values, for which above 0 means at least 1.
 INTEGER_VARIABLES = frozenset({"accessCount"})
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(

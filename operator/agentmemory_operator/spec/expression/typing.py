@@ -58,11 +58,11 @@ _DOMAINS: Mapping[str, tuple[str, Callable[[Interval], bool]]] = MappingProxyTyp
     {name: ("above 0", lambda interval: interval.low > 0) for name in ("ln", "log10", "log2")}
     | {"sqrt": ("of at least 0", lambda interval: interval.low >= 0)}
 )
-# Constants outside this range lose digits in float32.
+# Range of constants. Constants outside it lose digits in float32.
 MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30
-# A score of -90,000, multiplied by the largest boost (10), is still above -1e6, which removes a memory from results.
+# Largest absolute score. Multiplied by the largest boost (10), -90,000 is above -1e6, which excludes a memory.
 MAX_SCORE = 90_000
-# Qdrant's parser stops at a depth of 128. The limit of parts keeps a search below a few milliseconds.
+# Limits of a formula. Qdrant's parser stops at a depth of 128. With so few parts, a search takes a few milliseconds.
 MAX_FORMULA_PARTS, MAX_FORMULA_DEPTH = 2000, 60
 
 

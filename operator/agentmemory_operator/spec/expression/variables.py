@@ -39,7 +39,7 @@ MAX_DECAY_RATE = 10.0
 
 # Half-life of a type that never fades, where the formula needs a number. Exact in float32.
 NEVER_DAYS = float(2**40)
-# For memories of a type that the object does not list, if it lists any: their half-life is unknown.
+# Half-life and recency of memories whose type the object does not list, if it lists any.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 
 # Rounding can make Qdrant's cosine slightly larger than 1. The inner product has no bound, so this bound is assumed.
@@ -105,13 +105,13 @@ def values_of(memory: ScoreInput, *, now_ms: int) -> Values:
     return Values(memory.type, numbers | decay, memory.tags)
 
 
-# A query fails if a point lacks a variable that has no default.
+# Defaults of the variables that points may lack. Without a default, a query fails at such a point.
 DEFAULTS: Mapping[str, float] = MappingProxyType(
     {
         "importance": DEFAULT_IMPORTANCE,
         "accessCount": DEFAULT_ACCESS_COUNT,
         "confidence": DEFAULT_CONFIDENCE,
-        # 0, because the formula adds the default under a condition if the point lacks the key.
+        # 0, because the formula itself adds the default if the point lacks the key.
         "decayRate": 0,
         "lastAccessedAt": 0,
     }
@@ -170,7 +170,7 @@ def build_target(
 def _days_since(time: Formula, now: Formula, context: Target) -> Formula:
     """Return the formula of the days since a time. A time in the future counts as now."""
     elapsed = {"sum": [now, {"neg": time}]}
-    # float32 represents the milliseconds of a day exactly.
+    # Divide by the milliseconds of a day, which float32 represents exactly.
     days = {"div": {"left": elapsed, "right": float(DAY_MS)}}
     if context.has_extremes:
         return {"max": [days, 0.0]}

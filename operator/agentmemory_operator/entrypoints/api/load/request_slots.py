@@ -62,7 +62,7 @@ def overload_problem(reason: str) -> ProblemRaised:
 T = TypeVar("T")
 
 REQUEST_SLOT = "hold"
-# This much of each body is not counted, so large bodies cannot displace small ones.
+# Bytes of each body that are not counted, so that large bodies cannot displace small ones.
 SMALL_BYTES = 1 << 15
 # Maximum running requests of a caller that uses more than an equal share of a busy process.
 MAX_RUNNING = 8

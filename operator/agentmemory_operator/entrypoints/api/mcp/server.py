@@ -56,7 +56,7 @@ class McpEndpoint:
         request = Request(scope, receive)
         body = await read_body(request, max_bytes=MAX_BODY_BYTES)
         await reserve_parsed_body(request, body)
-        # The SDK responds to invalid JSON.
+        # Ignore invalid JSON here: the SDK responds to it.
         with contextlib.suppress(ValueError):
             check_keys(body, from_json(body))
         if self._started is None:

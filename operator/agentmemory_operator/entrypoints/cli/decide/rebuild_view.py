@@ -14,7 +14,7 @@ from agentmemory_operator.spec.times import render_time, time_or_none
 
 Json = Mapping[str, Any]
 
-# Only a rebuild of a collection that has the name of its alias has the step Keep.
+# Steps to show. Only a rebuild of a collection that has the name of its alias has the step Keep.
 STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
 _MOODS: dict[str, str] = {
     RebuildState.DONE: "good",
