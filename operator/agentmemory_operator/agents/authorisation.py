@@ -24,7 +24,6 @@ class AgentRights:
     """Rights of a caller to an agent at the start of a request.
 
     Attributes:
-        settings: Settings of the agent.
         scopes: Users and shared scopes that the caller may act for.
         verbs: Actions that the caller may perform on the agent.
     """

@@ -189,7 +189,6 @@ class AgentDirectory:
 
     Args:
         make_store: Returns the point store of an agent's connection.
-        make_embedder: Creates an embedder.
         capabilities_of: Returns the capabilities of an agent's Qdrant server.
         secret_rules: Rules for agents that scrub secrets.
         times: Timing of the fences.

@@ -4,8 +4,7 @@ Actors: the operator, and API processes that read and write through the alias. A
 and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
 waits ANNOUNCE_S (7 s) after the announcement. `agents/fence.py` has the steps of API processes and the invariant.
 
-Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a
-rebuild.
+Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). For a rebuild see `rebuilds/move.py`.
 1. Write phase `Announced` into the source. Wait ANNOUNCE_S.
 2. Under the lock of the alias: check that the move is still required, that the alias still points to the source and
    that the announcement is still there. Write the next epoch into the target.
@@ -166,7 +165,7 @@ class AliasSwitch:
             OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait until the
                 call is repeated. A cancellation during the move keeps it too.
             LeadershipLost: If this process may no longer write. The announcement stays.
-            AgentMemoryError: As `check` raises. The alias was not moved.
+            AgentMemoryError: Errors of `check`. The alias was not moved.
         """
         live = await find_live(self.server, self.alias, expected_target)
         if live is not None and live.physical == self.target:

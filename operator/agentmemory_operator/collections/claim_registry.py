@@ -1,8 +1,8 @@
 """Ownership of slugs by namespaces, recorded in claims, even after the object with the slug is deleted.
 
 A claim is written before the collection of its object is created, and outlives the object. While a collection,
-placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer. This
-includes a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
+placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer, not
+even for a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
 the slug of its object (`claim`), and a background loop releases claims without remaining data.
@@ -43,8 +43,8 @@ MAX_CLAIMS_AHEAD = 64
 more of them would block the event loop too long."""
 
 MAX_MISSES = 6
-"""Consecutive failed checks after which the claims of deleted objects are left to the periodic check of all claims: a
-server may never respond."""
+"""Consecutive failed checks after which the claims of deleted objects are left to the periodic check of all claims,
+because a server may never respond."""
 
 ClaimChanges = Mapping[str, SlugClaim | None]
 """New claims by slug; None removes one."""
@@ -55,8 +55,8 @@ class ClaimPeriods:
     """Durations of the background loop, in seconds.
 
     Attributes:
-        first_set_timeout_s: Time after which no connection is surveyed again for the first set. A connection that never
-            responds must not keep claims from taking effect; its claims are added once it responds.
+        first_set_timeout_s: Time after which no connection is surveyed again for the first set. So a connection that
+            does not respond does not keep claims from taking effect. Its claims are added when it responds.
         survey_timeout_s: Timeout of reading one connection's server.
         retry_period_s: Pause before unavailable connections are surveyed again.
         check_period_s: Period of the checks of all claims without an object.

@@ -23,7 +23,7 @@ suspended, or needs no Reindex any more."""
 
 
 def is_running(observed: Observation) -> bool:
-    """Return whether Qdrant is optimizing a collection. A red one has stopped with an error."""
+    """Return whether Qdrant is optimizing a collection. In a red collection, the optimizers stopped with an error."""
     return observed.is_busy and observed.state != RED
 
 
@@ -55,7 +55,7 @@ class ReindexSlots:
             the object has no connection.
 
         Raises:
-            AgentMemoryError: As `observe` raises. The slot is free again, and the object stays queued.
+            AgentMemoryError: Errors of `observe`. The slot is free again, and the object stays queued.
         """
         connection = self.table.find_connection(key)
         if connection is None:

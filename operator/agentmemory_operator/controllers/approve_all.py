@@ -69,7 +69,6 @@ class BulkApproval:
     """Approves the newer revision of a preset, object by object.
 
     Attributes:
-        preset: Name of the preset.
         namespace: Namespace of the objects; empty for all.
         report_started: Called with each object whose plan this run has approved. Not called for earlier approvals.
         report: Called with the result of each object, in order of completion.

@@ -124,7 +124,6 @@ class Uninstall:
     Attributes:
         removes_finalizers: True to remove the operator's finalizers, because no operator is running.
         save_catalogue: Saves the catalogue, replacing the previous one.
-        print_message: Prints a progress message.
     """
 
     installed: InstallationApi

@@ -78,8 +78,8 @@ class StoredConversation:
     """Conversation after it was stored.
 
     Attributes:
-        turns: Ids of the turns in order. None for a turn that was not stored; `warnings` has the reason.
-        run: Id of the distillation that follows. None if there is none; `warnings` has the reason.
+        turns: Ids of the turns in order. None for a turn that was not stored; `warnings` gives the reason.
+        run: Id of the distillation that follows. None if no distillation follows; `warnings` gives the reason.
         warnings: Messages about turns that were not stored, and about a missing distillation.
     """
 

@@ -56,7 +56,6 @@ class DistillationQueue:
         """Queue a run. If the queue is full, a sweep finds the request later.
 
         Args:
-            slug: Slug of the agent.
             last: Id of the row that requests the run.
         """
         of_agent = self._waiting.setdefault(slug, OrderedDict())

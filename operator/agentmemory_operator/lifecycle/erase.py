@@ -197,7 +197,6 @@ class Eraser:
         A row that changed since it was read stays.
 
         Args:
-            erasure_id: Id of the erasure.
             at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the current time.
 
         Raises:

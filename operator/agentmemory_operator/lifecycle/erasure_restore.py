@@ -42,7 +42,8 @@ class RestoredErasureReplay:
             since_ms: When the target was copied, Unix milliseconds.
 
         Raises:
-            NotFound, TransientError: As `ErasureReplay.reapply`.
+            NotFound: If one of the collections does not exist.
+            TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         return await self.erasures.reapply(server.points, source, target, memory, since_ms=since_ms)
 
@@ -61,7 +62,7 @@ class RestoredErasureReplay:
             since_ms: Time at which the snapshot was created, Unix milliseconds.
 
         Raises:
-            AgentMemoryError: As `ErasureReplay.reapply` and `ErasureMirror.reapply`.
+            AgentMemoryError: Errors of `ErasureReplay.reapply` and `ErasureMirror.reapply`.
         """
         count = 0
         if live is not None:

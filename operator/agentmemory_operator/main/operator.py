@@ -331,7 +331,7 @@ class Operator:
 
 
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT. Raises: As `operate`, for example LeadershipLost."""
+    """Run the operator until SIGTERM or SIGINT. Errors are those of `operate`, for example LeadershipLost."""
     configuration = await load_configuration(OPERATOR)
     settings = with_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:

@@ -114,7 +114,7 @@ class AccessCounts:
         writer: Unique name of this process, never used by another, earlier or later one.
 
     Attributes:
-        drops: Counter of accesses that were dropped, because too many were waiting or their flush failed with an error
+        drops: Counter of dropped accesses. They are dropped if too many are waiting, or after an error of their flush
             that is not temporary.
     """
 

@@ -2,7 +2,7 @@
 
 Two links join an old and a new version: `old.supersededById` and `new.supersedesId`. The *head* has no successor; by
 default, searches and lists return only heads. A *pending* row belongs to a change in progress and is never returned. A
-*tombstone* is a deleted memory without content; it keeps its links as long as they are needed.
+*tombstone* is a deleted memory without content. It keeps its links as long as they are needed.
 
 Qdrant has no transaction over two points, so each change is a sequence of writes to single points:
 

@@ -68,8 +68,8 @@ class MemoryDraft:
     def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
         """Rule for writing the draft. The first matching rule applies.
 
-        "identity": it has an identity. "chain": it names its predecessor. "once": it is deduplicated. "keyed": it has
-        an idempotency key. "plain": none of these.
+        "identity": the memory has an identity. "chain": it names its predecessor. "once": it is deduplicated. "keyed":
+        it has an idempotency key. "plain": none of these.
 
         Plain drafts are written in one request, keyed drafts in another. The rest are compared with stored memories
         first.

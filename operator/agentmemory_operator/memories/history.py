@@ -1,6 +1,6 @@
 """Read the versions of a memory: its chain, oldest first.
 
-Before a merged version come the chains of all its predecessors.
+The chains of all predecessors of a merged version precede it.
 
 A chain is read link by link while writers change it. A cleanup may remove a version in between and link its neighbours,
 or a new head may be added. If a link points to a removed version, or to a version that does not link back, the whole

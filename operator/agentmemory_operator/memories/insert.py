@@ -28,9 +28,9 @@ class StoredMemory:
     """A memory that is durably stored.
 
     Attributes:
-        event: ADD: this request stored it, or an earlier one with the same idempotency key. SUPERSEDE: as ADD, and it
-            has a predecessor. NONE: it was already stored, or an earlier memory of the request is equal. CORROBORATE:
-            it was already stored, by another author.
+        event: ADD: this request, or an earlier request with the same idempotency key, stored the memory. SUPERSEDE:
+            likewise, and the memory has a predecessor. NONE: it was already stored, or equals an earlier memory of the
+            request. CORROBORATE: another author had stored it already.
         supersedes: Id of the predecessor; None without one.
         is_recorded: False if the request wrote nothing for it.
         update_count: Number of earlier versions since a model last read the chain; 0 if no version was added.

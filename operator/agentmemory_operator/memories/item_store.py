@@ -7,8 +7,8 @@ A write
    writes followed.
 4. Without the mark, it starts again with the row just read. If marks may have been dropped, the outcome is unknown.
 
-Invariant: a write takes effect at most once, after those that it has read, and overwrites no later one. A write without
-an error took effect exactly once.
+Invariant: a write takes effect at most once, after the writes that it has read, and overwrites no later write. A write
+without an error took effect exactly once.
 
 Writers of one process take a lock per key, because they would otherwise mostly force each other to retry. The holder of
 the lock executes all waiting writes of the key in order, and only has to send the last one.

@@ -57,11 +57,11 @@ def replacement_operations(
 ) -> list[Json]:
     """Return the operations that replace a stored point by a live one, if it matches `unchanged`.
 
-    Vectors that the new point omits are also deleted by name: Qdrant 1.18 keeps them while a snapshot is created. If
-    Qdrant applies only the first operation of the batch, the stored point must not lose vectors. Therefore a point with
-    an edit mark is written first, and `repair._sweep_vectors` deletes the vectors that its zone does not allow. A point
-    without a mark replaces a tombstone, or an item whose vector the agent does not use: there the deletion is first, so
-    the new point inherits no vector.
+    Vectors that the new point omits are also deleted by name, because Qdrant 1.18 keeps them while a snapshot is
+    created. If Qdrant applies only the first operation of the batch, the stored point must not lose vectors. Therefore
+    a point with an edit mark is written first, and `repair._sweep_vectors` deletes the vectors that its zone does not
+    allow. A point without a mark replaces a tombstone, or an item whose vector the agent does not use. Then the vectors
+    are deleted first, so that the new point inherits none.
 
     Args:
         replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point records the

@@ -98,8 +98,8 @@ async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks
         marks: Payload keys to add to the point.
 
     Returns:
-        The stored payload. None if the draft was stored and deleted before. None also if one of `replaced` was
-        superseded or deleted in the meantime; the others then stay heads.
+        The stored payload. None if the draft was stored and deleted before. None also if a memory in `replaced` was
+        superseded or deleted in the meantime. The other memories then stay heads.
 
     Raises:
         StoreUnavailable: If nothing was stored. Retry.

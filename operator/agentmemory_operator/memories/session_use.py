@@ -2,7 +2,7 @@
 
 One point per session would not suffice, because a filter of Qdrant cannot span two points. A point is stamped at
 most once per minute of use, by compare-and-set on its `rev`. A memory that has expired by the time of a use is not
-stamped: no use restores it. A point that another writer changes concurrently gets the next stamp instead.
+stamped, so that no use restores it. A point that another writer changes concurrently gets the next stamp instead.
 """
 
 import logging
@@ -49,7 +49,7 @@ async def note_use(
     Args:
         at_ms: Time of use, Unix milliseconds, not in the future.
         now_ms: Current time, written as `updatedAt`.
-        joined: Ids of memories just stored in the session; stamped even if they would have expired by their
+        joined: Ids of memories just stored in the session. They are stamped even if they would have expired by their
             `createdAt`.
 
     Raises:

@@ -115,9 +115,10 @@ async def _move(agent: Agent, memory_id: str, zone: str | None, *, is_admin: boo
 
 
 async def _disconnect(agent: Agent, ids: Collection[str]) -> None:
-    """Remove the notes about these memories from other memories: a consolidation's note discloses their content.
+    """Remove the notes about these memories from other memories, because a consolidation's note discloses content.
 
-    The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the rest.
+    The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the remaining
+    notes.
     """
     moved = await agent.store.retrieve(agent.alias, list(ids))
     connected_ids = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}

@@ -63,7 +63,6 @@ class CollectionStore(CollectionCatalogue, Protocol):
         Changes nothing. A placeholder, which only keeps snapshot files reachable, counts as absent.
 
         Args:
-            alias: Alias of the agent.
             likely_physical: Name of the collection that the alias should point to; observed if there is no alias yet.
             is_linked: True if the caller has just pointed the alias to `likely_physical`: its target is not read.
         """

@@ -50,7 +50,7 @@ class StoredObject:
 
     Attributes:
         key: Relative to the prefix.
-        size: Bytes.
+        size: Size in bytes.
         sha256: Hex digest from the object's metadata. None if it was stored without one, or comes from a list.
         modified_ms: Time of the last change in Unix milliseconds. 0 if unknown; far in the future if a list states an
             unreadable time.

@@ -92,7 +92,7 @@ class PointStore(Protocol):
 
         Args:
             wait: False returns before the operations are applied.
-            strong: As in `upsert`.
+            strong: True uses `ordering=strong`, which a compare-and-set needs if there are several replicas.
         """
 
     async def delete(self, collection: str, filter_: Json, /) -> None:

@@ -51,7 +51,6 @@ class RebuildComparison:
     Attributes:
         target: Target as observed at the start.
         embedder: Embedder of the target's vectors; None if they were copied.
-        vectors: Tolerances for vectors.
         pair: Compares the source's points (live) with the target's (copy).
         sampler: Draws a sample of the points that are alike in both.
         sources: Sampled points of the source, with payload and vectors; set by `run_checks`.

@@ -55,7 +55,6 @@ class SnapshotSource:
     """Snapshot that a restore recovers, and the facts about it that are known before the recovery.
 
     Attributes:
-        description: Description for users.
         recover: Recovers the snapshot into a collection; see `RecoverInto`.
         version: Qdrant version that created the snapshot; None if unknown.
         dimensions: Size of the snapshot's vectors; None if unknown.

@@ -60,7 +60,6 @@ class Leadership:
     """Acquires, renews and releases the lease.
 
     Args:
-        store: Store of the lease.
         identity: Globally unique name of this process; never reused.
         timing: Durations. None for the default ones.
         now_s: Monotonic clock.

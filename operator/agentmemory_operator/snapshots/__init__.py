@@ -8,9 +8,9 @@
 4. `retention.py: RetentionRuns` removes the snapshots that no rule keeps (`rules/retention.py`).
 
 Invariants: the condition SnapshotFresh counts only verified snapshots, unless the agent sets `verify: None`. Retention
-never removes the last verified one that the server can restore, nor one that a restore or an agent needs. If a deleted
-MemorySnapshot's policy is Delete, the operator deletes its files before it removes the finalizer. An unavailable server
-delays the deletion by at most 300 s.
+never removes the last verified snapshot that the server can restore, nor a snapshot that a restore or an agent needs.
+If a deleted MemorySnapshot's policy is Delete, the operator deletes its files before it removes the finalizer. An
+unavailable server delays the deletion by at most 300 s.
 
 Tests: `tests/unit/snapshots`, `tests/contract/snapshots`, `tests/faults`.
 """

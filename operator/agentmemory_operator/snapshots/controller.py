@@ -1,4 +1,4 @@
-"""Passes over MemorySnapshots: each is created once, in steps. Each step is recorded in the status before it starts.
+"""Passes over MemorySnapshots. A snapshot is created once, in steps, each recorded in the status before it starts.
 
 `snapshots/rules/steps.py` lists the steps. After a crash at any point the next operator resumes at the recorded step.
 If the response to a create was lost, the file is found by its creation time among the server's files. Partial data is

@@ -37,7 +37,6 @@ class ServerFile:
 
     Attributes:
         physical: Name of the collection in Qdrant.
-        name: File name.
         size: Size in bytes.
         sha256: Hex digest listed by the server; None if the server lists none.
     """

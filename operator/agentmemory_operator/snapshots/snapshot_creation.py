@@ -334,7 +334,7 @@ async def write_progress(
 ) -> None:
     """Write a running snapshot's status: the step that starts next, or the cause of a wait.
 
-    Args: As `running_status`.
+    The arguments are those of `running_status`.
     """
     generation = job.metadata.generation
     await job.write(

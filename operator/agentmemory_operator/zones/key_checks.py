@@ -77,7 +77,6 @@ class _KeyState:
     """State of the keys of one object.
 
     Attributes:
-        uid: UID of the object.
         fingerprints: Fingerprints of the wrapping keys that the last check found, in the Secret and in the API.
         since_ms: Time at which a check first found these fingerprints, Unix milliseconds.
         requested: Fingerprints for which a pass was requested to copy the keys to the API.

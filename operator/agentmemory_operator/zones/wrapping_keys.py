@@ -166,7 +166,7 @@ async def read_wrapping_keys(
             look the same, so if the previous key cannot be read, it counts as absent.
 
     Raises:
-        SpecInvalid: As `parse_wrapping_keys`.
+        SpecInvalid: Errors of `parse_wrapping_keys`.
         TransientError: If the keys cannot be read now, or were not shared yet.
     """
     current = previous = None

@@ -127,7 +127,6 @@ class FastEmbedEmbedder:
     """Embeds with one of fastembed's models. A model is loaded once per process, at its first text.
 
     Args:
-        model: Name of the model.
         dimensions: Declared length of the vectors.
         files: Location of the models.
         batch_size: Texts per batch.

@@ -68,7 +68,6 @@ def open_model(
 
     Args:
         kind: fastembed's class for this kind of model.
-        name: Name of the model.
         files: Location of the models.
         first_use: Uses the model once.
         field: Field of the object that names the model.

@@ -134,7 +134,7 @@ def read_manifests(path: Path) -> tuple[list[Manifest], list[InvalidDocument]]:
 
     Raises:
         OSError: If the file cannot be read.
-        UnreadableManifest: As `parse_manifests`; none of its objects is returned.
+        UnreadableManifest: If the content cannot be parsed. None of its objects is returned.
     """
     if path == STDIN:
         return parse_manifests(sys.stdin.buffer.read(MAX_BYTES + 1))

@@ -43,7 +43,7 @@ async def read_capped(response: aiohttp.ClientResponse, max_bytes: int) -> bytes
 
 
 async def read_error_body(response: aiohttp.ClientResponse) -> bytes:
-    """Read the body of an error response; b'' if it is larger than 64 KiB. Other errors as `read_capped`."""
+    """Read the body of an error response, or return b'' if it is larger than 64 KiB. Other errors pass through."""
     try:
         return await read_capped(response, MAX_ERROR_BYTES)
     except AnswerTooLarge:

@@ -360,7 +360,6 @@ def build_tls_context(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
     """Build the TLS context for a server; None for a URL without TLS.
 
     Args:
-        url: URL of the server.
         ca_pem: Trusted CA certificates in PEM. None trusts the system's.
 
     Raises:

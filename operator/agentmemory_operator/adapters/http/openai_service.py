@@ -39,12 +39,9 @@ class ServiceError(Exception):
     """The service responded with an error.
 
     Args:
-        status: HTTP status.
         body: Body of the response, as parsed by the client.
-        headers: Headers of the response.
 
     Attributes:
-        status: HTTP status.
         code: The service's error code; empty if it has none that is safe to show.
         error_text: The service's error text. Not for users: it may quote the input.
         retry_after_s: Wait in seconds that the service requests; None if it requests none.
@@ -160,7 +157,6 @@ def permanent_error(refused: ServiceError, service: str, *, block: str, model: s
         refused: Error response of the service.
         service: Description of the service, for the message.
         block: Path in the object to URL, key and model.
-        model: Name of the model.
     """
     status = refused.effective_status
     remedies = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}

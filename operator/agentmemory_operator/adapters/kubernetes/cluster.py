@@ -271,7 +271,6 @@ class KubernetesCluster:
         Yields ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object).
 
         Args:
-            kind: Kind to watch.
             on_alive: Called at each sign of life of the API server: at least every 50 s while the watch works.
             on_failure: Called with an error message at each failed attempt.
             namespace: Namespace to watch; empty means all.

@@ -216,7 +216,7 @@ class KubernetesTransport:
 
         Raises:
             KubernetesConflict: If the object exists, or has changed since it was read.
-            TransientError: As `send`; also if the namespace, or the object to replace, does not exist.
+            TransientError: If the API server is unavailable, or the namespace or the object to replace does not exist.
         """
         metadata = body["metadata"]
         try:
@@ -251,11 +251,10 @@ class KubernetesTransport:
 
         Args:
             path: URL path of the object or list.
-            query: Query parameters.
             accept: METADATA or METADATA_LIST.
 
         Raises:
-            NotFound, TransientError: As `call`.
+            NotFound, TransientError: Errors of `call`.
         """
         response = await self._send("GET", path, None, {"Accept": accept}, query, CALL_TIMEOUT_S)
         with mapped_errors():

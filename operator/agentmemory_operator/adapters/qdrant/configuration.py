@@ -97,7 +97,6 @@ def creation_of(collection: Collection, record: RebuildRecord | None = None) -> 
     Only the storage of payloads is always set: they are on disk unless `payload_on_disk` is False.
 
     Args:
-        collection: Desired collection.
         record: Record of the rebuild that the collection is the target of. None for any other collection.
     """
     marker = {METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else {}

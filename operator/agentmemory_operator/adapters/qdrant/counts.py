@@ -73,7 +73,6 @@ async def facet_exactly(
         call: Makes the calls.
         collection: URL path of the collection, `/collections/{name}`.
         key: Top-level payload key; nested keys are not supported.
-        filter_: Qdrant filter.
         limit: Maximum number of values.
 
     Raises:

@@ -65,7 +65,7 @@ class Upload:
         Raises:
             ChecksumMismatch: If the content differs from `sha256` or `size` of the metadata; nothing was stored.
             ValueError: If the content needs more than one part and the metadata has no `sha256`; nothing was stored.
-            StorageUnavailable, StorageRejected, NotFound, SpecInvalid: As `S3Calls.call`. If the response to the last
+            StorageUnavailable, StorageRejected, NotFound, SpecInvalid: See `S3Calls.call`. If the response to the last
                 call was lost, the object may be stored.
         """
         try:
@@ -164,7 +164,7 @@ async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool
 
     Args:
         number: Upload id.
-        is_fenced: As in `S3Request`.
+        is_fenced: Value of `S3Request.is_fenced`.
     """
     try:
         await calls.call(S3Request("DELETE", key, query={"uploadId": number}, is_fenced=is_fenced))

@@ -58,9 +58,7 @@ class PassTerms:
         older: Desired collections under each older revision of the preset.
         earlier_endings: For each older revision, a text about memories that the newest removes earlier or rejects;
             "" if there are none.
-        drift_policy: Handling of drift.
         needs_alias: True if an adopted plain collection must be replaced by one behind the alias.
-        rebuild: Settings of a Rebuild.
         batch_size: Maximum number of texts in one request to the embedding provider.
         cancelled: Digest of the cancelled Rebuild. None without one.
         rolled_back: Collection whose rebuild is or will be rolled back. None without one.

@@ -1,8 +1,8 @@
 """Drift: differences from the desired collection that no change of the spec explains.
 
-The config hash in a collection's marker identifies the configuration that was applied last. If it is the desired one,
-the operator has caused none of the differences. A missing alias, an outdated marker and paused optimizers are not
-drift: the operator repairs these under every policy.
+The config hash in a collection's marker identifies the configuration that was applied last. If it equals the desired
+hash, the operator has caused none of the differences. A missing alias, an outdated marker and paused optimizers are not
+drift, because the operator repairs these under every policy.
 """
 
 from collections.abc import Iterable, Iterator

@@ -66,7 +66,6 @@ class CollectionSample:
 
     Attributes:
         lengths: Characters of the contents of sampled memories; 0 for one without content.
-        resources: Resources of the server.
     """
 
     lengths: tuple[int, ...]

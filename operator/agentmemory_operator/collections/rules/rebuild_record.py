@@ -107,7 +107,6 @@ class RebuildRecord:
         digest: Digest of the plan; for a rollback, that of the plan that is rolled back.
         started_ms: Start, Unix milliseconds.
         since_ms: Time up to which all changes of the source are in the target, Unix milliseconds.
-        step: Step in progress.
         cursor: Offset of the scroll at which the copy continues. None is the beginning.
         copied, total: Points copied by the step Copy so far, and in the source at its start.
         calls: Number of requests to the embedding provider.

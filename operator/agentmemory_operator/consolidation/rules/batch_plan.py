@@ -52,7 +52,6 @@ class Fact:
 
     Attributes:
         content: Text of the fact.
-        type: Memory type.
         sources: Ids of the memories it was made from.
         replaced: Ids of the sources that it supersedes. Empty to supersede none.
         importance: Highest importance of the sources, 0 to 1.
@@ -97,7 +96,6 @@ class BatchPlan:
 
     Attributes:
         user_id: User who owns the memories.
-        facts: Facts to store.
         proposed: Facts that need an approval.
         contradictions: Memories about contradictions.
         connections: By memory id: ids of connected memories, each with a description.

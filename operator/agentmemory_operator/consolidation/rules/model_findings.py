@@ -110,8 +110,6 @@ class ExtractedEntity:
     """Entity that the model found.
 
     Attributes:
-        name: Full name.
-        kind: Kind of entity.
         ids: Ids of memories of the batch that name it, according to the model.
         aliases: Other names.
     """

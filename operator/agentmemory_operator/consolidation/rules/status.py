@@ -46,7 +46,6 @@ class PendingAction:
     """Next action for an object.
 
     Attributes:
-        action: Kind of action.
         run: Id of the run to do, undo, approve or reject.
         due_ms: Time from which the action may start, Unix milliseconds; 0 if it is due now.
         request: Value of the annotation that requests it. None for a scheduled run.
@@ -173,7 +172,7 @@ def with_consolidation(
         status: New status without them.
         standing: State to report. If its last action was no run, the old condition stays.
         old: Previous status.
-        generation: Generation of the object.
+        generation: `metadata.generation` of the object.
         now: RFC 3339 UTC.
     """
     remaining, last, next_ms = without_consolidation(status), standing.last, standing.next_ms

@@ -91,7 +91,6 @@ class ParsedAnswer:
     """Accepted part of an answer.
 
     Attributes:
-        facts: Accepted facts.
         unsourced: Number of facts dropped because they name no shown turn or have no text.
     """
 

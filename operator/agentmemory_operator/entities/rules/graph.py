@@ -28,7 +28,6 @@ class GraphNode:
     """Entity of the scope.
 
     Attributes:
-        name: Name of the entity.
         kind: Kind of entity. None if no memory names it, only relations.
         memories: Indices in `ScopeGraph.memory_ids` of the memories that name it, newest first.
         mentions: Indices of those that mention it in their text.

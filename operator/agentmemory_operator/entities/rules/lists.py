@@ -36,8 +36,6 @@ class EntityLists:
     """Lists for the extraction of names.
 
     Attributes:
-        technologies: Known technologies.
-        systems: Known systems.
         domains: Endings of host names, without the dot.
         ignored: Texts that are not names, folded.
         words: Everyday words, folded.
@@ -62,7 +60,6 @@ class KnownName:
 
     Attributes:
         name: Name as stored on memories.
-        kind: Kind of entity.
         exact: The only accepted spelling if case matters, else None.
     """
 

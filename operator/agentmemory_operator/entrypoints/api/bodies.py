@@ -245,7 +245,7 @@ async def read_model(
         choose: Selects the model by the parsed body, for routes with several models.
 
     Raises:
-        ProblemRaised: As `read_body`, `reserve_parsed_body` and `parse_json`.
+        ProblemRaised: Errors of `read_body`, `reserve_parsed_body` and `parse_json`.
         Forbidden: If the body names a user, scope or author that the caller may not act for.
         RequestInvalid: If fields are invalid (the error lists the first 50), or the body has too many parts or is
             nested too deeply.

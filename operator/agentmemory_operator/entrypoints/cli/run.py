@@ -64,7 +64,7 @@ def confirm(question: str, *, yes: bool, err: bool = False) -> None:
         err: True to ask on standard error, because programs read the standard output.
 
     Raises:
-        typer.Exit: As `check_answerable`.
+        typer.Exit: With status 2, if the question cannot be answered because standard input is no terminal.
         typer.Abort: If the user does not confirm.
     """
     check_answerable(question, yes=yes)

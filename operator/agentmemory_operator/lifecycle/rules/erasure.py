@@ -202,7 +202,6 @@ class TombstoneTrace:
     """Trace of one erased memory.
 
     Attributes:
-        id: Id of the memory.
         erasure_id: Id of the erasure's receipt.
         at: Time of the erasure, Unix milliseconds. The memory was stored no later.
         is_replaced: True if a later memory has the id, and the trace is stored in a point of its own.

@@ -114,7 +114,7 @@ def decode_position(cursor: str, slug: str) -> Position | None:
 def find_move(position: Position, now: Epoch) -> Change | None:
     """Return the change if the alias points to another collection than at `position`; None if it does not.
 
-    In a process that has not seen the latest move yet, `now` may be older than the epoch of `position`: then None.
+    Also None if `now` is older than the epoch of `position`, in a process that has not seen the latest move yet.
     """
     if now.number <= position.epoch.number:
         return None

@@ -163,7 +163,6 @@ class Equality:
         has_keyword: True if both collections have keyword vectors; otherwise these are not compared.
         ignored: Payload keys that may differ.
         ignores_locked: True to skip the vectors of locked memories, which the copying process could not create.
-        description: Description for messages.
     """
 
     has_keyword: bool

@@ -38,7 +38,6 @@ class Field:
 
     Attributes:
         name: Name in the API.
-        key: Payload key.
     """
 
     name: str
@@ -173,8 +172,8 @@ def _compile(criterion: Criterion, indexes: Mapping[str, str], *, is_wider: bool
     """Return a condition, or True if all memories meet it, or False if none does.
 
     Args:
-        is_wider: True if the condition may match more memories than the criterion, False if it may match fewer. Within
-            a NOT it is inverted.
+        is_wider: True if the condition may match more memories than the criterion, False if it may match fewer. A NOT
+            inverts the value for its part.
     """
     if not isinstance(criterion, AllOf | AnyOf | NoneOf):
         return _compile_leaf(criterion, indexes, is_wider=is_wider)

@@ -19,8 +19,8 @@ EVIDENCE_KEY = "evidence"
 """Result of `compute_evidence`, on memories with a keyword text and without a zone."""
 
 TERSE_KEY, MARKS_KEY = "says", "marks"
-"""Keys of the evidence: a number (`compute_evidence`), and a list of words. There are two keys because each key that a
-score reads needs an index: for a key without one, Qdrant reads the whole payload of a candidate."""
+"""Keys of the evidence: a number (`compute_evidence`), and a list of words. There are only two, because each key that a
+score reads needs an index. For a key without an index, Qdrant reads the whole payload of a candidate."""
 
 HAS_TIME, ANSWERS_QUESTION, BY_USER = "time", "asked", "user"
 """Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `speaker_mark`

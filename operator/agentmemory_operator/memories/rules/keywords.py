@@ -31,7 +31,7 @@ ORDER_STEP = 1000
 """Maximum number of memories in a request, which orders memories of the same time by their place in the request."""
 
 OWN_REPETITIONS = 3
-"""Repetitions of the memory's own words and date in its text; the nearest neighbour has one less, the next two less."""
+"""Repetitions of the memory's own words and date in its text. The nearest neighbour has one less, the next two less."""
 
 NEIGHBOUR_WORDS = 30
 """Maximum number of content words of a neighbour in a text."""

@@ -74,7 +74,7 @@ class SearchedText:
     words: TextWords
 
     def has(self, name: str) -> bool:
-        """Return whether the text contains a name as whole words; in a script without spaces, as part of a run."""
+        """Return whether the text contains a name as whole words, or, in a script without spaces, as part of a run."""
         searched_name = prepare_search(name)
         if not searched_name.words or not self.words.contain(searched_name.words):
             return False

@@ -79,7 +79,6 @@ class ImportBatch:
         drafts: Drafts that may still be written, by index.
         stored_rows: Stored payloads by id: of the drafts, and of the memories that the lines link to.
         immutable_ids: Ids of stored immutable memories, except imported versions that still wait for their successor.
-        immutable_types: Immutable types of the agent.
         heads: Stored or imported head of each identity of the drafts.
         predecessor_ids: Predecessors of each draft that are stored or in the batch.
     """

@@ -51,8 +51,6 @@ class VectorTolerance:
 
         Args:
             name: Name of the vector; "" for the embedding.
-            target: Vector in the target.
-            source: Vector in the source.
         """
         if name or not target or not source:
             return is_bit_for_bit(name, target, source)
@@ -66,7 +64,6 @@ class VectorTolerance:
         """Return whether a target's vector is the model's embedding of its text: a cosine of at least `MIN_COSINE`.
 
         Args:
-            vector: Vector of the target.
             embedded: New embedding of the text.
         """
         expected = _as_bytes(embedded) if self.target.datatype == UINT8 else embedded

@@ -77,7 +77,7 @@ class SnapshotRecord:
 def hash_configuration(collection: Collection) -> str:
     """Return the first 16 hex digits of a SHA-256 over all settings that a snapshot contains.
 
-    The marker is excluded: it contains a generation, and a restore writes a new one.
+    The marker is excluded, because it contains a generation, which a restore changes.
     """
     content = json.dumps(_settings(collection), sort_keys=True, default=asdict)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -208,9 +208,9 @@ def must_contain(updated_at: object, started_ms: int | None) -> bool:
 def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes: int = MAX_PROBES) -> list[Json]:
     """Build exact searches among the points that are equal in both collections.
 
-    Each search is for the vector of one of the first `max_probes` of them, and must return all of the same user. Points
-    without a vector are not searched for. Tombstones are excluded: if one has a vector in only one collection, only
-    that collection would return it.
+    Each search is for the vector of one of the first `max_probes` points, and must return all points of the same user.
+    Points without a vector are not searched for. Tombstones are excluded, because their vectors may exist in only one
+    of the collections.
     """
     equal_ids = set(equal)
     memories = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]

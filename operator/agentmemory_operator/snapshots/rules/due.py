@@ -116,7 +116,6 @@ class DueSnapshot:
     """A snapshot to be requested.
 
     Attributes:
-        name: Name of its object.
         slot_ms: Time of the schedule, Unix milliseconds; None if the snapshot has another cause.
         due_ms: Time at which to create the object, Unix milliseconds: for a scheduled snapshot `slot_ms` plus an offset
             that depends on the agent, so that not all agents start at the same time.
@@ -244,7 +243,7 @@ def due_after_rebuild(overview: SnapshotOverview) -> DueSnapshot | None:
     """Return the snapshot that a completed rebuild requires, or None.
 
     It is required if there is a schedule and there are verified snapshots, but none of the current collection that the
-    server can restore. None too if one is in progress, or the object requested for this rebuild exists.
+    server can restore. It is not required while a snapshot is in progress, or if the object for this rebuild exists.
     """
     memory = overview.memory
     is_ended = not is_active(memory.status.get("rebuild") or {})
@@ -274,7 +273,8 @@ def _name_part(version: str) -> str:
 def build_manifest(claim: DueSnapshot, overview: SnapshotOverview) -> Json:
     """Build the MemorySnapshot that claims a due snapshot.
 
-    It has no owner reference: a backup must survive the deletion of the agent and a prune of its manifests.
+    The object has no owner reference, because a backup must survive the deletion of the agent and a prune of its
+    manifests.
     """
     metadata = overview.memory.metadata
     annotations = {SLOT: render_second(claim.slot_ms / 1000)} if claim.slot_ms is not None else {}

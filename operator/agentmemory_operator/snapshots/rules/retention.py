@@ -60,7 +60,6 @@ class Candidate:
     """Facts about a snapshot that retention decides by.
 
     Attributes:
-        name: Name of its object.
         time_ms: Time of the schedule that it was created for, else its start; Unix milliseconds.
         is_scheduled: True if retention may remove it.
         is_finished: True if it has succeeded or failed.
@@ -113,7 +112,6 @@ class RetentionVerdict:
     """Decision on one snapshot.
 
     Attributes:
-        name: Name of its object.
         reasons: Reasons to keep it, else the reason to remove it; at least one.
     """
 

@@ -243,7 +243,6 @@ class Lifecycle:
 
     Attributes:
         schedule: Cron expression of the cleanup. Never: only on request.
-        time_zone: Time zone of the schedule.
         decay_floor: Memories with a lower recency are cleaned up. None keeps them.
         max_chain_length: Maximum number of versions of a memory; longer chains are collapsed. None is no limit.
         max_memories_per_user: Above this number the least valuable memories are removed. None is no limit.

@@ -358,7 +358,7 @@ class RequestSlot:
         """Raise if the request was dropped.
 
         Raises:
-            ProblemRaised: If it was dropped. The detail has the reason.
+            ProblemRaised: If it was dropped. The detail gives the reason.
         """
         if self._dropped is not None:
             raise overload_problem(self._dropped)

@@ -50,7 +50,7 @@ class McpEndpoint:
         """Read the body and enforce the JSON limits, then let the SDK handle the request.
 
         Raises:
-            ProblemRaised, RequestInvalid: As `read_body`, `reserve_parsed_body` and `check_keys`.
+            ProblemRaised, RequestInvalid: Errors of `read_body`, `reserve_parsed_body` and `check_keys`.
             Exception: If the SDK could not be started. Every later request raises the same error.
         """
         request = Request(scope, receive)

@@ -32,7 +32,6 @@ class ReportedRebuild:
 
     Attributes:
         status: `status.rebuild`; empty if there was none.
-        annotations: Annotations of the object.
         keep_hours: Hours for which the previous collection is kept.
         calls_per_hour: Maximum embedding calls per hour; None is unlimited.
         planned_digest: Digest of the plan in the status, which may be in progress; None if it needs no rebuild.

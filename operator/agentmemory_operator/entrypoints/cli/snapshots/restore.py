@@ -203,6 +203,6 @@ def _can_roll_back(document: Json) -> bool:
 
 
 def rollback_condition(document: Json) -> Json | None:
-    """Return the condition RolledBack, which has the result of a rollback, or None if there is none yet."""
+    """Return the condition RolledBack, which gives the result of a rollback, or None if no rollback has ended."""
     conditions = (document.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == "RolledBack"), None)
