@@ -10,7 +10,7 @@ All state is in Qdrant: a run that is killed at any step and repeated has the sa
 compare-and-set on `rev`, so a memory that changed in the meantime is left to a later round or run. Tombstones within a
 chain are pending until the chain is completed; any process that finds one may complete it.
 
-`purge_tombstones` deletes tombstones that no copy needs any more, in small batches: searches wait while Qdrant writes.
+`purge_tombstones` deletes tombstones that no copy needs any more, in small batches, because searches wait meanwhile.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class CleanupResult:
     """Result of a run.
 
     Attributes:
-        counts: Removals by reason; planned ones if the run is withheld.
+        counts: Removals by reason. If the run is withheld, they are planned removals.
         total: Number of the agent's memories before the run.
         as_of_ms: Time for which the run was planned, Unix milliseconds.
         long_chains: Number of memories with 20 or more versions; 0 if the run is withheld, or Qdrant cannot count them.
@@ -96,7 +96,7 @@ class Cleanup:
     Concurrent runs on one agent are safe but waste work.
 
     Args:
-        min_pause_s: Minimum pause after each batch in seconds. 0 for no pause, even after a slow batch.
+        min_pause_s: Minimum pause after each batch in seconds. 0 makes no pause, even after a slow batch.
     """
 
     def __init__(self, clock: Clock, *, min_pause_s: float = MIN_REST_S) -> None:

@@ -83,7 +83,7 @@ class Erasure:
         at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None uses the current time.
         includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`,
             in case the clock of its writer is ahead.
-        find_spared: Returns the ids of rows to leave. None to leave none.
+        find_spared: Returns the ids of rows that are not erased. None erases all rows of the scope.
     """
 
     id: str
@@ -299,9 +299,8 @@ async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until
 async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
     """Return the tombstones, of `rows`, that have no memory as neighbour and that no completed tombstone links to.
 
-    Their own links can be dropped.
-
-    A tombstone marked `WAS_PENDING_KEY` is not among them: another process may still link to it.
+    The links of these tombstones can be dropped. A tombstone marked `WAS_PENDING_KEY` is not returned, because another
+    process may still link to it.
     """
     targets = {row["id"]: neighbours(row) for row in rows}
     target_ids = sorted({target for linked in targets.values() for target in linked})

@@ -1,8 +1,8 @@
 """Copy the traces of erasures to object storage, because a lost server cannot report them.
 
-If snapshots are copied to object storage, receipts and tombstones are too: as lines of JSON without any erased content,
-in objects that never change. Each run writes the lines that are new. A run is complete once its last object
-exists. After an interrupted run, the next one writes the lines that are still missing.
+If snapshots are copied to object storage, receipts and tombstones are copied too, as lines of JSON without any erased
+content, in objects that never change. Each run writes the lines that are new. A run is complete when its last object
+exists. After an interrupted run, the next run writes the lines that are still missing.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class ErasureMirror:
     Attributes:
         cluster_id: Returns the id of this cluster. Collections of other clusters are ignored.
         period_s: Seconds between two passes over all agents.
-        part_bytes: Size in bytes from which lines are written as one object; the last one of a run is smaller.
+        part_bytes: Size in bytes from which lines are written as one object. The last object of a run is smaller.
     """
 
     table: ObjectTable

@@ -1,7 +1,7 @@
 """Prepare restored contents before they are served, and repair links afterwards.
 
-Memories erased since the snapshot are erased in the restored collection too: no erased user reappears. Writes that
-were in progress when the snapshot was created are abandoned or completed.
+Memories erased since the snapshot are erased in the restored collection too, so that no erased user reappears. Writes
+that were in progress when the snapshot was created are abandoned or completed.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class RestoredErasureReplay:
     async def replay_collection(
         self, server: Server, source: str, target: str, memory: AgentMemory, *, since_ms: int
     ) -> int:
-        """Repeat the erasures of one collection in another one of the same server; return the number of points.
+        """Repeat the erasures of one collection in another collection of the same server; return the number of points.
 
         Args:
             source, target: Physical collection names.

@@ -57,8 +57,8 @@ class ForgetRequest:
 
     Attributes:
         filters: Filters of the request body, unparsed, for the digest.
-        idempotency_key: Once there is a receipt, a repeated key with the same scope returns it, and one with another
-            scope is a Conflict. None for a new receipt each time.
+        idempotency_key: If the key has a receipt, a repeated request with the same scope returns it, and a request with
+            another scope is a Conflict. None creates a new receipt each time.
         deletes_keys_first: True to delete keys before erasing anything. Keys are deleted after erasing in any case.
     """
 
@@ -266,6 +266,6 @@ async def _summarise(agent: Agent, erasure_id: str) -> _ErasureSummary:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """Return the page size: at least 1, and at most one less than Qdrant's query limit, as one more receipt is read."""
+    """Return the page size, from 1 to one less than Qdrant's query limit, because one more receipt is read."""
     max_points = agent.settings.ranking.max_query_limit
     return limit if max_points is None else max(1, min(limit, max_points - 1))

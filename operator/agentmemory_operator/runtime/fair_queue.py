@@ -50,8 +50,8 @@ class FairQueue(Generic[K]):
     """Waiting keys, and the number of running keys by tenant and lane.
 
     Args:
-        share: Maximum number of running keys of a single tenant; twice as many for all tenants together.
-        width: Maximum number of running keys of one tenant in a lane; twice as many for all tenants together.
+        share: Maximum number of running keys of a single tenant. All tenants together may have twice as many.
+        width: Maximum number of running keys of one tenant in a lane. All tenants together may have twice as many.
     """
 
     def __init__(self, share: int, width: int) -> None:
@@ -96,7 +96,7 @@ class FairQueue(Generic[K]):
     def take(self) -> tuple[K, TenantLane] | None:
         """Remove and return the next key with its tenant and lane, or None if no waiting key may start.
 
-        Call `release` with the latter when the work on the key is done.
+        Call `release` with tenant and lane when the work on the key is done.
         """
         found = self._next_tenant()
         if found is None:
@@ -152,8 +152,8 @@ class FairQueue(Generic[K]):
     def _recheck_lane(self, lane: Hashable) -> None:
         """Let tenants check a lane for a free slot again: at most as many as there are slots in total.
 
-        If the lane has a free slot, only tenants with a running key are refused it. Fewer keys run than there are
-        slots, so among that many waiting tenants at least one gets the slot.
+        If the lane has a free slot, only tenants with a running key may be refused. Fewer keys run than there are
+        slots, so if that many tenants wait, at least one of them gets the slot.
         """
         names = self._shut_out.get(lane, OrderedDict())
         for name in list(islice(names, self._all)):

@@ -1,4 +1,4 @@
-"""Jobs (MemorySnapshot, MemoryRestore), which run once in recorded steps; and recurring runs for each AgentMemory.
+"""Jobs (MemorySnapshot, MemoryRestore), which run once in recorded steps, and recurring runs for each AgentMemory.
 
 `JobBook` opens an object as a `Job`, which reads and writes its status and finalizer. `run_steps` runs its steps in
 order and records each before it starts. So the successor of a killed process repeats only the recorded step.
@@ -79,7 +79,7 @@ class Job:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the job was started; 0 before."""
+        """Seconds since the job was started; 0 before its start."""
         return self.seconds_since(self.status.get("startTime"))
 
     def seconds_since(self, time: str | None) -> float:
@@ -224,7 +224,7 @@ class RunSchedule:
         return recorded if uid == memory.metadata.uid and recorded["time"] >= in_status.get("time", "") else in_status
 
     def record_result(self, key: Key, memory: AgentMemory, result: Json) -> None:
-        """Keep the result of a run in memory: a pass writes it into the status later. See `last_result`."""
+        """Keep the result of a run in memory until a pass writes it into the status. See `last_result`."""
         self._results[key] = (memory.metadata.uid, result)
 
     def plan(self, key: Key, due_ms: int) -> None:

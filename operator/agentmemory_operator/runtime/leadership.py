@@ -32,7 +32,7 @@ MAX_UNAVAILABLE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Durations in seconds. While the API server responds, a new leader starts within `duration_s + 2 * try_s`.
+    """Durations in seconds. If the API responds without delay, a new leader starts within `duration_s + 2 * try_s`.
 
     Attributes:
         duration_s: Time after which other processes may take a lease that is not renewed.
@@ -51,7 +51,7 @@ class LeaseTiming:
 
 
 def monotonic_s() -> float:
-    """Return seconds of a monotonic clock; on Linux it also counts while the machine is suspended."""
+    """Return seconds of a monotonic clock. On Linux the clock also counts while the machine is suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -60,7 +60,7 @@ class Leadership:
     """Acquires, renews and releases the lease.
 
     Args:
-        identity: Globally unique name of this process; never reused.
+        identity: Globally unique name of this process, which no other process ever uses.
         timing: Durations. None for the default ones.
         now_s: Monotonic clock.
         sleep: Waits for seconds of that clock.

@@ -42,7 +42,7 @@ class SealedPoints:
 
     Attributes:
         store: Store that returns the points as stored, encrypted.
-        max_page_size: Maximum number of points that Qdrant returns at the same time; None if unlimited.
+        max_page_size: Maximum number of points in a response of Qdrant. None if unlimited.
     """
 
     store: PointStore

@@ -3,8 +3,8 @@
 A receipt and a tombstone contain the time (`storedAt`) up to which memories were erased. So an erasure can be repeated
 on any copy of the collection without erasing a memory stored later.
 
-A receipt identifies its user by a hash of agent and user name. A reader who has the user's name can recompute the hash;
-the name cannot be read from the receipt.
+A receipt identifies its user by a hash of agent and user name. A reader who has the user's name can recompute the hash,
+but the name cannot be read from the receipt.
 """
 
 import hashlib
