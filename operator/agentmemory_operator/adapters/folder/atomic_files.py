@@ -1,6 +1,6 @@
 """Replace files atomically, and create files, never through a symbolic link.
 
-Another user may have prepared the folder: a link in it could redirect writes to another place.
+Links are not followed because another user may have put a link into the folder, to redirect writes to another place.
 """
 
 import os

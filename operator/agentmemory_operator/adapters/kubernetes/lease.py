@@ -1,7 +1,7 @@
 """Leader lease of the operator as a `coordination.k8s.io/v1` Lease.
 
-The official client's leader election is not used: it compares wall clocks, cannot release the lease, and its API models
-need 90 MB of memory.
+The official client's leader election is not used, because it compares wall clocks, cannot release the lease, and loads
+API models that need 90 MB of memory.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
 """Calls to the API server through the official client's transport: TLS, tokens and their renewal.
 
-The client's typed API is not used: the models of the core API alone need 90 MB of memory. Commands use cluster and
-namespace of the kubeconfig's context, like kubectl; in a pod without a kubeconfig, those of the pod.
+The client's typed API is not used, because the models of the core API alone need 90 MB of memory. Commands use cluster
+and namespace of the kubeconfig's context, like kubectl. In a pod without a kubeconfig, they use those of the pod.
 """
 
 import asyncio

@@ -1,8 +1,8 @@
 """Signed calls to one bucket of an S3-compatible storage, with retries and timeouts.
 
 Amazon's C runtime (awscrt) signs requests, and finds the identity of the process if the bucket has no access key;
-aiohttp sends them. Amazon's Python client is not used: its version of python-dateutil conflicts with that of the
-Kubernetes client.
+aiohttp sends them. Amazon's Python client is not used, because its version of python-dateutil conflicts with that of
+the Kubernetes client.
 """
 
 import asyncio

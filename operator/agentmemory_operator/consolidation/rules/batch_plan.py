@@ -11,8 +11,8 @@
 | an alias, a relation | stored for the user, if memories contain both names |
 | any or none | all memories of the batch are marked as read: no later run reads them again |
 
-A description with a number, name or date that no source contains is dropped: an instruction in a memory may have caused
-it.
+A description with a number, name or date that no source contains is dropped, because an instruction in a memory may
+have caused it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Prompts, answer schemas and answer checks of distillation.
 
 Each entry of the material has a short name that this module chooses. Names in an answer that were not in the material
-are ignored, and a memory without a valid source is dropped: a model can only make memories from the entries that it was
-shown. An agent's memory types are split into the type of turns and the types of distilled memories.
+are ignored, and a memory without a valid source is dropped. So a model can only make memories from the entries that it
+was shown. An agent's memory types are split into the type of turns and the types of distilled memories.
 """
 
 from collections.abc import Mapping, Sequence

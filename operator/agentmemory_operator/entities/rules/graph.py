@@ -1,7 +1,7 @@
 """Graph of a scope's entities, built from its newest memories and its sheet.
 
 Two names mentioned in the same memory are linked; the strength is the number of such memories. User and author create
-no links: they belong to every memory and would link everything.
+no links, because they belong to every memory and would link everything.
 """
 
 from collections import Counter
