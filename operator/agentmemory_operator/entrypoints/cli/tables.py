@@ -78,7 +78,7 @@ def _show(section: Section, console: Console) -> None:
     if section.rows:
         table = Table(box=box.SIMPLE_HEAD, show_header=bool(section.columns), pad_edge=False, show_edge=False)
         for index, heading in enumerate(section.columns or section.rows[0]):
-            # Never wrap the first column, because users copy names from it.
+            # Users copy names from the first column, so it is never wrapped.
             is_name, is_cut = index == 0 and bool(section.columns), heading == section.cut
             table.add_column(
                 Text(heading),

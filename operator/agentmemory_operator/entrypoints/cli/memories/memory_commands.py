@@ -28,7 +28,7 @@ from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 from agentmemory_operator.runtime.rules.json_keys import reject_repeated_keys
 
 if TYPE_CHECKING:
-    # Import only for type checking: it takes half a second, which other commands should not wait for.
+    # The import takes half a second, which other commands should not wait for.
     from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, Stored
 
     Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from agentmemory_operator.entrypoints.cli.tables import Section
 
 if TYPE_CHECKING:
-    # Import only for type checking: it takes half a second, which other commands should not wait for.
+    # The import takes half a second, which other commands should not wait for.
     from agentmemory_client import Found, SearchResult
 
 # Terms of an explanation in the order of their combination.
