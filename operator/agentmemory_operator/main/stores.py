@@ -118,7 +118,7 @@ class Stores:
 
 
 def load_control_stores() -> None:
-    """Import Qdrant's client. This takes a second or more: call it in a thread, so that the event loop can run.
+    """Import Qdrant's client. This takes a second or more, so call this in a thread, not in the event loop.
 
     The client imports fastembed if that is installed, and so onnxruntime: 40 MiB that no control call needs. Therefore
     fastembed cannot be imported during this call; no other thread may need it then.

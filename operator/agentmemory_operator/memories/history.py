@@ -95,7 +95,7 @@ async def _read_chain(
 
 
 async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: int) -> _Walk:
-    """Read rows by following links. If a row has several links, read each branch completely before the next.
+    """Read rows by following links; for several links, each branch completely before the next.
 
     Args:
         links: Returns the links to follow.
@@ -115,6 +115,6 @@ async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: i
             found.append(next_row)
             pending += [(next_id, link) for link in links(next_row)]
         elif next_row.get("identityId") != next_id:
-            # The version was removed since its neighbour was read. Only the root of an identity may be a tombstone.
+            # Removed since its neighbour was read. The chain of an identity may start at the tombstone of its root.
             return _Walk(found, is_broken=True)
     return _Walk(found)

@@ -79,7 +79,7 @@ async def change_zone(
     if ITEM_NAMESPACE_KEY in row:
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
     ids: set[str] = set()
-    # Read the versions again after each move, because another writer may have added one.
+    # Read again after the move: another writer may have added a version.
     for _ in range(MAX_ATTEMPTS):
         if not (remaining_ids := set(await read_version_ids(agent, row, max_versions=sys.maxsize)) - ids):
             break

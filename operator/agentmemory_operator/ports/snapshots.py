@@ -51,7 +51,7 @@ class SnapshotStore(Protocol):
 
     Methods raise StoreUnavailable if the server is unavailable, and StoreRejected if it rejects the call. Each call
     except `download` has a deadline. StoreUnavailable is also raised for an operation that the server has started but
-    not completed in time: it may still complete it. `create`, `recover` and `upload` raise SpecInvalid if the server is
+    not completed in time, and may still complete. `create`, `recover` and `upload` raise SpecInvalid if the server is
     a cluster of several nodes and the connection does not list them.
     """
 

@@ -105,7 +105,7 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
 
 
 async def _observe(physical: str, server: Server) -> Observation | None:
-    # Look up no alias. Both names are physical: a copy has no alias, and the live collection is read by its own name.
+    # Both names are physical: a copy has no alias, and the live collection is read by its own name.
     return await server.collections.observe(physical, physical, is_linked=True)
 
 

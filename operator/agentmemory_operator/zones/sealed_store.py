@@ -340,7 +340,7 @@ def _add_required(keys: Sequence[str]) -> list[str]:
 
 
 def _excluded_keys(call: PointCall[Any]) -> frozenset[str]:
-    """Return the payload keys that a call excludes. Of `query_batch`, only the first query counts.
+    """Return the payload keys that a call excludes: of `query_batch`, those that its first query excludes.
 
     The decrypted text may contain them, so they are removed after decryption.
     """

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 MAX_CONNECTIONS = 2048
 # Maximum number of idle connections that are closed together if there are too many.
 MAX_EVICTED_CONNECTIONS = 64
-# Maximum seconds from the first to the last byte of a request head.
+# Maximum time from the first to the last byte of a request head.
 MAX_HEAD_S = 10.0
 MAX_HEAD_BYTES = 1 << 15
 # Maximum seconds for the rest of a body whose request was answered already.

@@ -1,6 +1,6 @@
 """Claims (the namespace that owns each slug) as ConfigMaps in the namespace of the operator's Lease.
 
-The operator writes them, the retrieval API watches them.
+The operator writes the ConfigMaps, and the retrieval API watches them.
 
 16 ConfigMaps (parts) contain all claims; the hash of a slug selects its part. The set of claims is complete only if all
 parts exist. If a part was deleted, the set is incomplete until the operator creates the part again.

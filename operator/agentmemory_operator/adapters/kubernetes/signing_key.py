@@ -1,6 +1,6 @@
 """Signing key of user tokens in a cluster: one Secret in the API's namespace.
 
-The operator creates it, the API reads it.
+The operator creates the Secret, and the API reads it.
 """
 
 import base64

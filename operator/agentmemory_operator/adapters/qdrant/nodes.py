@@ -22,8 +22,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 
 ACTIVE, INITIALIZING = "Active", "Initializing"
-# Maximum and first pause between polls, and time limit for nodes that have not applied a change yet, all in seconds
-# (docs/adr/0021).
+# Maximum and first pause between polls; time limit for nodes that have not applied a change yet (docs/adr/0021).
 MAX_POLL_PAUSE_S, FIRST_POLL_PAUSE_S, MAX_AGREEMENT_S = 0.25, 0.02, 10.0
 
 

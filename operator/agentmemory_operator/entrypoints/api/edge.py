@@ -150,7 +150,7 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         """Authenticate before the body is read, then serve the request within the caller's share of the capacity."""
-        # Use the share of the client's address for a hook, whose signature can only be checked with the body.
+        # A hook's signature can only be checked with the body, so the request uses the share of the client's address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
         authorization = headers.get(b"authorization", b"")
         caller = UNBOUNDED_CALLER if is_signed else self._guard.authenticate_cached(authorization)

@@ -222,7 +222,7 @@ async def reread(
     except NotFound as exc:
         raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
     except TransientError:
-        # Return the last version, because the job continues while the API server is unavailable.
+        # The job continues while the API server is unavailable.
         return document
 
 

@@ -22,7 +22,7 @@ PRESETS: dict[str, tuple[Preset, ...]] = {
 """All revisions of each preset, oldest first.
 
 A collection keeps its revision until the operator moves it to a newer one (docs/approve.md). So a change of a released
-preset is a new revision here; a released revision never changes.
+preset is a new revision here, and a released revision never changes.
 """
 
 DEFAULT_PRESET = STANDARD.name

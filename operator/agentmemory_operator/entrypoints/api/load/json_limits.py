@@ -34,7 +34,7 @@ MAX_PARSER_DEPTH = 1_024
 # one short key is two parts and takes about 300 bytes. So docs/operations.md allows 16 times the charged bytes.
 PART_BYTES = 32
 
-# Maximum tokens between two points of interruption, and maximum bytes of a string with escapes that one match scans.
+# Tokens between two points of interruption, and bytes of a string with escapes in one match.
 _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
@@ -272,7 +272,7 @@ def _tokens(document: bytes) -> Iterator[tuple[int, int]]:
         for token in _TOKEN.finditer(document, position):
             position = token.end()
             if document[token.start()] == ord('"') and position - token.start() == 1:
-                # Match a string with escapes in pieces, so that no single match takes long.
+                # A string with escapes: match it in pieces, so that no single match takes long.
                 position = _end_of_string(document, position)
                 yield token.start(), position
                 break
