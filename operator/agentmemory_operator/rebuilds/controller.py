@@ -124,8 +124,7 @@ class Rebuilds:
     periods: RebuildPeriods = field(default_factory=RebuildPeriods)
     removal: RebuildRemoval = field(init=False)
     queue: WorkQueue[Key] = field(init=False)
-    # Rebuilds to retry. They are recorded here to remove their targets if the object, which may have no finalizer, is
-    # deleted before the retry.
+    # Rebuilds to retry, kept to remove their targets if the object (maybe without finalizer) is deleted before that.
     _waiting: dict[Key, tuple[AgentMemory, RebuildRecord]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
