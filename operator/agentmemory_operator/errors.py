@@ -20,9 +20,9 @@ AgentMemoryError
 ├── ServerFull                 no collection for a new agent: the Qdrant process is near one of its limits
 ├── NamespaceFull              no collection for a new agent: its namespace has reached the connection's limit
 ├── NamespaceTerminating       an object cannot be created: its namespace is being deleted
-├── DecryptionFailed           decryption failed: the bytes were changed, or encrypted with another key or context
+├── DecryptionFailed           decryption failed: the data were changed, or encrypted with another key or context
 ├── ModelOutputInvalid         the output of a language model is unusable; a retry may fail in the same way
-├── ChecksumMismatch           size or checksum differs from the recorded one; the bytes were not used
+├── ChecksumMismatch           size or checksum differs from the recorded one; the content was not used
 └── TransientError             a retry after `retry_after_s` may succeed
     ├── StoreUnavailable       Qdrant is unavailable, or a concurrent operation is in the way
     │   ├── TlsVerificationFailed TLS failed, for example an untrusted certificate; nothing was sent
@@ -187,7 +187,7 @@ class RebuildPaused(AgentMemoryError):
 
 
 class RebuildAwaitsApproval(AgentMemoryError):
-    """A rebuild is ready to switch the alias, but its findings need an approval. The message has the findings."""
+    """A rebuild is ready to switch the alias, but its findings need an approval. The message lists the findings."""
 
 
 class RebuildCancelled(AgentMemoryError):
@@ -243,7 +243,7 @@ class ChecksumMismatch(AgentMemoryError):
 
 
 class DecryptionFailed(AgentMemoryError):
-    """Decryption failed: the bytes are malformed or changed, or encrypted with another key or for another context."""
+    """Decryption failed: the data are malformed or changed, or encrypted with another key or for another context."""
 
 
 class ModelOutputInvalid(AgentMemoryError):
@@ -349,7 +349,7 @@ class KeysDamaged(KeysUnavailable):
 
 
 class EmbedderUnavailable(TransientError):
-    """The embedding provider is unreachable, or cannot process this request at present.
+    """The embedding provider is unreachable, or cannot process this request now.
 
     Attributes:
         may_depend_on_text: True if a single text may cause the error, so that the other texts may succeed without it.

@@ -14,7 +14,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 SecretHosts = Literal["Require"]
 
-# Set by Kubernetes in every pod.
+# Variable that Kubernetes sets in every pod.
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
@@ -22,10 +22,10 @@ DEFAULT_API_URL = "http://127.0.0.1:8080"
 # A cluster id is the uid of kube-system, or a name that an administrator chooses.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-# Limits for one namespace on one connection; twice as many for all namespaces of the connection together. A snapshot
-# keeps a disk busy while Qdrant creates it, and again while the operator verifies it.
+# Maximum number of snapshots for one namespace on one connection. All namespaces of the connection together may have
+# twice as many. A snapshot keeps a disk busy while Qdrant creates it, and again while the operator verifies it.
 MAX_CONCURRENT_SNAPSHOTS = 4
-# A rebuild reads and writes a whole collection, which the engine then indexes.
+# Maximum number of rebuilds, likewise. A rebuild reads and writes a whole collection, which Qdrant then indexes.
 MAX_CONCURRENT_REBUILDS = 1
 
 

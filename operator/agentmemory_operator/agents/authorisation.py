@@ -24,7 +24,6 @@ class AgentRights:
     """Rights of a caller to an agent at the start of a request.
 
     Attributes:
-        settings: Settings of the agent.
         scopes: Users and shared scopes that the caller may act for.
         verbs: Actions that the caller may perform on the agent.
     """
@@ -35,7 +34,7 @@ class AgentRights:
     verbs: frozenset[Verb]
 
     def has_verb(self, verb: Verb) -> bool:
-        """Return whether the caller has the verb on the agent: one of `verbs`."""
+        """Return whether the caller has the verb on the agent."""
         return verb in self.verbs
 
     def check_users(self, users: Iterable[str], *, field: str = "user_id") -> None:
@@ -48,7 +47,7 @@ class AgentRights:
             Forbidden: If the caller may not act for one of them.
         """
         for user_id in map(canonical, users):
-            # The validation of the request reports a malformed scope.
+            # Skip malformed scopes, which the validation of the request reports.
             if is_well_formed(user_id) and not self.scopes.allows(user_id):
                 raise Forbidden(self._why_not(user_id), field=field)
 
@@ -134,7 +133,7 @@ def readable_agents(directory: AgentDirectory, caller: Caller) -> list[AgentSett
 
 
 def _verbs(caller: Caller, settings: AgentSettings) -> frozenset[Verb]:
-    """Return the caller's verbs; none if the caller has a user token of another agent."""
+    """Return the caller's verbs. The result is empty if the caller has a user token of another agent."""
     token = caller.delegation
     is_foreign = token and (token.agent, token.namespace, token.uid) != (
         *(settings.slug, settings.namespace, settings.uid),

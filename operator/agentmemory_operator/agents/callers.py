@@ -1,4 +1,4 @@
-"""Cache the results of token reviews: a review for each request would cost more than a search.
+"""Cache the results of token reviews, because a review for each request would cost more than a search.
 
 The caches are bounded and store hashes of tokens, not tokens. Rejected tokens have a cache of their own, so that
 guessing tokens evicts no valid ones.
@@ -18,12 +18,12 @@ from agentmemory_operator.ports.access import TokenReviews
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
 
-# Maximum seconds for which results are cached; an accepted token is cached at most until it expires. A revoked token,
-# or one of a deleted ServiceAccount or pod, is still accepted for up to ACCEPTED_TTL_S.
+# Maximum seconds for which results are cached, accepted tokens at most until they expire. A token that was revoked, or
+# whose ServiceAccount or pod was deleted, is still accepted for up to ACCEPTED_TTL_S.
 ACCEPTED_TTL_S = 30.0
 REJECTED_TTL_S = 10.0
 # Seconds before an acceptance expires from which `find_cached` renews it in the background. Renewals have their own
-# semaphore: they do not queue behind reviews of unknown callers.
+# semaphore, so they do not queue behind reviews of unknown callers.
 RENEW_BEFORE_S = 10.0
 MAX_ENTRIES = 10_000
 MAX_CONCURRENT_REVIEWS = 16

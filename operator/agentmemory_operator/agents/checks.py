@@ -11,7 +11,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 FLOAT32_MAX, FLOAT32_MIN_NORMAL = 3.4028234663852886e38, 1.1754943508222875e-38
 
-# Lengths between which the engine normalises a vector as precisely as this module does. Squares of such numbers fit
+# Lengths between which Qdrant normalises a vector as precisely as this module does. Squares of such numbers fit
 # float32 easily.
 MIN_ORDINARY_LENGTH, MAX_ORDINARY_LENGTH = 0.01, 100.0
 
@@ -25,7 +25,7 @@ def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
 
 
 def vector_fault(vector: Vector) -> str:
-    """Return why the engine cannot store or compare a vector; empty if it can.
+    """Return why Qdrant cannot store or compare a vector; empty if it can.
 
     It cannot if a number is not finite or beyond float32, or if every number is zero or below the normal float32 range.
     """
@@ -52,7 +52,7 @@ def check_stored_vector(vector: Vector | None, agent: Agent) -> list[FieldError]
 def normalise_vector(vector: Vector, *, distance: str) -> Vector:
     """Normalise a caller's vector for Cosine if it is very short or very long; other vectors are returned as they are.
 
-    The engine normalises too, but leaves a very short vector unchanged and overflows on a very long one.
+    Qdrant normalises too, but leaves a very short vector unchanged and overflows on a very long one.
     """
     if distance != "Cosine" or _has_ordinary_length(vector):
         return vector

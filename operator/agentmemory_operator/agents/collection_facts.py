@@ -89,7 +89,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
         raise not_ready(settings) from error
     config = info["config"]
     metadata = config.get("metadata") or {}
-    # A slug may be reused by another object; the memories of its previous owner stay private.
+    # Refuse a collection of another owner: a slug may be reused, and its previous owner's memories stay private.
     if not is_owner(read_owner(metadata), owner):
         raise not_ready(settings)
     if (closed_until := read_reopening_epoch(metadata)) is not None:
@@ -104,7 +104,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
         distance=config["params"]["vectors"]["distance"],
         origin=metadata.get(ORIGIN_KEY),
         vectors=vector_names(config["params"]),
-        # A takeover by another object changes only the uid.
+        # Include the uid, because a takeover by another object changes nothing else.
         epoch=f"{read_epoch_text(metadata)} of {marker.get('uid', '')}",
         epoch_number=epoch.number,
         contents_number=epoch.contents,

@@ -16,8 +16,8 @@ from cachetools import FIFOCache
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.caller_rights import is_shared
 
-# Seconds for which a count is valid. Writes of other processes may be missing from it until then; a write of this
-# process updates or discards it at once.
+# Seconds for which a count is valid. Until then, writes of other processes may be missing from the count. A write of
+# this process updates or discards it immediately.
 MAX_AGE_S = 10.0
 # Age in seconds from which a search that uses a count renews it in the background.
 RENEW_AFTER_S = 7.0
@@ -85,7 +85,7 @@ class CountCache:
             return
 
         async def renew() -> None:
-            # A caller that finds the count expired repeats it and gets the error.
+            # Ignore errors: a caller that finds the count expired repeats the count and gets its error.
             with contextlib.suppress(AgentMemoryError):
                 await self._count(user_id, filter_key, count, is_whole=is_whole)
 
@@ -93,7 +93,7 @@ class CountCache:
         task.add_done_callback(lambda _: self._renewing.pop(key))
 
     def write_marker(self, user_id: str) -> object:
-        """Return the present marker of a user or shared scope. Each write of this process to its memories replaces it.
+        """Return the current marker of a user or shared scope. Each write of this process to its memories replaces it.
 
         Callers compare markers by identity. A marker is also replaced after `MAX_USERS` others were added.
         """
@@ -123,7 +123,7 @@ class CountCache:
             self._counts[user_id] = remaining
 
     def forget(self, user_id: str) -> None:
-        """Discard the counts of a user whose memory was changed or deleted; for a shared scope, those of all users."""
+        """Discard the counts of a user whose memory changed. For a shared scope, discard the counts of all users."""
         self._marks.pop(user_id, None)
         if is_shared(user_id):
             self._counts.clear()

@@ -1,7 +1,7 @@
 """The live table of agents, fed by a source (a watch on objects or a folder of manifests).
 
-The ranking comes from the object and takes effect at once. The embedding comes from the collection's metadata. So query
-vectors match the stored ones, even before a rebuild for another embedding in the object's spec is completed.
+The ranking comes from the object and takes effect immediately. The embedding comes from the collection's metadata. So
+query vectors match the stored ones, even before a rebuild for another embedding in the object's spec is completed.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 
 HasSealed = Callable[[], Awaitable[bool]]
 ZoneKeysFactory = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
-"""Returns the keys of an agent's privacy zones. None if this process may not read keys.
+"""Returns the keys of an agent's privacy zones, or None if this process may not read keys.
 
 Arguments: its settings, its `Agent.id_slug`, and a function that reads whether it has sealed memories."""
 
@@ -189,7 +189,6 @@ class AgentDirectory:
 
     Args:
         make_store: Returns the point store of an agent's connection.
-        make_embedder: Creates an embedder.
         capabilities_of: Returns the capabilities of an agent's Qdrant server.
         secret_rules: Rules for agents that scrub secrets.
         times: Timing of the fences.
@@ -275,7 +274,7 @@ class AgentDirectory:
         """
         entry = self._entry(slug)
         if self.claims.is_complete and entry.namespace is None:
-            # The operator records a claim of the slug before it creates the collection: there is none to read yet.
+            # Without a claim of the slug there is no collection to read yet: the operator records the claim first.
             raise not_ready(entry.settings)
         store = await self._make_store(entry.settings)
         async with entry.lock:
@@ -284,7 +283,7 @@ class AgentDirectory:
                 opened = await self._reopen(entry, store)
             capabilities = self._capabilities_of(entry.settings)
             if opened.agent.capabilities != capabilities:
-                # An upgrade of the server changes its capabilities, but not the collection.
+                # Replace the capabilities, which an upgrade of the server changes without changing the collection.
                 opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
             if opened.fence.facts is not None and (source := opened.fence.facts.next_embedding):
                 entry.upcoming.prepare(source, entry.settings)
@@ -325,7 +324,7 @@ class AgentDirectory:
     async def _read(self, store: PointStore, settings: AgentSettings) -> CollectionFacts:
         """Read the facts of a collection; raise AgentClosed if its epoch is lower than the claim's minimum."""
         facts = await read_facts(store, settings, self._cluster_id)
-        # Use the present claims: they may have changed during the read.
+        # Use the claims after the read, because they may have changed during it.
         check_epoch(facts, settings.slug, self.claims.min_epoch_of(settings.slug))
         return facts
 

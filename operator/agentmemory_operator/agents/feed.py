@@ -70,7 +70,7 @@ class ApiFeed:
         old_claim = self._served.get(key)
         new_claim = None if event == "DELETED" else _claim_of(self._table, key, document, old_claim)
         if old_claim is not None and (new_claim is None or _place_of(new_claim) != _place_of(old_claim)):
-            # The object was deleted, recreated under the same name, or changed its slug.
+            # Remove the old claim: the object was deleted, recreated under the same name, or changed its slug.
             del self._served[key]
             self._directory.remove(old_claim.settings.slug, old_claim.uid)
             self._forget_agent(old_claim.settings.slug)

@@ -79,9 +79,9 @@ class Fence:
         self.facts: CollectionFacts | None = None
         self._read_facts = read
         self._last_read_s = self._space_lease_until_s = self._contents_lease_until_s = float("-inf")
-        # A closed collection reopens with this epoch. A lower epoch comes from the snapshot that is restored.
+        # Epoch with which a closed collection reopens. A lower epoch comes from the snapshot that is being restored.
         self._min_epoch = 0
-        # Reads are numbered in the order of their start; one runs at a time.
+        # Numbers of the reads that were started and finished. One read runs at a time.
         self._started = self._finished = 0
         self._in_flight: asyncio.Task[None] | None = None
         self._last_result: CollectionFacts | AgentMemoryError

@@ -5,13 +5,13 @@ of the collection's metadata, whose result decides:
 
 | result of the read | search | other lookup | write |
 |---|---|---|---|
-| same collection, no move or an announced one | accepted | accepted | accepted |
+| same collection, no move or an announced move | accepted | accepted | accepted |
 | same collection, the move is final | accepted | accepted | accepted if it was copied, or the move is withdrawn |
 | another collection with the same contents (copied) | CollectionMoved | accepted | OutcomeUnknown |
 | another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
-A *search* depends on vectors: a query, or a scroll that returns vectors. After the first write through the store, every
-rejection is OutcomeUnknown instead: a memory that the new contents lack does not prove that another writer won.
+A *search* depends on vectors: it is a query, or a scroll that returns vectors. After the first write through the store,
+every rejection is OutcomeUnknown instead, because a memory that is missing in the new contents may have been written.
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
 replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the
@@ -40,7 +40,7 @@ from agentmemory_operator.ports.points import ForwardingPoints, PointCall, Point
 T = TypeVar("T")
 
 COVERED_WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
-"""Write methods that the store permits: those for which `write` can decide whether a failed call has written."""
+"""Write methods that the store permits, because `write` can decide whether a failed call of them has written."""
 
 
 class FencedStore(ForwardingPoints):
@@ -94,11 +94,11 @@ class FencedStore(ForwardingPoints):
         raise call.not_covered_error(self)
 
     async def write(self, call: PointCall[None]) -> None:
-        """Write if the collection is still the one that was opened, and verify it again afterwards.
+        """Write if the collection that was opened is still behind the alias, and verify that again afterwards.
 
-        An `updatedAt` in the written payload is raised to the time at which the write is sent: a rebuild finds changed
-        points by it (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not acknowledged: readers of the change
-        log may have passed its time.
+        An `updatedAt` in the written payload is raised to the time at which the write is sent, because a rebuild finds
+        changed points by it (`rebuilds/catch_up.py`). A write that exceeds `write_s` is not acknowledged, because
+        readers of the change log may have passed its time.
 
         Raises:
             CollectionMoved: If the collection was replaced and this store has written nothing.
@@ -171,7 +171,8 @@ class FencedStore(ForwardingPoints):
         with self._unknown_after_write():
             facts = await self._fence.read()
             if self._is_held(facts):
-                # The alias had not moved when the write ended. The write is copied if the move copies data at all.
+                # The write ended before the alias moved: wait until the move ends and, if it copies data, has copied
+                # the write.
                 points = _points_with_rev(write) if facts.copies_writes else None
                 facts = await self._wait_until_not_final(facts)
                 if (
@@ -212,9 +213,15 @@ class FencedStore(ForwardingPoints):
             await asyncio.sleep(timing.poll_s)
 
     async def _check_for_move(self, error: StoreRejected) -> None:
-        """Raise another error if a closed or replaced collection, or a changed strict mode, explains a rejection.
+        """Replace the error of a rejected call if a move or restore of the collection is its cause.
 
-        Raise `error` if the metadata cannot be read. Return if nothing explains it.
+        Return if it is not; the caller then raises `error`.
+
+        Raises:
+            AgentClosed: If a restore has closed the collection.
+            CollectionMoved: If the collection was replaced, or its strict mode changed before the first write.
+            OutcomeUnknown: Instead of these two, if this store has already written.
+            StoreRejected: `error`, if the metadata cannot be read.
         """
         try:
             facts = await self._fence.read()
@@ -225,8 +232,8 @@ class FencedStore(ForwardingPoints):
             raise error from None
         self._check_space(facts)
         if facts.allows_exact != self._allows_exact and not self._has_written:
-            # The strict mode has changed since the agent was opened. Opened again, the agent sends a request that is
-            # allowed.
+            # The strict mode has changed since the agent was opened. Raise CollectionMoved, so that the caller opens
+            # the agent again: it then sends a request that the new strict mode allows.
             raise self._moved()
 
     def _check_space(self, facts: CollectionFacts) -> None:
@@ -283,7 +290,7 @@ def _timed_payload(payload: Json, now_ms: int) -> Json:
 
 
 def _is_all_or_nothing(write: PointCall[None]) -> bool:
-    """Return whether a rejected write has certainly written nothing; a batch is not atomic."""
+    """Return whether a rejected write has certainly written nothing. A batch may have, because it is not atomic."""
     return write.name != "batch" or len(write.request) == 1
 
 

@@ -25,7 +25,7 @@ NO_QDRANT = "no Qdrant answers"
 
 
 class Readiness:
-    """Tracks the conditions that this process needs to serve agents.
+    """Tracks whether this process can serve agents.
 
     Args:
         sources: Everything that must be read once, such as a watched kind.
@@ -70,7 +70,7 @@ class Readiness:
         """Wait until all sources are read and the cluster ID is known. Then block until cancelled.
 
         Raises:
-            AgentMemoryError: If that takes longer than `patience_s`. The message has the cause if it is known.
+            AgentMemoryError: If that takes longer than `patience_s`. The message gives the cause if it is known.
         """
         waiting_s = self._now_s() + patience_s
         while (obstacle := self._unread()) is not None:
@@ -81,7 +81,7 @@ class Readiness:
         await asyncio.Event().wait()
 
     def record_activity(self, source: Hashable) -> None:
-        """Record the present time as that of the source's last event, for `age_s`."""
+        """Record the current time as that of the source's last event, for `age_s`."""
         self._heard_s[source] = self._now_s()
 
     def age_s(self) -> float:
@@ -118,7 +118,7 @@ class Readiness:
     async def probe(self) -> None:
         """Read one collection through every connection in use, and record whether no server responded.
 
-        Without agents nothing is read, and no server counts as unavailable.
+        If no agents are configured, nothing is read, and no server counts as unavailable.
         """
         settings = {(agent.connection_namespace, agent.connection): agent for agent in self._directory.list_settings()}
         results = await gather_bounded(map(self._responds, settings.values()), concurrency=MAX_CONCURRENT_PROBES)

@@ -1,8 +1,8 @@
 """User tokens: signed tokens that let their bearer act for one user, within the rights of the subject that issued them.
 
 Tokens are not stored: every replica verifies them with the shared signing key. The rights of a bearer are computed for
-each request from the issuing subject's present rights (`spec/caller_rights.py: verbs_of`): removing the subject revokes
-its tokens.
+each request from the issuing subject's current rights (`spec/caller_rights.py: verbs_of`). So removing the subject
+revokes its tokens.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.spec.caller_rights import Caller, Delegation, Verb
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
-# Seconds for which the signing key is cached. A replaced key signs and verifies nothing after that.
+# Seconds for which the signing key is cached. So a replaced key may sign and verify tokens for that long.
 KEY_TTL_S = 30.0
 # Minimum seconds between reads of the key, so that tokens with unknown key ids cannot cause more.
 MIN_KEY_READ_PERIOD_S = 5.0
@@ -38,10 +38,10 @@ class UserTokens:
     """Issues and verifies user tokens.
 
     Attributes:
-        keys: Reads the present signing key.
+        keys: Reads the current signing key.
         codec: Signs and parses tokens.
-        has_identities: True if callers are authenticated as ServiceAccounts; tokens issued without one are then
-            rejected.
+        has_identities: True if callers are authenticated as ServiceAccounts. Tokens that were issued without a
+            ServiceAccount are then rejected.
     """
 
     keys: SigningKeys

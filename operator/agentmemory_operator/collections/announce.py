@@ -1,11 +1,10 @@
-"""Announce a move of an alias in the metadata of its present target, and move the alias.
+"""Announce a move of an alias in the metadata of its current target, and move the alias.
 
 Actors: the operator, and API processes that read and write through the alias. API processes do not watch the metadata,
 and clocks are not synchronised. So an API process relies on the metadata for LEASE_S (5 s) at most, and the operator
 waits ANNOUNCE_S (7 s) after the announcement. `agents/fence.py` has the steps of API processes and the invariant.
 
-Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). `rebuilds/move.py` has those of a
-rebuild.
+Steps of `AliasSwitch`, which replaces the contents (a restore and its rollback). For a rebuild see `rebuilds/move.py`.
 1. Write phase `Announced` into the source. Wait ANNOUNCE_S.
 2. Under the lock of the alias: check that the move is still required, that the alias still points to the source and
    that the announcement is still there. Write the next epoch into the target.
@@ -64,7 +63,7 @@ class Announcement:
     """An announcement of a move, valid until it is removed from the metadata.
 
     Attributes:
-        source: Collection that contains the announcement: the present target of the alias.
+        source: Collection that contains the announcement: the current target of the alias.
         target: Next target of the alias.
         token: Unique id of the announcement.
         effective_at_s: Monotonic time from which every API process has read the announcement, or has no valid lease.
@@ -158,7 +157,7 @@ class AliasSwitch:
         Does nothing if the alias already points to `target`. If it has no target, nothing is announced.
 
         Args:
-            expected_target: Expected present target of the alias. If it is right, not all aliases are listed. None if
+            expected_target: Expected current target of the alias. If it is right, not all aliases are listed. None if
                 unknown.
 
         Raises:
@@ -166,7 +165,7 @@ class AliasSwitch:
             OutcomeUnknown: If the alias may have been moved. The announcement stays, so that writers wait until the
                 call is repeated. A cancellation during the move keeps it too.
             LeadershipLost: If this process may no longer write. The announcement stays.
-            AgentMemoryError: As `check` raises. The alias was not moved.
+            AgentMemoryError: Errors of `check`. The alias was not moved.
         """
         live = await find_live(self.server, self.alias, expected_target)
         if live is not None and live.physical == self.target:
@@ -181,7 +180,7 @@ class AliasSwitch:
                 unknown += (asyncio.CancelledError,)
                 await self._move()
         except (AgentMemoryError, asyncio.CancelledError) as exc:
-            # A move with an unknown outcome may still take effect: writers wait until it is announced again.
+            # Keep the writers waiting if the outcome is unknown: the move may still take effect.
             if announcement is not None and not isinstance(exc, unknown):
                 await release_writers(self.server, announcement.source)
             raise
@@ -204,7 +203,7 @@ class AliasSwitch:
         except LeadershipLost:
             raise
         except TransientError as exc:
-            # The alias may have been moved although the call failed: the response may have been lost.
+            # Check the alias: it may have been moved although the call failed, if the response was lost.
             if not await alias_certainly_points_to(self.server, self.alias, self.target):
                 raise OutcomeUnknown(f"cannot tell whether {self.alias} points to {self.target}: {exc}") from exc
 

@@ -1,8 +1,8 @@
 """Ownership of slugs by namespaces, recorded in claims, even after the object with the slug is deleted.
 
 A claim is written before the collection of its object is created, and outlives the object. While a collection,
-placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer. This
-includes a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
+placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer, not
+even for a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
 the slug of its object (`claim`), and a background loop releases claims without remaining data.
@@ -43,8 +43,8 @@ MAX_CLAIMS_AHEAD = 64
 more of them would block the event loop too long."""
 
 MAX_MISSES = 6
-"""Consecutive failed checks after which the claims of deleted objects are left to the periodic check of all claims: a
-server may never respond."""
+"""Consecutive failed checks after which the claims of deleted objects are left to the periodic check of all claims,
+because a server may never respond."""
 
 ClaimChanges = Mapping[str, SlugClaim | None]
 """New claims by slug; None removes one."""
@@ -55,8 +55,8 @@ class ClaimPeriods:
     """Durations of the background loop, in seconds.
 
     Attributes:
-        first_set_timeout_s: Time after which no connection is surveyed again for the first set. A connection that never
-            responds must not keep claims from taking effect; its claims are added once it responds.
+        first_set_timeout_s: Time after which no connection is surveyed again for the first set. So a connection that
+            does not respond does not keep claims from taking effect. Its claims are added when it responds.
         survey_timeout_s: Timeout of reading one connection's server.
         retry_period_s: Pause before unavailable connections are surveyed again.
         check_period_s: Period of the checks of all claims without an object.
@@ -205,7 +205,7 @@ class ClaimRegistry:
         """Store a change, together with all other staged changes.
 
         Args:
-            before: Claim on which the change was decided. If the present claim differs, this change is not stored.
+            before: Claim on which the change was decided. If the current claim differs, this change is not stored.
 
         Raises:
             TransientError: If it was not stored. Decide again.
@@ -213,7 +213,7 @@ class ClaimRegistry:
         self._staged_changes[slug] = before, after
         async with self._lock:
             if self._claim_of(slug) != after:
-                # Stage it again: another task's write may have included this change and failed.
+                # Stage the change again: another task's write may have included it and failed.
                 staged, self._staged_changes = {**self._staged_changes, slug: (before, after)}, {}
                 await self._write({name: new for name, (old, new) in staged.items() if self._claim_of(name) == old})
         if self._claim_of(slug) != after:
@@ -229,7 +229,7 @@ class ClaimRegistry:
         try:
             await self.store.save(after)
         except Conflict as exc:
-            # Another process has changed the claims; its version is valid.
+            # Take over the claims of the process that has changed them.
             self._publish(await self.store.load())
             raise TransientError(f"the claims were changed concurrently; retrying: {exc}") from exc
         self._publish(after)
@@ -265,7 +265,7 @@ class ClaimRegistry:
             try:
                 yield slug_of(document), self.table.parse(document)
             except SpecInvalid:
-                # If an invalid object has a collection, the marker claims its slug; otherwise its next valid pass.
+                # Skip an invalid object. Its collection's marker claims the slug, or else its next valid pass.
                 continue
 
     async def _add_unread(self) -> None:
@@ -293,7 +293,7 @@ class ClaimRegistry:
         """
         candidates = {slug: claim for slug, claim in self._without_object().items() if not deleted or slug in deleted}
         free, unclear = await self._survey.find_without_data(candidates)
-        # An object may have been created during the survey.
+        # Look up the objects again, because one may have been created during the survey.
         for slug in free & self._without_object().keys():
             await self._save(slug, self._claim_of(slug), None)
             log.info("agent name %s is free again: no data of it is left", slug)

@@ -28,7 +28,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_CONCURRENT_SURVEYS = 16
-"""Maximum number of connections of one namespace that are surveyed concurrently; twice as many of all namespaces."""
+"""Maximum number of connections of one namespace that are surveyed concurrently. The limit for all namespaces is twice
+this number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ class ClaimSurvey:
 
         async def held(store: CollectionStore) -> set[str]:
             found = slugs & {find_slug(name) for name in await store.names()}
-            # The alias of an adopted collection points to a collection of any name.
+            # Look for aliases too, because that of an adopted collection points to a collection of any name.
             aliases = {slug: alias_of(slug) for slug in slugs - found}
             return found | {slug for slug, alias in aliases.items() if await store.observe(alias, alias) is not None}
 

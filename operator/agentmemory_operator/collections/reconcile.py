@@ -51,7 +51,7 @@ async def survey_costs(
     try:
         lengths = await store.content_lengths(observed.physical, SAMPLE_SIZE)
     except (NotFound, StoreRejected):
-        # The costs are only an estimate: a server that rejects the survey must not block the pass.
+        # Continue without a sample: the costs are an estimate, and a server that rejects it must not block the pass.
         lengths = ()
     return replace(terms, survey=CollectionSample(tuple(lengths), resources))
 
@@ -63,8 +63,7 @@ class PassPermit:
     Attributes:
         terms: Terms of the pass. If `decide` is set, its terms replace these.
         decide: Returns desired collection and terms for the collection's marker (None without a collection).
-        resources: Resources of the server.
-        acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes at once.
+        acquire_slot: Acquires the slot for a Reindex of a collection with points. None reindexes immediately.
         check_creation: Raises if no empty collection may be created now. None permits it.
     """
 
@@ -89,7 +88,6 @@ class PassDraft:
         is_drift: True if the differences to `goal` were not made by the operator.
         leaves_drift: True if such differences stay, because of the object's drift policy.
         plan_to_goal: All changes to `goal`, including withheld ones and drift that stays. None without `goal`.
-        terms: Terms of the pass.
         queued: Changes that wait for the Reindex slot; not in `allowed`.
         slot_holder: Name of the object that has the slot. "" if nothing is queued.
     """
@@ -110,11 +108,11 @@ class PassDraft:
 
 @dataclass(frozen=True, slots=True)
 class _Plans:
-    """Plans of a pass. They are made once; a draft is derived again once the costs of a Rebuild are known.
+    """Plans of a pass. Each is made once. Only the draft is derived again, when the costs of a Rebuild are known.
 
     Attributes:
         plan: Changes from the observed to the desired collection.
-        older: Desired collection under the preset revision in force. None if that is the newest one, or unknown.
+        older: Desired collection under the preset revision in force. None if that revision is the newest, or unknown.
         base: Changes from the observed collection to `older`. None without `older`.
         may_hold: True if the plan is an upgrade of the preset, which may have to be approved.
     """
@@ -238,7 +236,7 @@ async def reconcile(
         NotOwned: If the collection belongs to another object, and may not be taken over.
         SpecInvalid: If the collection was lost and may not be recreated, the cluster has fewer peers than replicas, or
             the server accepted a change without applying it.
-        AgentMemoryError: As `store` and `permit.check_creation` raise. A later pass makes the remaining changes.
+        AgentMemoryError: Errors of `store` and `permit.check_creation`. A later pass makes the remaining changes.
     """
     permit = permit or PassPermit()
     before, names = await observe_or_link(alias, last_physical, store=store)
@@ -321,7 +319,7 @@ def _still_to_do(draft: PassDraft, alias: str, desired: Collection, observed: Ob
     full_plan = draft.plan_to_goal
     if draft.allowed and draft.goal:
         full_plan = plan_for(draft.goal)
-    # `draft.plan` cannot be used here: it lacks the drift that stays.
+    # Use the full plan, because `draft.plan` lacks the drift that stays.
     to_desired = full_plan if full_plan and draft.goal == desired else plan_for(desired)
     return (drop_wake(full_plan) if full_plan else None), drop_wake(to_desired)
 
@@ -370,8 +368,8 @@ async def _free_name(
 ) -> str:
     """Return a free name for a new collection, or raise if none may be created.
 
-    The placeholder of a deleted collection occupies its name. An incomplete collection of an interrupted creation does
-    not: the creation continues with it.
+    The placeholder of a deleted collection occupies its name. An incomplete collection does not, because the
+    interrupted creation continues with it.
     """
     if permit.check_creation is not None:
         await permit.check_creation()
@@ -383,7 +381,8 @@ async def _free_name(
 async def _in_turn(draft: PassDraft, acquire_slot: AcquireSlot | None) -> PassDraft:
     """Move a Reindex of the draft to `queued` unless the slot can be acquired.
 
-    The new marker waits too: it describes the completed change. A first marker, or one of a new owner, does not wait.
+    The new marker waits too, because it describes the completed change. A collection's first marker, or the marker of a
+    new owner, does not wait.
     """
     reindex = tuple(change for change in draft.allowed if class_of(change) is ChangeClass.REINDEX)
     if not reindex or acquire_slot is None or draft.observed is None or draft.observed.points == 0:

@@ -18,12 +18,12 @@ Observe = Callable[[str], Awaitable[Observation | None]]
 """Returns the observed collection behind an alias, or None if there is none."""
 
 PLACE_TTL_S = 120.0
-"""Seconds without a request after which a waiting object is removed from the queue: it was deleted, suspended or needs
-no Reindex any more."""
+"""Seconds without a request after which a waiting object is removed from the queue. Such an object was deleted or
+suspended, or needs no Reindex any more."""
 
 
 def is_running(observed: Observation) -> bool:
-    """Return whether the engine is optimizing a collection. A red one has stopped with an error."""
+    """Return whether Qdrant is optimizing a collection. In a red collection, the optimizers stopped with an error."""
     return observed.is_busy and observed.state != RED
 
 
@@ -55,7 +55,7 @@ class ReindexSlots:
             the object has no connection.
 
         Raises:
-            AgentMemoryError: As `observe` raises. The slot is free again, and the object stays queued.
+            AgentMemoryError: Errors of `observe`. The slot is free again, and the object stays queued.
         """
         connection = self.table.find_connection(key)
         if connection is None:
@@ -103,7 +103,7 @@ class ReindexSlots:
     def _first(self, connection: Key) -> Key | None:
         now_s = self.clock.now_ms() / 1000
         queue = self._lines.get(connection, {})
-        # `abs`: the clock may have been set back since the last request.
+        # Use `abs`, because the clock may have been set back since the last request.
         for key in [key for key, entry in queue.items() if abs(now_s - entry.requested_s) > PLACE_TTL_S]:
             del queue[key]
         present = (key for key in queue if self.table.get(key) is not None)

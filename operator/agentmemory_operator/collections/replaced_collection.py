@@ -1,4 +1,4 @@
-"""Find the live collection behind an alias; mark the collection that it replaced, and remove that one later.
+"""Find the live collection behind an alias. Mark the collection that it replaced, and remove the replaced one later.
 
 Restores and rebuilds replace collections. Qdrant lists and serves snapshots only while a collection of their name
 exists. So a deleted collection whose snapshots are not stored elsewhere is replaced by an empty placeholder, until the
@@ -29,8 +29,8 @@ async def delete_keeping_snapshots(
 ) -> int:
     """Delete a collection and its aliases; return the number of snapshots that a placeholder keeps available.
 
-    The call can be repeated after a crash at any step. If the collection no longer exists, only a placeholder shows
-    whether it left snapshots: one is created, and deleted again if it has none.
+    The call can be repeated after a crash at any step. If the collection no longer exists, a placeholder is created to
+    find out whether it left snapshots, and deleted again if it did not.
 
     Args:
         copied: Names of snapshot files that are stored elsewhere too. They are deleted if the collection still exists.
@@ -51,9 +51,9 @@ async def delete_keeping_snapshots(
 
 
 async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, physical: str, name: str) -> None:
-    """Delete a snapshot file, and the placeholder if that was its last one. A missing file is no error.
+    """Delete a snapshot file, and the placeholder if that was its last file. A missing file is no error.
 
-    For a missing collection, a placeholder is created first: without one, Qdrant would ignore the deletion.
+    For a missing collection, a placeholder is created first, because Qdrant would otherwise ignore the deletion.
     """
     metadata = await snapshots.metadata(physical)
     if metadata is None:
@@ -66,7 +66,7 @@ async def remove_file(collections: CollectionStore, snapshots: SnapshotStore, ph
 async def keep_snapshots_available(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> set[str]:
     """Return the names of a collection's snapshot files; empty if there are none.
 
-    If only files remain of a deleted collection, create a placeholder: without one, Qdrant does not list them.
+    If only files remain of a deleted collection, create a placeholder, without which Qdrant does not list them.
     """
     if await snapshots.metadata(physical) is None:
         await snapshots.create_placeholder(physical)
@@ -77,7 +77,7 @@ async def keep_snapshots_available(collections: CollectionStore, snapshots: Snap
 async def drop_empty_placeholder(collections: CollectionStore, snapshots: SnapshotStore, physical: str) -> int:
     """Return the number of a collection's snapshots. Delete the collection if it is a placeholder without any."""
     snapshot_count = len(await snapshots.files(physical))
-    # Read the metadata right before: only a placeholder may be deleted here.
+    # Read the metadata right before the deletion, because only a placeholder may be deleted here.
     if not snapshot_count and is_placeholder(await snapshots.metadata(physical)):
         await collections.delete(physical)
     return snapshot_count
@@ -125,9 +125,9 @@ async def mark_previous(
 async def remove_if_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
     """Remove a replaced collection whose retention has ended; return whether it no longer exists.
 
-    A collection is never removed if it is not marked as replaced, is the alias's target, or is the target of an
-    unfinished rebuild or rollback. It is kept too if the alias has no target: it may be the agent's last collection.
-    A placeholder counts as removed.
+    A collection is kept if it is not marked as replaced, is the alias's target, or is the target of an unfinished
+    rebuild or rollback. It is also kept if the alias has no target, because it may be the agent's last collection. A
+    placeholder counts as removed.
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is None or is_placeholder(metadata):

@@ -64,8 +64,8 @@ async def replicate(
 def _may_move(outcome: PassOutcome, placement: Placement, factor: int) -> bool:
     """Return whether replicas can be moved now: the server has an API for it, and no rebuild replaces the collection.
 
-    A collection whose own replication factor is not the configured one keeps its replicas: the difference is drift that
-    stays, or its correction is withheld.
+    A collection whose own replication factor differs from the configured factor keeps its replicas, because that is
+    drift that stays, or its correction is withheld.
     """
     is_replaced = outcome.refusal is not None and outcome.refusal.reason == Reason.REBUILD_RUNNING
     return placement.can_move and not is_replaced and factor == outcome.observed.collection.replication_factor
@@ -78,7 +78,7 @@ async def _move(
     if is_copy and turn is not None and outcome.observed.points and (slot_holder := await turn()):
         message = f"replication is queued: one collection per connection at a time, {slot_holder} is first"
         return ReplicationGap(Reason.REINDEX_QUEUED, message, slot_holder=slot_holder)
-    # Read the placement again: dropping the last intact replica of a shard would lose its points.
+    # Read the placement again, because dropping the last intact replica of a shard would lose its points.
     current = await store.placement(outcome.observed.physical)
     move = next_move(current, factor) if current else None
     if current is None or move is None:

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ScratchCollections:
-    """The scratch collections of one cluster. One instance per operator: it records which of them are in use.
+    """The scratch collections of one cluster. An operator has one instance, which records the names in use.
 
     Attributes:
         cluster_id: Returns the ID of the cluster.
@@ -46,7 +46,7 @@ class ScratchCollections:
         self._in_use.add(name)
         server.grant(name)
         try:
-            # A killed run may have left an incomplete collection.
+            # Delete the incomplete collection that a killed run may have left.
             await server.collections.delete(name)
             yield name
         finally:
@@ -84,5 +84,5 @@ async def _drop(server: Server, name: str) -> None:
     try:
         await server.collections.delete(name)
     except AgentMemoryError as exc:
-        # Do not lose the result of the verification; the sweep deletes the collection later.
+        # Only log the error, to keep the result of the verification. The sweep deletes the collection later.
         log.warning("scratch collection %s is deleted later: %s", name, exc)

@@ -27,7 +27,7 @@ def terms_for(memory: AgentMemory, table: ObjectTable, annotations: Mapping[str,
         try:
             connection = parse_connection(document)
         except SpecInvalid:
-            # An invalid connection grants nothing.
+            # Ignore an invalid connection, which grants nothing.
             connection = None
     return build_terms(memory.slug, memory.metadata.annotations if annotations is None else annotations, connection)
 
@@ -45,7 +45,7 @@ class TakeoverRequests:
     def record(self, key: Key, agent: str, refusal: NotOwned, *, now: str) -> Key | None:
         """Record a refusal. Return the connection whose owner may allow the takeover.
 
-        Return None, and forget the object's request, if no connection's owner decides about the takeover. The present
+        Return None, and forget the object's request, if no connection's owner decides about the takeover. The current
         owner is then unknown or in the same namespace, or the connection is missing, or the owner's marker names a
         connection that the object does not use.
 
@@ -77,7 +77,7 @@ class TakeoverRequests:
         return self.record(key, slug_of(document), refusal, now=now) if document else None
 
     def forget(self, key: Key) -> None:
-        """Remove an object's request: it was granted, or the object no longer makes it."""
+        """Remove an object's request. Call this when the takeover was granted, or the object no longer requests it."""
         self._requests.pop(key, None)
 
     def list_for(self, connection: Key) -> list[Json]:
@@ -92,7 +92,7 @@ class TakeoverRequests:
         if refusal.reason == Reason.SLUG_TAKEN:
             connection = connection_key(owner_connection) if owner_connection else None
         elif connection is not None and owner_connection not in (None, f"{connection.namespace}/{connection.name}"):
-            # Only an entry in the connection of the marker would permit the takeover, and this object does not use it.
+            # Request nothing: only the connection in the marker could permit it, and this object uses another.
             return None
         return connection if connection is not None and self.table.get(connection) is not None else None
 

@@ -38,7 +38,7 @@ from agentmemory_operator.spec.naming import alias_of
 
 log = logging.getLogger(__name__)
 
-# A token is renewed after half its lifetime, so the operator may be down for the other half.
+# Lifetime of a token in seconds. It is renewed after half of it, so the operator may be down for the other half.
 TOKEN_LIFETIME_S = 24 * 3600
 RENEW_BEFORE_S = TOKEN_LIFETIME_S // 2
 TOKEN, KEY = "Token", "Key"
@@ -63,7 +63,7 @@ class _InForce:
 
 @dataclass(slots=True)
 class AgentSecrets:
-    """Writes the agents' Secrets; used by the operator.
+    """Writes the agents' Secrets, in the operator.
 
     Attributes:
         secrets: Reads keys of embedding and language models, hooks and privacy zones.
@@ -81,7 +81,7 @@ class AgentSecrets:
     slugs_with_secret: set[str] = field(default_factory=set, init=False)
     is_complete: bool = field(default=False, init=False)
     _in_force: dict[str, _InForce] = field(default_factory=dict, init=False)
-    # Slugs whose Secret has values that no known embedding uses; see `_kept`.
+    # Slugs whose Secret contains values that no known embedding uses (see `_kept`).
     _unverified: set[str] = field(default_factory=set, init=False)
 
     async def sync_secret(self, memory: AgentMemory) -> str | None:
@@ -153,7 +153,7 @@ class AgentSecrets:
     ) -> dict[str, str | None]:
         """Return values to keep because no pass has read the embedding in force yet, which may use them.
 
-        Only values bound to hosts are kept; whether they may be sent there was checked when they were copied.
+        Only values bound to hosts are kept. When they were copied, it was checked that they may be sent there.
         """
         self._unverified.discard(memory.slug)
         in_force = self._in_force.get(memory.slug)
@@ -197,21 +197,21 @@ class AgentSecrets:
         if spec.api_key_secret_ref is None or endpoint.api_key is None:
             return None, values
         reference = namespace, spec.api_key_secret_ref.name, spec.api_key_secret_ref.key
-        # The API does not call nodes individually.
+        # Only the URL is a destination, because the API does not call nodes individually.
         to = destinations_of(spec.url)
         stored_token = find_stored(reference, to, stored_values)
         token = self._token(endpoint.api_key, alias, stored_token, has_jwt_rbac=access.has_jwt_rbac)
         return TOKEN if token else KEY, values | {slot_name(reference, to): token or endpoint.api_key}
 
     def _token(self, api_key: str, alias: str, stored_token: str, *, has_jwt_rbac: bool | None) -> str | None:
-        """Return the token for the API: the present one until half its lifetime has passed.
+        """Return the token for the API: the current one until half its lifetime has passed.
 
         None if the server accepts no tokens, or if the connection's key is itself a token. None too if the server does
         not report whether it accepts tokens, and no token is stored.
         """
         now_s = self.clock.now_ms() // 1000
         expiry_s = self.tokens.expiry_s(stored_token, api_key, alias)
-        # An unknown `has_jwt_rbac` keeps the present kind: a temporary failure must not expose the key itself.
+        # Keep the current kind while `has_jwt_rbac` is unknown: a temporary failure must not expose the key itself.
         if not has_jwt_rbac and (has_jwt_rbac is False or expiry_s is None):
             return None
         if expiry_s is not None and expiry_s - now_s >= RENEW_BEFORE_S:
@@ -228,7 +228,7 @@ class AgentSecrets:
             try:
                 value = await self.secrets.read(*reference, to=key.to)
             except (SecretMissing, SecretNotUsable) as exc:
-                # Optional keys do not fail the pass: a withheld Rebuild keeps the embedding in force, and without a
+                # An optional key does not fail the pass. A withheld Rebuild keeps the embedding in force, and without a
                 # zone's key the other memories are still served.
                 if not is_optional:
                     error = exc
@@ -280,7 +280,7 @@ def _embedding_key(memory: AgentMemory) -> RequiredKey | None:
 
 @dataclass(frozen=True, slots=True)
 class AgentSecretReader:
-    """Reads one agent's Secret; used by the API. Implements ports.Secrets."""
+    """Reads one agent's Secret, in the API process. Implements ports.Secrets."""
 
     store: AgentSecretStore
     slug: str

@@ -79,7 +79,7 @@ class Storages:
 
     @asynccontextmanager
     async def open_object(self, location: S3Object, namespace: str) -> AsyncIterator[tuple[ObjectStore, str]]:
-        """Open the bucket of one object; yield the store and the object's key. Raises as `open_bucket`."""
+        """Open the bucket of one object; yield the store and the object's key. Errors are those of `open_bucket`."""
         async with self.open_bucket(location, namespace) as objects:
             yield objects, location.key
 
@@ -93,7 +93,7 @@ class Storages:
             location: Entry of `status.locations`.
 
         Raises:
-            SpecInvalid: If the location is invalid; otherwise as `open_bucket`.
+            SpecInvalid: If the location is invalid. Other errors are those of `open_bucket`.
         """
         parsed = parse_location(location)
         async with self.open_bucket(parsed, namespace, encryption=encryption) as objects:
@@ -117,7 +117,7 @@ class Storages:
 
     async def _opened_by(self, bucket: S3Bucket, namespace: str, encryption: Encryption | None) -> Bucket:
         name, region = bucket.secret_ref.name if bucket.secret_ref else None, bucket.region or DEFAULT_REGION
-        # The Secret must list the storage's host, even if the bucket is part of the request's host name.
+        # Require the storage's host in the Secret, even if the bucket is part of the request's host name.
         to = destinations_of(storage_url(bucket.endpoint, region))
         return Bucket(
             name=bucket.bucket,

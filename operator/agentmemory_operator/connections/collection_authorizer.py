@@ -25,7 +25,7 @@ The first row that matches decides:
 | 11 | any other | any other | NotOwned |
 
 Row 1 is checked again after the metadata was read: a claim may be recorded in the meantime. So no namespace uses a
-collection whose slug is claimed by another one, whatever the metadata, an alias or an earlier decision allows.
+collection whose slug another namespace has claimed, whatever the metadata, an alias or an earlier decision allows.
 
 Without `ownership` the caller checks the owner and metadata is not read. Rows 1 to 3, 10 and 11 apply as above. In
 between, two more names are allowed: those whose slug the namespace has claimed, and targets of its aliases. The slug of
@@ -49,7 +49,7 @@ MAX_QUOTED_CHARS = 120
 
 
 async def no_alias(name: str) -> str:
-    """Return the name unchanged: the default without aliases."""
+    """Return the name unchanged, as the default of `OwnershipReader.target` without aliases."""
     return name
 
 
@@ -116,10 +116,11 @@ class CollectionAuthorizer:
         """Allow a collection for the rest of this use, or raise.
 
         Raises:
-            NotOwned: If the namespace may not use the collection, which was not changed.
+            NotOwned: If the table of the module refuses the name. Another namespace's claim of the slug takes
+                precedence over any earlier decision. The collection was not changed.
             StoreUnavailable: If no row of the table allows the name, its slug has no claim, and not all claims are
                 known yet.
-            AgentMemoryError: As the functions of `ownership` raise.
+            AgentMemoryError: Errors of `ownership`.
         """
         if name not in self._allowed and not is_collection_name(name):
             raise self._refused(name)
@@ -157,7 +158,7 @@ class CollectionAuthorizer:
         self._locations.add(location)
 
     def check_location(self, location: str) -> None:
-        """Raise unless this use has allowed a location: the server fetches it with its own rights.
+        """Raise unless this use has allowed a location. The server fetches locations with its own rights.
 
         Raises:
             NotOwned: If it was not allowed.
@@ -170,11 +171,11 @@ class CollectionAuthorizer:
         """Allow the recovery of a snapshot into a collection.
 
         A collection that the recovery creates may be used afterwards, whatever owner the snapshot's metadata names. An
-        existing one is replaced regardless of the server's capacity: the recovery may repair its agent.
+        existing collection is replaced regardless of the server's capacity, because the recovery may repair its agent.
 
         Raises:
             NotOwned: If the namespace may not use the collection.
-            StoreUnavailable: As `check`.
+            StoreUnavailable: If the slug has no claim, and not all claims are known yet.
             ServerFullRetryable: If the collection does not exist and the server has no capacity for it.
         """
         await self.check(name)
@@ -188,9 +189,10 @@ class CollectionAuthorizer:
     def filter_observed(self, alias: str, observed: Observation | None) -> Observation | None:
         """Return a collection that was observed by an alias, or None if it must be treated as missing.
 
-        A collection behind the alias is returned with its marker, for the caller to check. One without an alias was
-        read because a status names it. It counts only if its slug is claimed by the namespace, or if it has no slug and
-        its marker names the namespace. Record a returned collection as an alias target, unless its name allows it.
+        A collection behind the alias is returned with its marker, for the caller to check. A collection without an
+        alias was read because a status names it. It counts only if the namespace has claimed its slug, or if it has no
+        slug and its marker names the namespace. A returned collection whose name does not allow it is recorded as an
+        alias target.
 
         Raises:
             NotOwned: If the alias points to a collection without a marker, whose slug the namespace has not claimed.

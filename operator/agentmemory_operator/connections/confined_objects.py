@@ -1,4 +1,4 @@
-"""Restriction of a shared bucket to the objects of one namespace: other keys are refused before any call."""
+"""Restrict a shared bucket to the objects of one namespace. Other keys are refused before any call."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -10,7 +10,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 
 class ConfinedObjects:
-    """Objects of one namespace in a shared bucket; implements ports.objects.ObjectStore.
+    """Implements ports.objects.ObjectStore for the objects of one namespace in a shared bucket.
 
     Args:
         area: Decides which keys belong to the namespace.
@@ -31,7 +31,7 @@ class ConfinedObjects:
         await self._objects.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream as one object with bounded memory; it becomes visible only once it is complete."""
+        """Store a stream as one object with bounded memory. The object becomes visible only when it is complete."""
         return await self._objects.put(self._own(key), content, metadata=metadata)
 
     async def head(self, key: str) -> StoredObject | None:
@@ -39,11 +39,11 @@ class ConfinedObjects:
         return await self._objects.head(self._own(key))
 
     def get(self, key: str, *, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of an object, from a byte offset; NotFound if it does not exist."""
+        """Open the content of an object, from a byte offset. Raises NotFound if the object does not exist."""
         return self._objects.get(self._own(key), offset=offset)
 
     async def delete(self, key: str) -> None:
-        """Delete an object; a missing one is no error."""
+        """Delete an object; a missing object is no error."""
         await self._objects.delete(self._own(key))
 
     async def list(self, prefix: str) -> AsyncIterator[StoredObject]:

@@ -13,7 +13,7 @@ from agentmemory_operator.spec.effective.embedding import Prefixes
 
 PROBE_TEXT = "a text"
 MAX_HALVING_S = 30.0
-"""Seconds after which failed batches are no longer halved: all texts of a batch get its error."""
+"""Seconds after which a failed batch is no longer halved, and all of its texts get its error."""
 
 Embedded = Vector | RequestInvalid | EmbedderUnavailable
 
@@ -59,7 +59,7 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
 
 
 class WrappedEmbedder:
-    """Base of embedders that delegate to another one of the same vector space."""
+    """Base of embedders that delegate to another embedder with the same vector space."""
 
     def __init__(self, inner: Embedder) -> None:
         self._inner = inner
@@ -88,7 +88,7 @@ class GatheringEmbedder(WrappedEmbedder):
 
         Raises:
             RequestInvalid, EmbedderUnavailable: If the provider rejects, or fails on, one of the texts.
-            AgentMemoryError: As `embed_each` raises; repeated in all later calls of this instance.
+            AgentMemoryError: Errors of `embed_each`, which all later calls of this instance raise again.
         """
         self._queued |= {text: None for text in texts if text not in self._done}
         async with self._lock:
@@ -108,7 +108,7 @@ class GatheringEmbedder(WrappedEmbedder):
 
 
 class PrefixedEmbedder(WrappedEmbedder):
-    """Implements ports.Embedder with a prefix before each memory; queries get another prefix.
+    """Implements ports.Embedder with a prefix before each memory, and another prefix before each query.
 
     Args:
         inner: Embedder, or cache, of texts with their prefix.
@@ -152,7 +152,7 @@ class EmbeddingMeter(Protocol):
 
 
 class MeteredEmbedder(WrappedEmbedder):
-    """Implements ports.Embedder; measures each call of another embedder."""
+    """Implements ports.Embedder by another embedder, and measures each call of it."""
 
     def __init__(self, inner: Embedder, meter: EmbeddingMeter, *, provider: str) -> None:
         super().__init__(inner)
@@ -175,7 +175,7 @@ class RekeyedEmbedder(Renewable[Embedder]):
     Args:
         key: First key.
         read_key: Reads the key again.
-        make: Creates the embedder of a key; all have the same vector space.
+        make: Creates the embedder of a key. All of its embedders must have the same vector space.
     """
 
     def __init__(self, key: str, read_key: ReadKey, make: MakeEmbedder) -> None:

@@ -29,7 +29,7 @@ Fetched = dict[Key, Packed]
 
 
 class EmbeddingCache:
-    """Limits the bytes of the cached vectors of a process.
+    """Limits the total size of the cached vectors of a process.
 
     An embedder may use all space that is free. If none is free, the largest partition loses its least recently used
     vectors. So an embedder that uses at most an equal share of the limit loses no vector to other embedders.
@@ -40,7 +40,7 @@ class EmbeddingCache:
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
-        # Weak: the vectors of an embedder are freed with it, and no longer included in the size.
+        # Weak references, so that the vectors of an embedder are freed with it, and no longer included in the size.
         self._shelves: WeakSet[CachePartition] = WeakSet()
 
     @property
@@ -58,7 +58,7 @@ class EmbeddingCache:
         """Add vectors to a partition, evicting the least recently used ones as needed.
 
         Args:
-            entries: Maximum number of vectors in the partition; 0 caches none. None limits only the bytes.
+            entries: Maximum number of vectors in the partition; 0 caches none. None limits only the size in bytes.
         """
         size_bytes = self.size_bytes
         for key, vector in fetched.items():
@@ -99,19 +99,19 @@ class CachePartition:
         return found
 
     def add(self, key: Key, vector: Packed) -> int:
-        """Add a vector with a new key; return its bytes."""
+        """Add a vector with a new key; return its size in bytes."""
         self.vectors[key] = vector
         self._max_len = max(self._max_len, len(self.vectors))
         self.size_bytes += size_of(vector)
         return size_of(vector)
 
     def drop(self, key: Key) -> int:
-        """Remove the vector of a key; return its bytes, 0 if it is not cached."""
+        """Remove the vector of a key; return its size in bytes, 0 if it is not cached."""
         vector = self.vectors.pop(key, None)
         return 0 if vector is None else self._count_removed(vector)
 
     def drop_oldest(self) -> int:
-        """Remove the least recently used vector; return its bytes."""
+        """Remove the least recently used vector; return its size in bytes."""
         return self._count_removed(self.vectors.popitem(last=False)[1])
 
     def _count_removed(self, vector: Packed) -> int:
@@ -123,7 +123,7 @@ class CachePartition:
 
 
 class CachedEmbedder(WrappedEmbedder):
-    """Caches the vectors of the most recently used texts; implements ports.Embedder.
+    """Implements ports.Embedder: caches the vectors of the most recently used texts.
 
     Equal texts in one call, and in concurrent calls, are embedded once. If one of these callers is cancelled, the
     others still get their vectors.
@@ -131,7 +131,7 @@ class CachedEmbedder(WrappedEmbedder):
     Args:
         inner: Embedder of one agent.
         cache: Cache of the process.
-        entries: Maximum number of vectors; 0 caches none. None limits only the bytes.
+        entries: Maximum number of vectors; 0 caches none. None limits only the size in bytes.
         meter: Counts hits and misses. None counts them in a meter that nothing exports.
     """
 

@@ -88,7 +88,7 @@ class SecretNotices:
         await self._events.post_event(key.kind, metadata, Event("Warning", Reason.SECRET_NOT_USABLE, message))
 
     def clear(self, secret: str, to: Destination) -> None:
-        """Forget the last message for a Secret that may be used now: a later fault is reported again."""
+        """Forget the last message for a Secret that may be used now, so that a later fault is reported again."""
         if self._last_messages:
             metadata = self._metadata()
             self._last_messages.pop((metadata.uid if metadata else "", secret, to), None)

@@ -1,7 +1,8 @@
 """Stores of a server that check each collection with `CollectionAuthorizer` before a call that names it.
 
-Every method of a port is listed here or overridden. One of `WITHHELD_METHODS`, or one that is missing here, raises
-AttributeError. The first argument of a listed method is the name of a collection, except in `NAMELESS_METHODS`.
+Every method of a port is listed here or overridden. A call of a method in `WITHHELD_METHODS`, or of a method that is
+missing here, raises AttributeError. The first argument of a listed method is the name of a collection, except in
+`NAMELESS_METHODS`.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,7 +23,7 @@ from agentmemory_operator.spec.naming import is_collection_name
 T = TypeVar("T")
 
 NAMELESS_METHODS = frozenset({"close", "server", "process", "peers", "names", "collections"})
-"""Methods that name no collection. Of a collection, they reveal at most its name."""
+"""Methods whose arguments name no collection. Their results reveal at most names of collections."""
 
 WITHHELD_METHODS = frozenset({"list_agent_collections"})
 """Methods that read the collections of all namespaces, which work for one namespace must not call."""
@@ -92,7 +93,7 @@ class _Collections(_Guarded):
         return self._reach.filter_observed(alias, await self._store.observe(alias, guess, is_linked=is_linked))
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Apply one change. For a move of an alias, the alias and its present target are checked too."""
+        """Apply one change. For a move of an alias, the alias and its current target are checked too."""
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)
@@ -105,13 +106,13 @@ class _Collections(_Guarded):
         match change:
             case CreateCollection():
                 return self._reach.reserve_capacity(DEFAULT_NEED)
-            # The capacity for a new collection includes its indexes.
+            # Reserve nothing for a collection that this use has created: its capacity includes the indexes.
             case CreateIndexes() if physical not in self._reach.created:
                 return self._reach.reserve_capacity(need_of_indexes(len(change.indexes)))
         return nullcontext()
 
     async def delete(self, physical: str) -> None:
-        """Delete the collection. A later one of the same name does not count as recovered by this process."""
+        """Delete the collection. A later collection of the same name does not count as recovered by this process."""
         await self._reach.check(physical)
         await self._store.delete(physical)
         self._reach.recovered.discard(physical)
@@ -156,7 +157,7 @@ class _Snapshots(_Guarded):
         await self._store.create_placeholder(physical, owner or await self._reach.tenant())
 
     async def metadata(self, physical: str) -> Json | None:
-        """Read a collection's metadata. If its name alone allows the collection, the caller must check the owner."""
+        """Read a collection's metadata. If only its name allows the collection, the caller must check the owner."""
         if not self._reach.is_allowed_by_name(physical):
             await self._reach.check(physical)
         return await self._store.metadata(physical)

@@ -1,4 +1,4 @@
-"""The store of one connection, which is replaced by a new one when the connection's URLs, timeout or Secrets change.
+"""The store of one connection, which is replaced when the connection's URLs, timeout or Secrets change.
 
 A replaced store closes after its last use. Secrets are not watched. They are read again when the spec has changed, and
 on request (by each probe of the operator). A refused key or an untrusted certificate of the server has the same effect.
@@ -22,7 +22,7 @@ from agentmemory_operator.spec.kinds.parse import parse_connection
 
 DEFAULT_TIMEOUT_S = 10
 REFUSED_KEY_STATUSES = (401, 403)
-# Minimum seconds from a read of the Secrets to another one after a refused call: a wrong key fails every call.
+# Minimum seconds between two reads of the Secrets after refused calls. Without it, a wrong key causes a read per call.
 MIN_READ_PERIOD_S = 1.0
 
 
@@ -66,7 +66,7 @@ class Renewable(Generic[H]):
                 try:
                     await renew()
                 except AgentMemoryError:
-                    # Report the refusal; a problem with the Secret is reported by the next probe.
+                    # Report only the refusal. The next probe reports the problem with the Secret.
                     return None
             return self._held if self._held is not refused else None
 
@@ -179,13 +179,13 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
             TransientError: If the Secrets have to be read, and cannot be read now.
-            AgentMemoryError: As `work` raises.
+            AgentMemoryError: Errors of `work`.
         """
         current = await self._current(document)
         try:
             return await current.run(work)
         except (StoreRejected, TlsVerificationFailed) as exc:
-            # A new key or a new CA certificate may help.
+            # Read the Secrets again only if a new key or CA certificate may help.
             if isinstance(exc, StoreRejected) and exc.status not in REFUSED_KEY_STATUSES:
                 raise
             renewed = await self._renewed_after(current, partial(self._renew, document))
@@ -194,7 +194,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         return await renewed.run(work)
 
     async def open(self, document: Json) -> None:
-        """Open the store of the connection's present spec, unless it is open. This reads the Secrets.
+        """Open the store of the connection's current spec, unless it is open. This reads the Secrets.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
@@ -214,7 +214,8 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
     async def renew(self, document: Json) -> bool:
         """Read the Secrets again; replace the store if the endpoint has changed. Return whether it was replaced.
 
-        The first store of a link replaces none. If a Secret may no longer be used, the present store is closed.
+        The result is False for the first store of a link. If a Secret may no longer be used, the current store is
+        closed.
 
         Raises:
             SpecInvalid: If the connection or the content of its Secrets is invalid.
@@ -244,7 +245,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         try:
             endpoint = await read_endpoint(parse_connection(document), self._secrets, has_nodes=self._has_nodes)
         except SecretNotUsable:
-            # The owner of the Secret may have revoked the permission: close the store.
+            # Close the store, because the owner of the Secret may have revoked the permission.
             await self.close()
             raise
         current = self._held

@@ -1,4 +1,4 @@
-"""Point stores of connections: shared by the agents of a connection, of one agent, or for one use with a token."""
+"""Point stores of connections: one for all agents of a connection, for one agent, or for a single use with a token."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -92,10 +92,10 @@ class PointStores(Resolver["LinkedPoints"]):
 
 
 class LinkedPoints(ForwardingPoints):
-    """Implements ports.PointStore: each call uses the link's present store.
+    """Implements ports.PointStore: each call uses the link's current store.
 
-    If the server refuses a rotated key, the Secret is read again and the call repeated: a refused call has changed
-    nothing.
+    If the server refuses a rotated key, the Secret is read again and the call is repeated, because a refused call has
+    changed nothing.
 
     Attributes:
         spec: Spec of the connection, unparsed.
@@ -109,7 +109,12 @@ class LinkedPoints(ForwardingPoints):
         self.is_open = False
 
     async def open(self) -> None:
-        """Read the Secrets; raises as `Link.open`."""
+        """Open the store with the content of the Secrets.
+
+        Raises:
+            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            TransientError: If the Secrets cannot be read now.
+        """
         await self._link.open(self._document)
         self.is_open = True
 
@@ -118,7 +123,7 @@ class LinkedPoints(ForwardingPoints):
         await self._link.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call; repeat it if the server refused the key and the Secret has a new one."""
+        """Make a call; repeat it if the server refused the key and the Secret contains a new key."""
         try:
             return await self._link.use(self._document, call.make)
         except SpecInvalid as exc:
@@ -158,7 +163,7 @@ class ScopedPointStores:
         Raises:
             SpecInvalid: If the connection cannot be used.
             StoreUnavailable: If the connection has a key, and it is unknown whether the server accepts tokens.
-            AgentMemoryError: As `Connections.access`.
+            AgentMemoryError: Other errors of `Connections.access`.
         """
         access = await self.connections.access(memory)
         api_key = self._key(access.endpoint.api_key, alias_of(memory.slug), access.has_jwt_rbac)
@@ -172,7 +177,7 @@ class ScopedPointStores:
         if api_key is None or has_jwt_rbac is False:
             return api_key
         if has_jwt_rbac is None:
-            # A temporary failure must not expose the key, which opens every collection.
+            # Do not fall back to the key: a temporary failure must not expose it, because it opens every collection.
             raise StoreUnavailable("the server does not report whether it accepts tokens: consolidation is skipped")
         expires_at_s = self.clock.now_ms() // 1000 + TOKEN_LIFETIME_S
         return self.tokens.mint(api_key, alias, expires_at_s=expires_at_s) or api_key

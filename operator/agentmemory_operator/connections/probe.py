@@ -96,13 +96,13 @@ class Connections(Resolver[Link[CollectionStore]]):
         marker of the collections that it observes.
 
         Args:
-            work: Called a second time if the server refused the key and the Secret has a new one.
+            work: Called a second time if the server refused the key and the Secret contains a new key.
 
         Raises:
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
             TransientError: If its Secret or the namespace's labels cannot be read now.
-            AgentMemoryError: As `work` raises, or the fault that the last probe found: the server is unavailable, too
+            AgentMemoryError: Errors of `work`, or the fault that the last probe found: the server is unavailable, too
                 old, or refuses the key.
         """
         namespace = memory.metadata.namespace
@@ -139,7 +139,12 @@ class Connections(Resolver[Link[CollectionStore]]):
         )
 
     async def survey(self, key: Key, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
-        """Run `work` with a connection's whole server, unrestricted, for the operator itself. Raises as `use`."""
+        """Run `work` with all collections of a connection's server. For the operator itself, not for a namespace.
+
+        Raises:
+            SpecInvalid: If the connection does not exist or is invalid, or its Secret is missing.
+            AgentMemoryError: Errors of `work`, or the fault that the last probe found.
+        """
         document = self._find(key)
         return await self._fit_link(key).use(document, work)
 
@@ -170,7 +175,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         Raises:
             ServerFull: If the server has no capacity.
             NamespaceFull: If the namespace has reached its limit of collections.
-            AgentMemoryError: As `use`.
+            AgentMemoryError: Other errors of `use`.
         """
         key, document = await self._find_for(memory)
         connection = self._parse(key, document)
@@ -182,7 +187,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             yield
 
     def server_resources(self, memory: AgentMemory) -> ServerResources:
-        """Return the resources of the object's server from its last successful probe; before it, they are unknown."""
+        """Return the resources of the object's server from its last successful probe, all unknown before that."""
         server = self._servers.get(connection_of(memory))
         return (
             server_resources(server, max_bytes=self.max_rebuild_bytes)
@@ -209,8 +214,8 @@ class Connections(Resolver[Link[CollectionStore]]):
     async def probe(self, document: Json) -> tuple[ServerCapabilities, bool]:
         """Read the Secrets and the server's capabilities.
 
-        Return the capabilities, and whether the connection's objects need passes: if the last probe found a fault, or
-        if a Secret has changed, or a URL or the timeout.
+        Return the capabilities, and whether the connection's objects need passes. They do if the last probe found a
+        fault, or if a Secret, a URL or the timeout has changed.
 
         Args:
             document: Latest QdrantConnection from the watch.
@@ -226,7 +231,7 @@ class Connections(Resolver[Link[CollectionStore]]):
             return await self._probe(key, document)
         finally:
             if self._table.get(key) is None:
-                # The connection was deleted during the probe: no later event would remove its state.
+                # Drop the state of a connection that was deleted during the probe: no later event would remove it.
                 self.forget(key)
 
     async def loads(self, document: Json) -> tuple[Load, ...]:
@@ -239,7 +244,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         try:
             return await self.survey(key_of(document), lambda store: self.capacity.loads(connection, store))
         except AgentMemoryError:
-            # The probe has just reported whether the server responds; nothing else depends on this.
+            # Report no loads. The probe has just reported whether the server responds.
             return ()
 
     async def _probe(self, key: Key, document: Json) -> tuple[ServerCapabilities, bool]:
@@ -269,25 +274,25 @@ class Connections(Resolver[Link[CollectionStore]]):
             ) from exc
 
     def has_fault(self, key: Key | None) -> bool:
-        """Return whether the last probe found a fault; only probes call the server then. False for None."""
+        """Return whether the last probe found a fault, so that only probes call the server. False if `key` is None."""
         return key in self._faults
 
     def failures(self, key: Key) -> int:
         """Return the number of consecutive probes that found the server unavailable.
 
-        Other faults reset it: users correct them, so that they are probed again soon.
+        Other faults reset the number, because users correct them, and the server is then probed again soon.
         """
         return self._failures[key]
 
     def probe_delay_s(self, key: Key) -> float:
-        """Return the seconds before an extra probe may run: many failing passes may request one."""
+        """Return the seconds before an extra probe may run. The wait bounds the probes that failing passes request."""
         last_probe_s = self._probed_at.get(key)
         if last_probe_s is None:
             return 0.0
         return max(0.0, last_probe_s + MIN_PROBE_PERIOD_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
-        """Drop the faults, capabilities and capacity of a deleted connection; its link is closed after its last use."""
+        """Drop the faults, capabilities and capacity of a deleted connection. Close its link after the last use."""
         super().forget(key)
         self._faults.pop(key, None)
         self._servers.pop(key, None)
@@ -307,7 +312,7 @@ class Connections(Resolver[Link[CollectionStore]]):
 
 @dataclass(frozen=True, slots=True)
 class _Whole:
-    """Calls to a whole server, without checks of ownership; implements `CapacitySource`."""
+    """Implements `CapacitySource` by calls to a whole server, without checks of ownership."""
 
     connections: Connections
     key: Key

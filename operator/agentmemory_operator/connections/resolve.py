@@ -74,7 +74,7 @@ class Sharing:
         try:
             labels = await self._namespaces.labels(namespace)
         except TransientError:
-            # Keep the old labels: an outage of the Kubernetes API must not stop agents.
+            # Keep the old labels, because an outage of the Kubernetes API must not stop agents.
             if read_s is None:
                 raise
         self._labels[namespace] = now_s, labels
@@ -103,7 +103,7 @@ class Resolver(Generic[L]):
         self._closing: set[asyncio.Task[None]] = set()
 
     def forget(self, connection: Key) -> None:
-        """Drop the state of a deleted connection; its links are closed after their last use."""
+        """Drop the state of a deleted connection. Close its links after their last use."""
         self._parsed.pop(connection, None)
         self._drop(*[link_key for link_key in self._links if link_key[0] == connection])
 
@@ -134,7 +134,7 @@ class Resolver(Generic[L]):
         return cached[1]
 
     def _drop(self, *link_keys: LinkKey) -> None:
-        """Close links after their last use; missing ones are ignored."""
+        """Close links after their last use. Keys without a link are ignored."""
         for link in [self._links.pop(link_key) for link_key in link_keys if link_key in self._links]:
             task = asyncio.get_running_loop().create_task(link.close())
             self._closing.add(task)
@@ -181,7 +181,7 @@ class Server:
         """Return whether `authorizer` allows a collection; True without `authorizer`.
 
         Raises:
-            AgentMemoryError: As `CollectionAuthorizer.check`, except NotOwned.
+            AgentMemoryError: Errors of `CollectionAuthorizer.check`, except NotOwned.
         """
         try:
             if self.authorizer is not None:
@@ -229,7 +229,7 @@ class Servers(Resolver[Link[Server]]):
             SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
                 missing.
             TransientError: If its Secret or the namespace's labels cannot be read now.
-            AgentMemoryError: As `work` raises.
+            AgentMemoryError: Errors of `work`.
         """
         document = await self._find_allowed(connection, namespace)
         parsed = self._parse(connection, document)
@@ -252,7 +252,7 @@ class Servers(Resolver[Link[Server]]):
         Raises:
             SpecInvalid: If the connection does not exist, or its Secret is missing.
             TransientError: If its Secret cannot be read now.
-            AgentMemoryError: As `work` raises.
+            AgentMemoryError: Errors of `work`.
         """
         return await self._link(connection).use(self._find(connection), work)
 
@@ -280,8 +280,9 @@ class Servers(Resolver[Link[Server]]):
         """Raise unless a new agent may get a collection. Nothing is reserved.
 
         Raises:
-            ServerFull, NamespaceFull: As `Capacity.for_new_agent`.
-            AgentMemoryError: As `survey`, if the connection or its server cannot be used.
+            ServerFull: If the server has no capacity.
+            NamespaceFull: If the namespace has reached its limit of collections.
+            AgentMemoryError: Errors of `survey`, if the connection or its server cannot be used.
         """
         parsed = self._parse(connection, self._find(connection))
 
@@ -304,7 +305,7 @@ class Servers(Resolver[Link[Server]]):
         )
 
     def forget(self, connection: Key) -> None:
-        """Drop the state of a deleted connection; its server is closed after its last use."""
+        """Drop the state of a deleted connection. Close its server after the last use."""
         super().forget(connection)
         for tenant_key in [tenant_key for tenant_key in self._made if tenant_key[0] == connection]:
             del self._made[tenant_key]

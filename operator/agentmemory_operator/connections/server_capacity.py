@@ -116,7 +116,7 @@ class Capacity:
     Attributes:
         read_ttl_s: Seconds for which a read is valid.
         min_read_period_s: Seconds for which a read is valid right before a refusal; not 0, because many requests may be
-            refused at once. A refusal that counts just created collections always needs a new read.
+            refused at the same time. A refusal that counts just created collections always needs a new read.
     """
 
     read_ttl_s: float = READ_TTL_S
@@ -139,7 +139,7 @@ class Capacity:
                 `read_ttl_s` if None. If the new read fails with StoreUnavailable, the last one stays valid.
 
         Raises:
-            AgentMemoryError: As `store` raises, except StoreUnavailable.
+            AgentMemoryError: Errors of `store`, except StoreUnavailable.
         """
         key = key_of(connection)
         self._bounds[key] = bound = connection.spec.capacity.max_memory_maps if connection.spec.capacity else None
@@ -167,7 +167,7 @@ class Capacity:
         Raises:
             ServerFull: If the server has no capacity.
             NamespaceFull: If the namespace has reached its limit of collections.
-            AgentMemoryError: As `store` raises.
+            AgentMemoryError: Errors of `store`.
         """
         async with self._within_namespace(connection, store, request):
             if shortage := await self._shortage(connection, store, request.demand, MAX_SHARE_NEW_AGENTS):
@@ -183,7 +183,7 @@ class Capacity:
 
         Raises:
             ServerFullRetryable: If the server has no capacity; retry later.
-            AgentMemoryError: As `store` raises, except StoreUnavailable.
+            AgentMemoryError: Errors of `store`, except StoreUnavailable.
         """
         if shortage := await self._shortage(connection, store, demand, MAX_SHARE_EXISTING_AGENTS):
             raise ServerFullRetryable(shortage)
@@ -196,15 +196,14 @@ class Capacity:
         """Return why the server has no capacity, or None. Reads the server again before refusing."""
         shortage = None
         for is_last in (False, True):
-            # Collections created since the last read may be counted twice. So a refusal because of them needs a new
-            # read.
+            # Read again before a refusal if collections were created since the last read: they may be counted twice.
             max_age_s = (
                 0.0
                 if any(pending.done_s is not None for pending in self._others(connection))
                 else self.min_read_period_s
             )
             loads = await self.loads(connection, store, max_age_s=max_age_s if is_last else self.read_ttl_s)
-            # No await from here until the reservation: of two concurrent requests, the second includes the first.
+            # Do not await before the reservation, so that of two concurrent requests the second counts the first.
             shortage = find_shortage(loads, need, [pending.demand for pending in self._others(connection)], share=share)
             if shortage is None:
                 return None
@@ -250,7 +249,7 @@ class Capacity:
 
         Raises:
             NamespaceFull: If existing and reserved collections have reached the limit.
-            AgentMemoryError: As `store` raises.
+            AgentMemoryError: Errors of `store`.
         """
         limit = connection.spec.capacity.max_collections_per_namespace if connection.spec.capacity else None
         if limit is None:
@@ -259,7 +258,7 @@ class Capacity:
         key = key_of(connection)
         granted = self._granted.setdefault(key, [])
         async with self._count_locks[key]:
-            # Copy before reading the names: a request that ends in between would be in neither list.
+            # Copy before reading the names, because a request that ends in between would be in neither list.
             earlier_grants = list(granted)
             names = await store.names()
             own_names = await self._of(key, demand.tenant, names, store)
@@ -285,7 +284,7 @@ class Capacity:
         cached = self._tenants.setdefault(key, {})
         for deleted in cached.keys() - set(names):
             del cached[deleted]
-        # Adopted collections may have any name; those of other products have no marker.
+        # Check the marker of each collection: an adopted one may have any name. Those of other products have no marker.
         for name in names:
             read_s, owner = cached.get(name, (-OTHER_TENANT_TTL_S, None))
             if _now_s() - read_s >= (OWN_TENANT_TTL_S if owner == tenant else OTHER_TENANT_TTL_S):
@@ -293,7 +292,7 @@ class Capacity:
         return [name for name in names if cached.get(name, (0.0, None))[1] == tenant]
 
     def forget(self, key: Key) -> None:
-        """Drop the state of a deleted connection, except collections being created: they are counted by URL."""
+        """Drop the state of a deleted connection, except collections being created, which are counted by URL."""
         for state in (self._readings, self._read_locks, self._count_locks, self._bounds, self._tenants, self._granted):
             state.pop(key, None)
 

@@ -1,4 +1,4 @@
-"""Streams of snapshot bytes: with progress reports, checksums, and resumption after a broken connection."""
+"""Streams of snapshot files, with progress reports, checksums, and resumption after a broken connection."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ RESUME_DELAY_S = 0.2
 
 
 async def report_nothing(done: int, total: int) -> None:
-    """Ignore the progress: the default where no status shows it."""
+    """Ignore the progress, as the default where no status shows it."""
 
 
 async def with_progress(
@@ -34,10 +34,10 @@ async def with_progress(
 
 
 async def with_resumes(objects: ObjectStore, key: str, size: int) -> AsyncIterator[bytes]:
-    """Yield an object's bytes; after a broken connection, resume at the current offset, at most five times.
+    """Yield an object's content. After a broken connection, resume at the current offset, at most five times.
 
-    An error after the last byte is ignored. After an attempt that yielded no byte, the next one waits with exponential
-    backoff.
+    An error after the last byte is ignored. After an attempt that yielded no byte, the next attempt waits with
+    exponential backoff.
 
     Args:
         size: Number of the object's bytes. 0 if unknown: an error after the last byte then counts too.

@@ -5,7 +5,7 @@
 3. Check the sources again. If one was deleted, erased or encrypted, delete the new version.
 
 The id of the new version is derived from the head that the model read, so a repeated or concurrent run finds it. If
-another version was stored in the meantime, the new one is abandoned and that version stays the head. No source is
+another version was stored in the meantime, the new version is abandoned and the other stays the head. No source is
 removed. A source that a cleanup removed from the chain counts as readable.
 """
 
@@ -39,7 +39,7 @@ DISTILLATION_SOURCE = "distillation"
 
 _KEY = "\x1fcollapse\x1f{head}"
 _KEPT = tuple(field_.name for field_ in fields(StatedMemory))
-# Fields about a speaker or pending turns apply to the old version only.
+# Cleared in the new version: fields about a speaker or pending turns apply to the old version only.
 _OWN = dict.fromkeys(("speaker", "role", "conversation_id")) | {"undistilled": ()}
 
 
@@ -57,7 +57,7 @@ async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
         return False
     draft = await _draft(agent, record_of(head), fact, run_id) if TOMBSTONE_KEY not in head else None
     if draft is None or not await _may_follow(agent, draft):
-        # An earlier attempt may have stored it.
+        # Complete the version that an earlier attempt may have stored.
         return await complete_collapse(agent, user_id, head_id)
     await merge(agent, draft, fact.replaced, {GIVES_WAY_KEY: head.get(CHANGED_KEY, 0)})
     agent.sizes.forget(user_id)
@@ -84,7 +84,7 @@ async def complete_collapse(agent: Agent, user_id: str, head_id: str) -> bool:
     try:
         await delete_head(agent, row["id"], user_id=user_id, is_admin=True)
     except (NotFound, Conflict):
-        # Deleted, or superseded by another writer's version, of which it is an earlier version now.
+        # The version was deleted, or is now an earlier version of another writer's.
         return False
     return False
 

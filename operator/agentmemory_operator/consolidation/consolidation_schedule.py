@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT_CONSOLIDATIONS = 4
 MAX_ACTION_S = 7_000.0
 DAY_MS = 86_400_000
-# Seconds: from a run without candidates to one with many slow answers.
+# Histogram buckets in seconds, from a run without candidates to a run with many slow answers.
 DURATION_BUCKETS_S = (0.1, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 
 OpenStore = Callable[[AgentMemory], AbstractAsyncContextManager[OpenAgent]]
@@ -181,7 +181,7 @@ class ConsolidationSchedule:
         except TimeoutError:
             report.stopped_by = "time"
         except TransientError as exc:
-            # No model call was made, so an automatic retry costs nothing.
+            # Let the run be repeated automatically, which costs nothing if no model call was made.
             if not report.usage.calls and not isinstance(exc, ModelUnavailable):
                 raise
             failure = Failure(reason_of(exc)[0], str(exc))

@@ -178,7 +178,7 @@ async def _store_contradiction(agent: Agent, user_id: str, contradiction: Contra
         source=SOURCE,
         author=AUTHOR,
         source_ids=contradiction.sources,
-        # The key contains no run, so later runs do not report the same contradiction again.
+        # Leave the run out of the key, so that later runs do not report the same contradiction again.
         idempotency_key="\x1f".join((SOURCE, "contradiction", *contradiction.sources)),
     )
     draft = await _draft(agent, memory)
@@ -193,7 +193,7 @@ async def _draft(agent: Agent, memory: IncomingMemory) -> MemoryDraft | None:
         return None
     assert memory.idempotency_key is not None
     id_ = keyed_id(draft.scope, memory.user_id, memory.idempotency_key)
-    # A memory made by a model has no identity: other writes find it by its content only.
+    # Remove the identity: other writes find a memory made by a model only by its content.
     record = replace(draft.record, id=id_, identity_id=None, pending=False)
     return replace(draft, record=record)
 
@@ -276,7 +276,7 @@ async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
 
 
 def _with_connections(row: Mapping[str, Any], descriptions: Mapping[str, str], run_id: str) -> list[Json]:
-    """Return a memory's connections extended by new ones; empty if there are none."""
+    """Return a memory's connections extended by new connections; empty if there are none."""
     existing: Iterable[Json] = row.get(CONNECTIONS_KEY) or ()
     existing_ids = {connection.get("id") for connection in existing}
     new = [
@@ -288,7 +288,7 @@ def _with_connections(row: Mapping[str, Any], descriptions: Mapping[str, str], r
 
 
 def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict[str, str]]:
-    """Return a memory's entities extended by new ones; empty if there are none, or if the memory has a zone."""
+    """Return a memory's entities extended by new entities; empty if there are none, or if the memory has a zone."""
     existing = entities_from_payload(row.get(ENTITIES_KEY))
     merged = merge_entities(existing, found)
     return [] if merged == existing or row.get(ZONE_KEY) else entities_to_payload(merged)

@@ -45,7 +45,7 @@ MAX_RUN_S = 1_800.0
 """Seconds after which a run starts no further batch."""
 
 OpenAgent = Callable[[], Awaitable[Agent]]
-"""Opens the agent in its present state."""
+"""Opens the agent in its current state."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,6 @@ class ModelUsage:
     """Model usage of a run.
 
     Attributes:
-        calls: Number of calls.
         tokens_in: Tokens that the model read.
         tokens_out: Tokens that the model wrote.
     """
@@ -103,7 +102,6 @@ class RunReport:
 
     Attributes:
         tally: Effects by kind; of a dry run the planned ones.
-        usage: Model usage.
         read: Number of memories in batches with a usable answer.
         batches: Number of batches with a usable answer.
         remaining_batches: Number of batches that remain for the next run.
@@ -148,7 +146,7 @@ class Consolidation:
         Raises:
             ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.
             TransientError: If Qdrant or the embedder is unavailable, or `applying` forbids changes now.
-            AgentMemoryError: As `open_agent` raises.
+            AgentMemoryError: Errors of `open_agent`.
         """
         ends_s = asyncio.get_running_loop().time() + MAX_RUN_S
         chosen = await _choose(await self._open_agent(), order)

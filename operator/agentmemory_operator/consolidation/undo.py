@@ -170,5 +170,5 @@ async def reject(agent: Agent, run_id: str) -> Tally:
 
 
 async def delete_proposal(agent: Agent, proposal: Proposal) -> None:
-    """Delete the point of a proposal; a missing one is no error."""
+    """Delete the point of a proposal; a missing point is no error."""
     await agent.store.delete(agent.alias, narrow(IS_PROPOSAL, {"has_id": [proposal.id]}))

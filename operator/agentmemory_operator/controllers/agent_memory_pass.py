@@ -1,4 +1,4 @@
-"""One pass over an AgentMemory. Errors become conditions; a TransientError that is no StoreUnavailable is only retried.
+"""Pass over an AgentMemory. It converts errors to conditions, except a TransientError that is no StoreUnavailable.
 
 A pass over an AgentMemory:
 1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
@@ -8,7 +8,7 @@ A pass over an AgentMemory:
 5. Reconcile the collection: observe, plan, apply, observe again (`collections/reconcile.py`).
 6. Post events about changes, and write the status if it changed.
 
-A pass may be stopped at any point: the next one observes the present state and continues.
+A pass may be stopped at any point: the next one observes the current state and continues.
 """
 
 import logging
@@ -151,7 +151,7 @@ class Passes:
         None means that no pass is due: the object is absent or now deleted, or suspended without Secrets to renew.
 
         Raises:
-            TransientError: If the pass should be retried. If it is a StoreUnavailable, the status has its message.
+            TransientError: If the pass should be retried. The status contains the message of a StoreUnavailable.
         """
         document = self.table.get(key)
         if document is None:
@@ -181,7 +181,7 @@ class Passes:
             self._end_turn(key)
             await self.writer.write_failure(document, metadata, exc)
             return self._delay_after_failure(key, exc)
-        # Qdrant may not have started a new reindex yet: keep the slot until the next pass.
+        # Keep the slot until the next pass after a new reindex, which Qdrant may not have started yet.
         if not done.has_reindexed and not is_running(done.observed):
             self._end_turn(key)
         self.takeover_requests.forget(key)
@@ -225,10 +225,10 @@ class Passes:
         """
         connection = self.table.find_connection(key)
         if self.connections.has_fault(connection):
-            # The connection requests passes when it responds again.
+            # Do not retry soon: the connection requests passes when it responds again.
             return jittered(self.periods.converged_s)
         if connection is not None and isinstance(exc, StoreUnavailable | StoreRejected):
-            # One probe of the connection replaces retries of all its objects.
+            # Request one probe of the connection, instead of a retry of each of its objects.
             self.request(connection, after_s=self.connections.probe_delay_s(connection))
         if isinstance(exc, TransientError):
             raise exc
@@ -246,7 +246,7 @@ class Passes:
         """Acquire the reindexing slot, record it in the status and return None; or return the object that has it."""
 
         async def observe(alias: str) -> Observation | None:
-            # A slot covers the collections of all namespaces on the server, so read them without a guard.
+            # Read without a guard, because a slot covers the collections of all namespaces on the server.
             return await self.connections.survey(connection_of(memory), lambda store: store.observe(alias, alias))
 
         holder = await self.reindex_slots.acquire(key, observe)

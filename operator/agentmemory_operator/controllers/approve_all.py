@@ -69,7 +69,6 @@ class BulkApproval:
     """Approves the newer revision of a preset, object by object.
 
     Attributes:
-        preset: Name of the preset.
         namespace: Namespace of the objects; empty for all.
         report_started: Called with each object whose plan this run has approved. Not called for earlier approvals.
         report: Called with the result of each object, in order of completion.
@@ -106,10 +105,12 @@ class BulkApproval:
         )
 
     async def run(self, chosen: Sequence[ApprovalTarget]) -> list[ApprovalTarget]:
-        """Process objects, at most `concurrency` at a time. Errors become results, unless listed below.
+        """Approve plans and wait until they are applied, for at most `concurrency` objects at a time.
+
+        An object that was deleted, or whose plan cannot be approved, gets a failed result.
 
         Returns:
-            The objects that were not started because another one failed.
+            The objects whose plans were not approved, because another object had failed.
 
         Raises:
             AgentMemoryError: In development, if another author's manifest has the annotations of an approval, or the

@@ -1,4 +1,4 @@
-"""One pass over a QdrantConnection: probe its server, and write the result into its status.
+"""Pass over a QdrantConnection: probe its server, and write the result into its status.
 
 If the server responds again, or the status changed in more than its capacity, request passes over the AgentMemories
 that use the connection.
@@ -68,7 +68,7 @@ class ConnectionPasses:
         return jittered(self.probe_s)
 
     def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
-        """Request passes over the connection's objects, about `per_s` a second; all at once if that is infinite."""
+        """Request passes over the connection's objects, about `per_s` a second, or all now if it is infinite."""
         users = self.table.find_users(connection)
         for key in users:
             self.request(key, after_s=random.uniform(0.0, len(users) / per_s))
@@ -76,5 +76,5 @@ class ConnectionPasses:
 
 def probe_growth(failures: int) -> float:
     """Return the factor by which the probe period grows after that many failed probes in a row: 1 to 3."""
-    # A float power overflows at much larger exponents.
+    # Limit the exponent, because a float power overflows at much larger exponents.
     return float(min(PROBE_GROWTH ** min(failures, 10), MAX_PROBE_GROWTH))

@@ -95,7 +95,7 @@ class Deletion:
                 raise
             events = [_kept(f"collection kept, see `agentmemory orphans`: {exc}")]
         for event in events:
-            # Log each event too: a namespace that is being deleted accepts no new objects, and so no events.
+            # Log each event too, because a namespace that is being deleted accepts no new objects, and so no events.
             log.info("%s of %s/%s: %s", event.reason, metadata.namespace, metadata.name, event.message)
             await self.cluster.post_event(AGENT_MEMORY, metadata, event)
         remaining = [name for name in metadata.finalizers if name != FINALIZER]
@@ -165,14 +165,15 @@ class Deletion:
         alias, last_physical = alias_of(memory.slug), memory.reported_physical
         observed, _ = await observe_or_link(alias, last_physical, store=store)
         if observed is None:
-            # An earlier attempt may have been killed before it created the placeholder that keeps snapshots reachable.
+            # Repeat the end of the deletion: an attempt that was killed may not have created the placeholder for
+            # snapshots.
             await self._retire(memory, last_physical)
             return None
         check_ownership(observed, desired)
         points = await store.count(observed.physical)
         if event := await self._check_kept(memory, alias, points=points, is_overdue=is_overdue):
             return event
-        # Delete these before the live collection: after a crash, the next attempt finds them through the live one.
+        # Delete replaced collections before the live one, through which the next attempt finds them after a crash.
         for replaced in await self._find_replaced(memory, alias, observed.physical):
             await self._retire(memory, replaced)
         remaining = await self._retire(memory, observed.physical)
@@ -205,7 +206,7 @@ class Deletion:
         return _kept(f"{reason}; `agentmemory orphans` lists it") if reason else None
 
     async def _ensure_final_snapshot(self, memory: AgentMemory, *, is_overdue: bool) -> str | None:
-        """Return the reason why there is no usable final snapshot, or None once there is one.
+        """Return the reason why there is no usable final snapshot, or None if there is one.
 
         Creates the MemorySnapshot if needed.
 
@@ -230,16 +231,16 @@ class Deletion:
         async def find(server: Server) -> list[str]:
             names = [name for name in await server.snapshots.collections() if number_of(name, alias) is not None]
             found = [name for name in names if _is_replaced(await server.snapshots.metadata(name), name, live)]
-            # Metadata proves no ownership: skip collections that the namespace may not use.
+            # Skip collections that the namespace may not use, because metadata proves no ownership.
             return [name for name in found if await server.may_use(name)]
 
         return await self.servers.use(connection_of(memory), find, namespace=memory.metadata.namespace)
 
     async def _retire(self, memory: AgentMemory, physical: str | None) -> int:
-        """Delete a collection; return the number of its snapshots that a placeholder keeps reachable; 0 for None."""
+        """Delete a collection; return how many of its snapshots a placeholder keeps. 0 if `physical` is None."""
         if physical is None:
             return 0
-        # Only snapshots of this namespace: statuses in other namespaces may claim anything about these files.
+        # Read only snapshots of this namespace, because statuses in others may claim anything about these files.
         documents = documents_in(self.table, MEMORY_SNAPSHOT, memory.metadata.namespace)
         copied = copied_files((document.get("status") or {} for document in documents), physical)
 

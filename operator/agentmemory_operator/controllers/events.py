@@ -26,7 +26,7 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
         done: Result of the pass.
         old, new: Status before and after the pass.
     """
-    # Only the loss of the last reader gets an event. A new object without readers gets none: its status has the count.
+    # Only the loss of the last reader gets an event. The status of a new object without readers shows the count 0.
     if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers"):
         yield Event("Normal", "NobodyMayRead", NO_READERS_MESSAGE)
     if applied := [change for change in done.applied.changes if not _has_own_event(change, done)]:
@@ -46,7 +46,7 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and _plan_identity(old) != _plan_identity(new):
-        # Changes that wait for their turn or run in the background need no user action.
+        # Post a normal event, no warning, if the changes wait for a slot or run in the background.
         needs_no_action = done.refusal.is_running or done.refusal.reason == Reason.REINDEX_QUEUED
         kind = "Normal" if needs_no_action else "Warning"
         yield Event(kind, done.refusal.reason, done.refusal.message)
@@ -65,7 +65,7 @@ def capacity_event(old: Json, new: Json) -> Event | None:
 
 
 def _plan_identity(status: Json) -> Json | None:
-    """Return the parts of a plan that cause a new event if they change. Costs do not: they vary with the points."""
+    """Return the parts of a plan that cause a new event if they change: not the costs, which vary with the points."""
     plan = status.get("plan")
     if plan is None:
         return None

@@ -60,7 +60,7 @@ class PassPreview:
 
     @property
     def outcome(self) -> PreviewOutcome:
-        """Result that the pass would have. Changes that already run in the background do not count as HELD."""
+        """Result that the pass would have. A refusal because changes are already running does not count as HELD."""
         if self.refusal:
             return PreviewOutcome.REFUSED
         if self.draft is None:
@@ -71,7 +71,7 @@ class PassPreview:
 
 
 CollectionTarget = tuple[CollectionStore | None, QdrantConnection | None]
-"""Store of an object's collection, None for an empty server; and its connection, if known."""
+"""Client for the collections of an object's server (None for an empty server), and its connection (None if unknown)."""
 
 
 async def preview_passes(
@@ -84,7 +84,7 @@ async def preview_passes(
     """Yield a preview of a pass over each object.
 
     Args:
-        memories: Objects in order of their creation: of two with one slug, the first owns it.
+        memories: Objects in order of their creation. If several have the same slug, the first owns it.
         store: Server with the collections. None for an empty one.
         connections: Known connections of the objects. Their owners may allow takeovers.
         find_target: Returns the store and connection of an object, in place of `store` and `connections`. It raises
@@ -132,7 +132,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     plan_draft = make_draft(terms=terms)
     if store is None or not has_rebuild(plan_draft.plan):
         return plan_draft
-    # The disk limit of a rebuild is a setting of the operator, which is unknown here: assume that there is none.
+    # Assume no disk limit for a rebuild: it is a setting of the operator, which is unknown here.
     resources = server_resources(await store.server())
     return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, resources=resources))
 
@@ -181,7 +181,7 @@ async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> 
     Collections marked by another cluster are only counted.
     """
     holdings = await catalogue.list_agent_collections()
-    # List objects after collections: an object created in between must not make its collection an orphan.
+    # List objects after collections, so that the collection of an object created in between counts as no orphan.
     documents, _ = await reader.list_objects(AGENT_MEMORY)
     restores, _ = await reader.list_objects(MEMORY_RESTORE)
     objects, restore_objects = (list(map(with_readable_status, found)) for found in (documents, restores))

@@ -1,4 +1,4 @@
-"""Periods of passes, probes and comparisons."""
+"""Intervals and time limits of passes, probes and comparisons."""
 
 from dataclasses import dataclass
 
@@ -11,15 +11,15 @@ class Periods:
     """Durations in seconds, and one rate.
 
     Attributes:
-        converged_s: Until the next pass over a converged object, which finds changes made outside the operator.
-        busy_s: Until the next pass while Qdrant indexes the collection, or a deletion waits for a snapshot or keys.
-        settle_s: Until the next pass after a reindex was requested, while Qdrant has not started it.
-        stalled_s: Until the next pass over an object that waits for a user's action, for a slot, or for Qdrant to
-            repair the collection. The operator does not watch Secrets: this pass finds one that was created later.
-        probe_s: Between two probes of a connection.
-        capacity_s: Between two reads of a server's capacity.
+        converged_s: Delay of the next pass over a converged object. That pass detects changes made by others.
+        busy_s: Delay of the next pass while Qdrant indexes the collection, or a deletion waits for a snapshot or keys.
+        settle_s: Delay of the next pass after a reindex was requested, while Qdrant has not started it.
+        stalled_s: Delay of the next pass over an object that waits for a user's action, for a slot, or for Qdrant to
+            repair the collection. The operator does not watch Secrets: that pass detects a newly created Secret.
+        probe_s: Interval between two probes of a connection.
+        capacity_s: Interval between two reads of a server's capacity.
         release_s: Longest time that an unreachable Qdrant or key store may delay a deletion.
-        resync_s: Between two comparisons of all objects, and of copied Secrets, with lists of the API server.
+        resync_s: Interval between two comparisons of all objects, and of copied Secrets, with lists of the API server.
         keys_settle_s: Longest time that data keys are still created under the old wrapping key after a rotation.
         reconnect_passes_per_s: Passes per second over the objects of a connection that responds again.
     """

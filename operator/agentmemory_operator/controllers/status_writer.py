@@ -104,7 +104,7 @@ class StatusWriter:
             if is_ended:
                 status = with_request_handled(status, metadata.annotations.get(RECONCILE_REQUESTED_AT))
             status = with_agent_and_preset(status, document)
-            # A pass over a suspended or invalid object does not update the access counts otherwise.
+            # Update the access counts here too, because a pass over a suspended or invalid object does not.
             status = with_access_counted(status, read_subjects(document))
             status = with_closing(status, key_of(document), self.table)
             status = self.key_checks.update_status(key_of(document), document, status)

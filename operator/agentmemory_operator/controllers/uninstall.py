@@ -27,11 +27,11 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
 POLL_S = 0.2
-# Time to watch the leases: an operator renews its lease every 2 s.
+# Seconds for which the leases are watched. An operator renews its lease every 2 s.
 LEASE_CHECK_S = 6.0
-# Timeout without any deletion: an unavailable server delays an object by up to 300 s.
+# Seconds without any deletion after which a wait fails. An unavailable server delays an object by up to 300 s.
 PROGRESS_TIMEOUT_S = 330.0
-# Timeout while every request fails.
+# Seconds for which every request may fail.
 ERROR_TIMEOUT_S = 30.0
 MAX_LISTED_NAMES = 5
 
@@ -52,15 +52,15 @@ class InstallationApi(Protocol):
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete an object with this uid. A missing one is no error."""
+        """Delete an object with this uid. A missing object is no error."""
         ...
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace an object's finalizers if it has not changed since it was read. A missing one is no error."""
+        """Replace an object's finalizers if it has not changed since it was read. A missing object is no error."""
         ...
 
     async def delete_definition(self, kind: str) -> None:
-        """Delete a definition with all its objects. A missing one is no error."""
+        """Delete a definition with all its objects. A missing definition is no error."""
         ...
 
     async def read_lease_renewals(self) -> dict[str, str]:
@@ -97,7 +97,7 @@ async def read_installation(installed: InstallationApi) -> Installation:
 
 
 async def _operators(installed: InstallationApi) -> tuple[str, ...]:
-    # Detect a running operator by changed renewal times, because clocks differ.
+    # Detect a running operator by a changed renewal time. Its age proves nothing, because clocks differ.
     before, deadline_s = await installed.read_lease_renewals(), time.monotonic() + LEASE_CHECK_S
     while time.monotonic() < deadline_s:
         await asyncio.sleep(POLL_S)
@@ -124,7 +124,6 @@ class Uninstall:
     Attributes:
         removes_finalizers: True to remove the operator's finalizers, because no operator is running.
         save_catalogue: Saves the catalogue, replacing the previous one.
-        print_message: Prints a progress message.
     """
 
     installed: InstallationApi
@@ -145,7 +144,7 @@ class Uninstall:
         self._note(target.objects)
         for kind in DELETION_ORDER:
             await self._end_objects(kind)
-            # Deleting agents creates final snapshots: add them. Snapshots with deleted files are dropped.
+            # Add the final snapshots, which the deletion of agents creates. Drop snapshots whose files were deleted.
             self._note(await _objects(self.installed, "MemorySnapshot"))
         for kind in DELETION_ORDER:
             await self.installed.delete_definition(kind)
@@ -193,7 +192,7 @@ class Uninstall:
             try:
                 names = await list_names()
             except TransientError:
-                # Either the object changed since it was read, or the API server is unavailable for a moment.
+                # Retry: the object has changed since it was read, or the API server is unavailable for a moment.
                 if time.monotonic() > last_response_s + ERROR_TIMEOUT_S:
                     raise
                 await asyncio.sleep(POLL_S)

@@ -33,7 +33,7 @@ _TURN_KEY, _RUN_KEY = "{key}\x1fturn\x1f{place}", "{key}\x1frun"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpokenTurn:
-    """One turn of a conversation.
+    """Turn of a conversation.
 
     Attributes:
         role: `user`, `assistant`, `tool` or `system`.
@@ -78,8 +78,8 @@ class StoredConversation:
     """Conversation after it was stored.
 
     Attributes:
-        turns: Ids of the turns in order. None for a turn that was not stored; `warnings` has the reason.
-        run: Id of the distillation that follows. None if there is none; `warnings` has the reason.
+        turns: Ids of the turns in order. None for a turn that was not stored; `warnings` gives the reason.
+        run: Id of the distillation that follows. None if no distillation follows; `warnings` gives the reason.
         warnings: Messages about turns that were not stored, and about a missing distillation.
     """
 

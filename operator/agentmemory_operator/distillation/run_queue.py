@@ -26,10 +26,10 @@ log = logging.getLogger(__name__)
 OpenModel = Callable[[AgentSettings], Awaitable[LanguageModel]]
 """Opens the language model of an agent that has one."""
 
-# One run per agent: a model that hangs delays only its own agent.
+# Maximum number of concurrent runs. Each agent has one at most, so a model that hangs delays only its own agent.
 MAX_CONCURRENT_RUNS = 16
 MAX_QUEUED = 1_000
-# Per agent; a sweep finds the rest.
+# Maximum number of queued runs per agent. A sweep finds the others.
 MAX_QUEUED_PER_AGENT = 100
 SWEEP_S = 300.0
 
@@ -56,7 +56,6 @@ class DistillationQueue:
         """Queue a run. If the queue is full, a sweep finds the request later.
 
         Args:
-            slug: Slug of the agent.
             last: Id of the row that requests the run.
         """
         of_agent = self._waiting.setdefault(slug, OrderedDict())

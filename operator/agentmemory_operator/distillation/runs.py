@@ -225,7 +225,7 @@ class DistillationRun:
             records = (await read_history(self.agent, head.id, user_id=head.user_id)).records
         except NotFound:
             return ()
-        # A model would have to shorten a longer head. If `row` was superseded, its successor has a request of its own.
+        # Skip a longer head, which a model would have to shorten, and a row whose successor has its own request.
         is_replaceable = len(head.content) <= MAX_HEAD_CHARS and records[-1].id == head.id
         return records if is_replaceable else ()
 
@@ -262,7 +262,7 @@ class DistillationRun:
             return
         results = await self.remember.store(self.agent, [_memory_of(record, fact, number) for number, fact in numbered])
         stored = [outcome.id for outcome in results if isinstance(outcome, StoredMemory) and outcome.event == "ADD"]
-        # Conflict: an earlier attempt has stored a memory at this place, perhaps with another text.
+        # Ignore a Conflict: an earlier attempt has stored a memory at this place, perhaps with another text.
         errors = [error for error in results if isinstance(error, AgentMemoryError) and not isinstance(error, Conflict)]
         await self._take_out_orphans(record, [fact for _, fact in numbered], stored)
         self.result.stored.extend(stored)

@@ -1,7 +1,7 @@
 """End a session: request a distillation of its turns and working memories, then drop the memories that end with it.
 
-Working memories become invisible at once. If a model is to read them, their content stays until the run is completed or
-the next cleanup. Turns stored as a conversation have runs of their own and are left out.
+Working memories become invisible immediately. If a model is to read them, their content stays until the run is
+completed or the next cleanup. Turns stored as a conversation have runs of their own and are left out.
 """
 
 from collections.abc import Sequence

@@ -20,7 +20,6 @@ class ListedEntity:
     """Entity in a list.
 
     Attributes:
-        name: Name of the entity.
         kind: Kind of entity. None if no memory names it.
         memories: Number of memories that name it, among the newest 2,000 of the scope.
     """
@@ -60,7 +59,6 @@ class EntityView:
     """Entity with its aliases, memories and links.
 
     Attributes:
-        name: Name of the entity.
         kind: Kind of entity. None if no memory names it.
         aliases: Other spellings, sorted.
         memories: Number of memories that name it, among the newest 2,000 of the scope.

@@ -19,13 +19,13 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import run_in_slices
 
 MAX_AGE_S = 10.0
-"""Maximum age of a cached graph in seconds. Writes of this process invalidate it at once; those of others do not."""
+"""Maximum age of a cached graph in seconds. Only writes of this process invalidate the graph before that age."""
 
 RENEW_AFTER_S = 7.0
 """Age in seconds from which a use of the graph also starts a read in the background."""
 
 MAX_GRAPH_MEMORIES = 2_000
-"""Maximum number of memories in a graph, the newest ones."""
+"""Maximum number of memories in a graph. The newest memories are chosen."""
 
 MAX_SCOPES_PER_CALL = 8
 """Maximum number of scopes in one call.
@@ -127,7 +127,7 @@ class EntityGraphs:
             return
 
         async def renew() -> None:
-            # Ignore errors: once the graph is too old, a search reads it and reports them.
+            # Ignore errors: when the graph is too old, a search reads it and reports its error.
             with contextlib.suppress(AgentMemoryError):
                 await self._read(agent, [scope])
 

@@ -27,7 +27,7 @@ from agentmemory_operator.ports.base import Json
 
 
 async def read_sheet(agent: Agent, user_id: str) -> EntitySheet:
-    """Read the sheet of a scope; an empty one if there is none."""
+    """Read the sheet of a scope. Return an empty sheet if none is stored."""
     return sheet_from_payload(await read_row(agent, sheet_id(agent.id_slug, user_id)))
 
 

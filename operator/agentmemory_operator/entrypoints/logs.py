@@ -18,7 +18,7 @@ from agentmemory_operator.spec.printable import printable
 CONTINUATION_PREFIX = "  | "
 TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
 ROOT_LOGGER = "agentmemory_operator"
-# Attributes that every record has; others were passed as `extra`.
+# Attributes that every record has. Others were passed as `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
 
@@ -49,7 +49,7 @@ class JsonFormatter(logging.Formatter):
         entry |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        # json.dumps escapes non-ASCII and control characters, except DEL.
+        # Escape DEL, the only control character that json.dumps does not escape.
         return json.dumps(entry, default=str).replace("\x7f", r"\u007f")
 
 
@@ -66,13 +66,13 @@ def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.addFilter(name_object)
     handler.setFormatter(JsonFormatter() if format_ == "json" else TextFormatter(TEXT_FORMAT))
-    # Debug records of libraries contain headers, bodies and addresses, so their level is at least INFO.
+    # Use at least INFO for libraries, whose debug records contain headers, bodies and addresses.
     root_level = logging.getLevelNamesMapping()[level.upper()]
     logging.basicConfig(level=max(root_level, logging.INFO), handlers=[handler], force=True)
     logging.getLogger(ROOT_LOGGER).setLevel(root_level)
     # Skip the collection of fields that no format uses.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # the documented way to skip the caller lookup
-    # These loggers log each request at INFO, with URLs that contain user ids. `kopf.objects` logs each watch event.
+    # Silence loggers that log each request at INFO, with URLs that contain user ids, or each watch event (kopf).
     for name in ("uvicorn", "httpx", "httpx2", "httpcore", "openai", "kopf.objects"):
         logging.getLogger(name).setLevel(logging.WARNING)

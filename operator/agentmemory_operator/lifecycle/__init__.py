@@ -22,7 +22,7 @@ place with data of a memory needs a row here, its removal, and a memory in `fill
 
 Invariants: an erasure that is killed is completed by its repetition. It leaves tombstones and a receipt in the
 collection, so a copy that is restored later loses the memory too. No memory is removed by an empty condition, or by one
-that only the engine evaluates.
+that only Qdrant evaluates.
 
 Tests: `tests/unit/lifecycle`, `tests/contract/lifecycle`, `tests/faults`.
 """

@@ -10,7 +10,7 @@ All state is in Qdrant: a run that is killed at any step and repeated has the sa
 compare-and-set on `rev`, so a memory that changed in the meantime is left to a later round or run. Tombstones within a
 chain are pending until the chain is completed; any process that finds one may complete it.
 
-`purge_tombstones` deletes tombstones that no copy needs any more, in small batches: searches wait while Qdrant writes.
+`purge_tombstones` deletes tombstones that no copy needs any more, in small batches, because searches wait meanwhile.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from agentmemory_operator.ports.base import Clock, Json
 
 log = logging.getLogger(__name__)
 
-# Rounds of one phase. A round after the first means that memories changed in the meantime.
+# Maximum number of rounds of a phase. A round after the first means that memories changed in the meantime.
 MAX_ROUNDS = 10
 # Searches wait while Qdrant writes. So a cleanup pauses after each batch of about 100 for as long as the batch took, at
 # least this long. It removes at most about 1,000 memories a second.
@@ -58,8 +58,7 @@ class CleanupApproval:
     """Approval of a withheld run.
 
     Attributes:
-        as_of_ms: Time for which the run was planned, Unix milliseconds. The approved run uses it instead of the
-            present.
+        as_of_ms: Time for which the run was planned, Unix milliseconds. The approved run uses it as the current time.
         max_removals: Number of removals in the plan. It replaces the limit of the approved run, if larger.
     """
 
@@ -72,7 +71,7 @@ class CleanupResult:
     """Result of a run.
 
     Attributes:
-        counts: Removals by reason; planned ones if the run is withheld.
+        counts: Removals by reason. If the run is withheld, they are planned removals.
         total: Number of the agent's memories before the run.
         as_of_ms: Time for which the run was planned, Unix milliseconds.
         long_chains: Number of memories with 20 or more versions; 0 if the run is withheld, or Qdrant cannot count them.
@@ -97,7 +96,7 @@ class Cleanup:
     Concurrent runs on one agent are safe but waste work.
 
     Args:
-        min_pause_s: Minimum pause after each batch in seconds. 0 for no pause, even after a slow batch.
+        min_pause_s: Minimum pause after each batch in seconds. 0 makes no pause, even after a slow batch.
     """
 
     def __init__(self, clock: Clock, *, min_pause_s: float = MIN_REST_S) -> None:
@@ -114,7 +113,7 @@ class Cleanup:
         """Remove the memories that the rules select. If they exceed the limit of a run, remove none; return a digest.
 
         Args:
-            rules: Rules at the time `approval.as_of_ms` if there is an approval, else at the present.
+            rules: Rules at the time `approval.as_of_ms` if there is an approval, else at the current time.
             approval: Approval of an earlier run, which raises the limit to its number. None without one.
 
         Raises:
@@ -167,7 +166,7 @@ class Cleanup:
 
         A head stays if one of its earlier versions changed in the meantime: that version would become visible.
         """
-        # An earlier version may be found twice: on its own, and in the unit of its head.
+        # Collect earlier versions by id, because one may be found twice: on its own, and in the unit of its head.
         earlier = {row["id"]: row for unit in units for row, _ in unit.rows if row.get("supersededById")}
         tombstones = await self._bury(agent, list(earlier.values()))
         heads = [
@@ -193,7 +192,7 @@ class Cleanup:
                 try:
                     await chains.complete(agent, tombstone)
                 except TransientError as error:
-                    # The tombstone stays pending: the sweep of the API or the next run completes it.
+                    # Only log the error: the sweep of the API or the next run completes the pending tombstone.
                     log.info("removing a chain of agent %s is postponed: %s", agent.settings.slug, error)
 
 
@@ -237,7 +236,7 @@ async def read_first_rebuild_ms(agent: Agent) -> int | None:
         metadata = await _metadata(agent, record.source)
         if metadata is None:
             break
-        # After a rollback, each collection names the other as its source: the loop ends at the first repeated name.
+        # End at the first repeated name: after a rollback, each of two collections names the other as its source.
         started_ms[record.source] = record.started_ms
         record = record_from_json(metadata)
     return min(started_ms.values(), default=None)

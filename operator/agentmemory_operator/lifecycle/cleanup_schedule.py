@@ -43,7 +43,7 @@ from agentmemory_operator.spec.times import parse_time, render_second
 log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_CLEANUPS = 2
-# Seconds: from a run without removals to one over millions of memories.
+# Histogram buckets in seconds, from a run without removals to a run over millions of memories.
 DURATION_BUCKETS_S = (0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 PURGE_AFTER_START_MS = 600_000
 DONE, HELD, FAILED = "done", "held", "failed"
@@ -108,7 +108,7 @@ class CleanupSchedule:
     def plan_next(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
         """Plan the next cleanup of an object; return the status fields `lastCleanup` and `nextCleanupTime`.
 
-        `lastCleanup` is absent before the first run, `nextCleanupTime` if a run is due at once or none is planned.
+        `lastCleanup` is absent before the first run, `nextCleanupTime` if a run is due immediately or none is planned.
         """
         last = self.schedule.last_result(key, memory)
         next_ms = due_ms(memory, settings.lifecycle, last)
@@ -135,7 +135,7 @@ class CleanupSchedule:
         started_ms, approval = self.clock.now_ms(), _approval(memory, last)
         rules = build_rules(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
         agent = await self.open_agent(settings)
-        # First, because a failure after the removals would lose their counts.
+        # Purge first, because a failure after the removals would lose their counts.
         await self.purge(key, memory, agent)
         result = await self.cleanup.run(agent, rules, approval)
         took_ms = self.clock.now_ms() - started_ms
@@ -162,7 +162,7 @@ class CleanupSchedule:
             now_ms=now_ms,
             rebuilt_ms=await read_first_rebuild_ms(agent),
         )
-        # Snapshots and restores have their own watches: after a start some may not be known yet.
+        # Do not purge soon after the start: the watches of snapshots and restores may not have delivered all of them.
         if since_ms is None or now_ms - self._begun_ms < PURGE_AFTER_START_MS or self.is_rebuilding(key):
             return
         if count := await purge_tombstones(agent, since_ms):

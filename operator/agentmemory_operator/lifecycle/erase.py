@@ -47,7 +47,7 @@ from agentmemory_operator.memories.tombstone_writes import BATCH, delete_remaini
 from agentmemory_operator.ports.base import Clock
 
 PAGE = 500
-# A loop ends with a round that finds nothing. More than two rounds mean that memories were written concurrently.
+# Maximum number of rounds. The last one finds nothing. More than two mean that memories were written concurrently.
 MAX_ROUNDS = 200
 ROUND_PAUSE_S = 0.02
 MAX_PREVIEW_IDS = 100
@@ -74,16 +74,16 @@ FindSpared = Callable[[Sequence[Row]], Awaitable[Set[str]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """One erasure in one collection.
+    """Erasure in one collection.
 
     Attributes:
         id: Id of the receipt, which each tombstone contains.
         scope: Memories to erase.
         until_ms: Memories stored up to this time are erased, Unix milliseconds.
-        at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None for the present.
+        at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None uses the current time.
         includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`,
             in case the clock of its writer is ahead.
-        find_spared: Returns the ids of rows to leave. None to leave none.
+        find_spared: Returns the ids of rows that are not erased. None erases all rows of the scope.
     """
 
     id: str
@@ -197,8 +197,7 @@ class Eraser:
         A row that changed since it was read stays.
 
         Args:
-            erasure_id: Id of the erasure.
-            at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the present.
+            at_ms: Returns the time of a row's original erasure in Unix milliseconds, or None for the current time.
 
         Raises:
             StoreUnavailable: If Qdrant is unavailable, or still has vectors of a tombstone after 5 attempts.
@@ -208,7 +207,7 @@ class Eraser:
             agent, rows, lambda row: erasure_tombstone(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row))
         )
         if rows:
-            # Delete proposals made from these rows: they repeat the content.
+            # Delete proposals made from these rows, because they repeat the content.
             await agent.store.delete(agent.alias, proposals_filter(row["id"] for row in rows))
         return tombstones.keys()
 
@@ -300,9 +299,8 @@ async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until
 async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
     """Return the tombstones, of `rows`, that have no memory as neighbour and that no completed tombstone links to.
 
-    Their own links can be dropped.
-
-    A tombstone marked `WAS_PENDING_KEY` is not among them: another process may still link to it.
+    The links of these tombstones can be dropped. A tombstone marked `WAS_PENDING_KEY` is not returned, because another
+    process may still link to it.
     """
     targets = {row["id"]: neighbours(row) for row in rows}
     target_ids = sorted({target for linked in targets.values() for target in linked})

@@ -1,8 +1,8 @@
 """Copy the traces of erasures to object storage, because a lost server cannot report them.
 
-If snapshots are copied to object storage, receipts and tombstones are too: as lines of JSON without any erased content,
-in objects that never change. Each run writes the lines that are new. A run is complete once its last object
-exists. After an interrupted run, the next one writes the lines that are still missing.
+If snapshots are copied to object storage, receipts and tombstones are copied too, as lines of JSON without any erased
+content, in objects that never change. Each run writes the lines that are new. A run is complete when its last object
+exists. After an interrupted run, the next run writes the lines that are still missing.
 """
 
 import asyncio
@@ -31,10 +31,11 @@ from agentmemory_operator.spec.naming import alias_of
 log = logging.getLogger(__name__)
 
 PERIOD_S = 300.0
-# Time for the watch to deliver the existing objects.
+# Seconds before the first run, in which the watch delivers the existing objects.
 START_DELAY_S = 20.0
 PART_BYTES = 4 << 20
-# Maximum number of concurrent runs for one namespace; twice as many in total. Each run keeps two parts in memory.
+# Maximum number of concurrent runs for one namespace. In total there may be twice as many. Each run keeps two parts in
+# memory.
 MAX_CONCURRENT_MIRRORS = 2
 LAST_PART_SUFFIX = "-last.ndjson"
 
@@ -63,11 +64,11 @@ class _Known:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Lines to write in one run.
+    """Lines that a run writes to the storage.
 
     Attributes:
         started_ms: Start of the run, Unix milliseconds.
-        known: Traces that the storage contains; the run adds its lines.
+        known: Traces that the storage contains. The run adds the traces that it writes.
         first, rest: New lines, in parts.
     """
 
@@ -82,9 +83,9 @@ class ErasureMirror:
     """Writes traces of erasures to object storage, and repeats the erasures from there.
 
     Attributes:
-        cluster_id: Returns the id of this cluster, to ignore collections of another one.
+        cluster_id: Returns the id of this cluster. Collections of other clusters are ignored.
         period_s: Seconds between two passes over all agents.
-        part_bytes: Size in bytes from which lines are written as one object; the last one of a run is smaller.
+        part_bytes: Size in bytes from which lines are written as one object. The last object of a run is smaller.
     """
 
     table: ObjectTable
@@ -151,7 +152,7 @@ class ErasureMirror:
                 raise StoreUnavailable(f"{alias} does not exist or belongs to another owner")
             exported = self.erasures.export_receipts(server.points, alias, memory, since_ms=since_ms)
             parts = _new_parts(exported, stored, self.part_bytes)
-            # Usually there is nothing new: do not open the storage.
+            # Do not open the storage if there is nothing new, as usually.
             if (first := await anext(parts, None)) is None:
                 return 0
             async with self.storages.open_bucket(storage, namespace, encryption=storage.encryption) as objects:
@@ -217,7 +218,7 @@ async def _read_known(objects: ObjectStore, folder: str) -> _Known:
             try:
                 content = b"".join([chunk async for chunk in _lines_of(objects, [stored.key])])
             except ChecksumMismatch:
-                # Its lines count as unknown, so the next run writes them to another object.
+                # Skip an object with other content. Its lines count as unknown, so the next run writes them again.
                 log.warning("%s does not have the content that was written", stored.key)
                 continue
             result.note(content.splitlines(keepends=True), _run_ms(stored))

@@ -55,15 +55,15 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 
 PAGE = 500
 USERS_PAGE = 5_000
-# Replay also covers erasures up to one hour before the copy was made: they may have run during the copy, and clocks
-# differ.
+# Replay also covers erasures up to one hour before the copy was made, because they may have run during the copy, and
+# clocks differ.
 CLOCK_MARGIN_MS = 3_600_000
 
 _HAS_USER: Condition = {"must_not": [{"is_empty": {"key": "userId"}}]}
 
 
 class ErasureReplay:
-    """Repeats erasures in copies of a collection, as the module describes. Each method may be called again."""
+    """Repeats erasures in copies of a collection, in the steps of the module. Each call may be repeated."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -72,9 +72,10 @@ class ErasureReplay:
     async def reapply(
         self, store: PointStore, source: str, target: str, memory: AgentMemory, *, since_ms: int = 0
     ) -> int:
-        """Repeat the erasures of one collection in another; return the number of points erased.
+        """Repeat the erasures of one collection in a copy of it; return the number of points erased.
 
-        Memories that are present in `source` stay: no erasure there covered them, or they were stored after it.
+        Memories that `source` still contains with the same `storedAt` stay in the copy: no erasure in `source` covered
+        them, or they were stored after it.
 
         Args:
             source, target: Physical collection names.
@@ -163,7 +164,7 @@ class ErasureReplay:
         count += await self._erase_users(agent, since_ms, spares)
         whole_ids = {receipt.id async for receipt in _receipts(agent, since_ms) if receipt.is_whole}
         await self._erasing.complete_chains(agent, TOMBSTONES, whole_ids.__contains__)
-        # A snapshot may contain vectors of tombstones that were written while it was made.
+        # Delete the vectors of tombstones that were written while a snapshot was made, which it may contain.
         await delete_remaining_vectors(agent)
         return count
 
@@ -232,17 +233,18 @@ def _named(tombstones: Sequence[TombstoneTrace], rows: Mapping[str, Row]) -> dic
     entries: defaultdict[str, list[tuple[Row, int]]] = defaultdict(list)
     for tombstone in tombstones:
         row = rows.get(tombstone.id)
-        # A tombstone of an ordinary deletion contains the user id: erase it too.
+        # Erase a tombstone of an ordinary deletion too, because it contains the user id.
         if row is not None and (tombstone.matches(row) or (TOMBSTONE_KEY in row and ERASURE_KEY not in row)):
             entries[tombstone.erasure_id].append((row, tombstone.at))
     return entries
 
 
 async def _living(agent: Agent, rows: Sequence[Row]) -> set[str]:
-    """Return the ids of those rows that exist as memories in a collection, with the same `storedAt`.
+    """Return the ids of the rows that the collection contains as memories with the same `storedAt`.
 
-    No erasure there covered such a memory, or it was stored afterwards. Comparing its time with that of a receipt would
-    prove less: clocks of two processes may differ. A different `storedAt` means a different memory under the same id.
+    No erasure in that collection covered such a memory, or it was stored afterwards. Comparing its time with that of a
+    receipt would prove less, because the clocks of two processes may differ. A different `storedAt` means a different
+    memory under the same id.
     """
     stored = {row["id"]: row[STORED_KEY] for row in rows if row.get(STORED_KEY)}
     points = await agent.store.retrieve(agent.alias, list(stored), keys=[TOMBSTONE_KEY, STORED_KEY]) if stored else []

@@ -1,7 +1,7 @@
 """Prepare restored contents before they are served, and repair links afterwards.
 
-Memories erased since the snapshot are erased in the restored collection too: no erased user reappears. Writes that
-were in progress when the snapshot was created are abandoned or completed.
+Memories erased since the snapshot are erased in the restored collection too, so that no erased user reappears. Writes
+that were in progress when the snapshot was created are abandoned or completed.
 """
 
 from dataclasses import dataclass
@@ -35,14 +35,15 @@ class RestoredErasureReplay:
     async def replay_collection(
         self, server: Server, source: str, target: str, memory: AgentMemory, *, since_ms: int
     ) -> int:
-        """Repeat the erasures of one collection in another one of the same server; return the number of points.
+        """Repeat the erasures of one collection in another collection of the same server; return the number of points.
 
         Args:
             source, target: Physical collection names.
             since_ms: When the target was copied, Unix milliseconds.
 
         Raises:
-            NotFound, TransientError: As `ErasureReplay.reapply`.
+            NotFound: If one of the collections does not exist.
+            TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         return await self.erasures.reapply(server.points, source, target, memory, since_ms=since_ms)
 
@@ -61,7 +62,7 @@ class RestoredErasureReplay:
             since_ms: Time at which the snapshot was created, Unix milliseconds.
 
         Raises:
-            AgentMemoryError: As `ErasureReplay.reapply` and `ErasureMirror.reapply`.
+            AgentMemoryError: Errors of `ErasureReplay.reapply` and `ErasureMirror.reapply`.
         """
         count = 0
         if live is not None:
@@ -77,7 +78,7 @@ class RestoredErasureReplay:
         """Repeat in a clone the erasures of the agent that it was cloned from."""
         owner = self.table.find_owner(origin)
         connection = self.table.find_connection(owner) if owner else None
-        # A snapshot may name any agent: ignore one of another namespace.
+        # Ignore an agent of another namespace, because a snapshot may name any agent.
         if owner is None or connection is None or owner.namespace != memory.metadata.namespace:
             return 0
 

@@ -47,7 +47,7 @@ from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.zones.rules.sealing import USER_ZONES
 
 TOMBSTONE_PAGE = 1_000
-# An attempt after the first means that the alias moved in the meantime, to a copy that still contained memories.
+# Maximum number of attempts. One after the first means that the alias moved to a copy that still contained memories.
 MAX_ATTEMPTS = 10
 
 
@@ -57,8 +57,8 @@ class ForgetRequest:
 
     Attributes:
         filters: Filters of the request body, unparsed, for the digest.
-        idempotency_key: Once there is a receipt, a repeated key with the same scope returns it, and one with another
-            scope is a Conflict. None for a new receipt each time.
+        idempotency_key: If the key has a receipt, a repeated request with the same scope returns it, and a request with
+            another scope is a Conflict. None creates a new receipt each time.
         deletes_keys_first: True to delete keys before erasing anything. Keys are deleted after erasing in any case.
     """
 
@@ -150,12 +150,12 @@ class ForgetUseCase:
     async def _carry_out(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
         erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + MAX_CLOCK_LEAD_MS)
-        # Before any key is deleted: a repeated request finds no keys, but its receipt must list them.
+        # Note the keys before any is deleted: a repeated request finds no keys, but its receipt must list them.
         zones = await _note_keys(agent, id_, request, now_ms=began_ms)
         if request.deletes_keys_first:
             zones |= await _delete_keys(agent, request)
         await self._erasing.erase(agent, replace(erasure, includes_newer_at_start=True))
-        # Delete keys again: a concurrent write may have created one.
+        # Delete keys again, because a concurrent write may have created one.
         zones |= await _delete_keys(agent, request)
         for attempt in range(MAX_ATTEMPTS):
             receipt = await self._issue(agent, erasure, request, zones, is_first=not attempt)
@@ -266,6 +266,6 @@ async def _summarise(agent: Agent, erasure_id: str) -> _ErasureSummary:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """Return the page size: at least 1, and at most one less than Qdrant's query limit, as one more receipt is read."""
+    """Return the page size, from 1 to one less than Qdrant's query limit, because one more receipt is read."""
     max_points = agent.settings.ranking.max_query_limit
     return limit if max_points is None else max(1, min(limit, max_points - 1))

@@ -39,7 +39,7 @@ from agentmemory_operator.memories.rules.links import predecessors
 PAGE = 500
 USERS_PAGE = 5_000
 CHAINS_PAGE = 100
-# Evictions chosen in one pass over a user's memories; more need another pass.
+# Maximum number of evictions in one pass over a user's memories. More need another pass.
 MAX_EVICTED_PER_PASS = 10_000
 
 

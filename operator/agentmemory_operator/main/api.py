@@ -61,13 +61,13 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.receive import HookVerifier
 
 API_SERVICE = "agentmemory-api"
-# The library's rules come first: if two rules match the same text, the first names the type of the secret.
+# Rules in order of precedence: if two rules match the same text, the first names the type of the secret.
 SECRET_RULES = (*library_rules(), *OWN_RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiEnvironment:
-    """Outside services of an API process that depend on its environment: a cluster or a folder of manifests.
+    """External services of an API process that depend on its environment: a cluster or a folder of manifests.
 
     Attributes:
         signing_keys: Stores the signing key of user tokens.
@@ -80,7 +80,7 @@ class ApiEnvironment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterEnvironment(ApiEnvironment):
-    """Outside services of an API process in a cluster.
+    """External services of an API process in a cluster.
 
     Attributes:
         reviews: Validates tokens of ServiceAccounts.
@@ -200,7 +200,7 @@ class Api:
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
     """Run the retrieval API on the objects of a cluster, until SIGTERM or SIGINT.
 
-    Raises: As `Api.serving`, or the error of a background task that ends earlier.
+    Errors are those of `Api.serving`, or that of a background task that ends earlier.
     """
     configuration = await load_configuration(API)
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Open the resources of a consolidation: the points of one agent, its embedder and its language model."""
+"""Open the resources of a consolidation: a client for the points of one agent, its embedder and its language model."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -65,7 +65,7 @@ class ConsolidationParts:
             yield open_now
 
     async def open_model(self, memory: AgentMemory, settings: ConsolidationSettings) -> LanguageModel:
-        """Open the language model that the settings name. Raises: As `LanguageModels.open`."""
+        """Open the language model that the settings name. Errors are those of `LanguageModels.open`."""
         return await self.language_model(settings.model, (memory.metadata.namespace, memory.slug), self.secrets)
 
     async def _open(self, memory: AgentMemory, store: PointStore) -> Agent:

@@ -65,7 +65,7 @@ def _default_data(settings: Settings, options: DevOptions) -> Path:
 
 
 def _make_manifests(folder: Path) -> None:
-    # Rename it when it is complete, so that a killed process leaves no folder without an agent.
+    # Rename the folder only when it is complete, so that a killed process leaves no folder without an agent.
     draft = folder.with_name(f".{folder.name}.new")
     draft.mkdir(parents=True, exist_ok=True)
     write_file(draft / CONNECTION_FILE, render_connection())

@@ -103,7 +103,7 @@ async def _compose(
     tracer = open_tracer(settings, stack, service="agentmemory-dev")
     meter = ApiMeter(tracer)
     folder = ManifestFolder(folders.manifests, implies_connections=True, identify=lambda: cluster_id)
-    # No lease is needed: `check_free` rejects a second operator on these folders. Nothing reads the call counts, only
+    # Check no lease, because `check_free` rejects a second operator on these folders. Count no calls, because only
     # traces are used.
     watch = CallHooks(before_write=lambda: None, count_call=lambda method, outcome: None, tracer=tracer)
     egress = build_egress(settings)
@@ -211,7 +211,7 @@ def import_devserver() -> ModuleType:
     """Import the dev Qdrant server, a separate distribution that only `dev` and `devserver` need.
 
     Raises:
-        AgentMemoryError: If it is not installed. The message has the remedy.
+        AgentMemoryError: If it is not installed. The message gives the remedy.
     """
     try:
         return importlib.import_module("qdrant_devserver.server")
@@ -270,7 +270,7 @@ async def _first_agent(directory: AgentDirectory) -> str:
     poll_period_s = POLL_S
     while True:
         for settings in directory.list_settings():
-            # Not ready, or its object is invalid. The log has the reason.
+            # Skip an agent that is not ready or whose object is invalid. The log gives the reason.
             with suppress(AgentMemoryError):
                 if not (await directory.open(settings.slug)).takes_vectors:
                     return settings.slug

@@ -28,10 +28,10 @@ def build_policy(settings: Settings) -> EgressPolicy:
 
 
 def build_egress(settings: Settings) -> "Egress":
-    """Build the check that clients apply to each host before they connect. Raises: As `build_policy`."""
+    """Build the check that clients apply to each host before they connect. Errors: see `build_policy`."""
     api_servers = [settings.api_server] if settings.api_server else []
     api_servers += [(API_NAME, API_PORT)] if settings.is_in_cluster else []
-    # Imported here, so that commands without connections do not load the HTTP client.
+    # Import here, so that commands without connections do not load the HTTP client.
     egress: Egress = import_module("agentmemory_operator.adapters.http.egress").Egress(
         build_policy(settings), api_servers=tuple(dict.fromkeys(api_servers))
     )

@@ -125,7 +125,7 @@ class LanguageModels:
 
     async def _open(self, settings: ModelSettings, namespace: str, secrets: Secrets) -> LanguageModel:
         def make(api_key: str | None) -> LanguageModel:
-            # Imported here, because the client library takes a second and most processes open no model.
+            # Import here, because the client library takes a second and most processes open no model.
             chat = import_module("agentmemory_operator.adapters.language_model.openai_chat")
             options = chat.ChatOptions(
                 model=settings.model, api_key=api_key, base_url=settings.base_url, timeout_s=settings.timeout_s

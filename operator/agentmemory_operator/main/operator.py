@@ -78,7 +78,7 @@ from agentmemory_operator.webhooks.deliver import WebhookDelivery
 from agentmemory_operator.zones.key_checks import KeyChecks
 
 HEALTH_PORT = 8081
-# For one namespace on one connection. Each restore keeps a disk busy.
+# Maximum number of restores for one namespace on one connection. Each keeps a disk busy.
 MAX_CONCURRENT_RESTORES = 4
 
 
@@ -207,11 +207,11 @@ class Operator:
         agent = await open_collection(
             store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, min_epoch=min_epoch
         )
-        # A write of the API may take this long, so the change log is complete only up to that time ago.
+        # Set how long a write of the API may take, because the change log is complete only up to that time ago.
         return replace(agent, write_s=self._stores.timeout_of(settings) + DEFAULT_TIMING.max_wait_s)
 
     def _make_cleaning(self, reports: RebuildReports) -> CleanupSchedule:
-        """Build cleanups; none starts while the object is being rebuilt."""
+        """Build cleanups. No cleanup starts while its object is being rebuilt."""
         return CleanupSchedule(
             *(self.table, self._open_agent, self._cluster, self._clock),
             cleanup=Cleanup(self._clock),
@@ -220,7 +220,7 @@ class Operator:
         )
 
     def _make_consolidation(self, reports: RebuildReports) -> ConsolidationSchedule:
-        """Build consolidations, which merge memories with a language model; none starts while its object is rebuilt."""
+        """Build consolidations, which merge memories with a language model. None starts while its object is rebuilt."""
         ports, clock = self._ports, self._clock
         parts = ConsolidationParts(
             points=ScopedPointStores(self.connections, ports.points, QdrantTokens(), clock),
@@ -243,7 +243,7 @@ class Operator:
         )
 
     def _make_upkeep(self) -> KeyChecks:
-        """Build the upkeep of zone keys: it creates missing ones and rewraps them for a new wrapping key."""
+        """Build the upkeep of zone keys, which creates missing keys and rewraps keys for a new wrapping key."""
         return KeyChecks(
             *(self.table, self._cluster, self._clock, self.queues.request, self._ports.secrets),
             shards=self._ports.key_shards,
@@ -252,7 +252,7 @@ class Operator:
         )
 
     def _make_rebuilds(self, reports: RebuildReports) -> Rebuilds:
-        """Build rebuilds; no alias moves while a cleanup or consolidation changes the object's memories."""
+        """Build rebuilds. No alias moves while a cleanup or consolidation changes the object's memories."""
         return Rebuilds(
             table=self.table,
             servers=self.servers,
@@ -331,7 +331,7 @@ class Operator:
 
 
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT. Raises: As `operate`, for example LeadershipLost."""
+    """Run the operator until SIGTERM or SIGINT. Errors are those of `operate`, for example LeadershipLost."""
     configuration = await load_configuration(OPERATOR)
     settings = with_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Declare the outside services that an operator uses, and open the ones that require the leader lease for writes."""
+"""Declare the external services that an operator uses, and open those whose writes require the leader lease."""
 
 import socket
 from collections.abc import Callable
@@ -32,7 +32,7 @@ from agentmemory_operator.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorPorts:
-    """Outside services of an operator.
+    """External services of an operator.
 
     Attributes:
         cluster: Reads and creates objects; writes their statuses, finalizers and events.
@@ -41,10 +41,10 @@ class OperatorPorts:
         handover_store: Stores the Secrets that the retrieval API needs; None if the API reads the original Secrets.
         signing_key: Creates the signing key of user tokens; None if the API creates it.
         key_shards: Stores the data keys of privacy zones; None if zones are not supported.
-        collections: Opens the collections of an endpoint.
-        points: Opens the points of an endpoint.
-        server: Opens the whole server of an endpoint.
-        objects: Opens a bucket of an object storage.
+        collections: Opens a client for the collections and aliases of an endpoint's server.
+        points: Opens a client for the points of an endpoint's server.
+        server: Opens clients for the collections, snapshots and points of an endpoint's server.
+        objects: Opens a client of a bucket.
         shared_buckets: Buckets that namespaces may use without a Secret, through the identity of this process. Each
             namespace has its own key prefix. None allows all buckets and keys, for development.
         embedder: Opens embedders for rebuilds and consolidations.

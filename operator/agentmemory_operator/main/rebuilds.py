@@ -41,7 +41,7 @@ class RebuildEmbedders:
         self.close = self._embedders.close
 
     async def open(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
-        """Open the embedder of a collection: the target of a rebuild, or the one that is consolidated.
+        """Open the embedder of a collection, which is the target of a rebuild or is being consolidated.
 
         Raises:
             RebuildPaused: If the object or its Secret must be corrected first.

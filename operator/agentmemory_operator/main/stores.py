@@ -56,7 +56,7 @@ class Stores:
     ) -> None:
         # Weak references: the owner of a store closes and drops it when its connection changes.
         self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots | QdrantShardSnapshots] = WeakSet()
-        # Keyed by URL; shared by all open point stores of the server.
+        # Budgets by URL, shared by all open point stores of the server.
         self._retries: WeakValueDictionary[str, ReadRetries] = WeakValueDictionary()
         stack.push_async_callback(self._close)
         self._url = url
@@ -66,7 +66,7 @@ class Stores:
         self._egress, self._qdrant_egress = egress, UNCHECKED_EGRESS if url else egress
 
     def collections(self, endpoint: Endpoint) -> "QdrantCollections":
-        """Open the store that manages the collections of an endpoint."""
+        """Open a client for the collections and aliases of an endpoint's server."""
         # Import here: Qdrant's client takes 90 MiB and a second, and the API never calls this (docs/adr/0004).
         from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 
@@ -78,7 +78,7 @@ class Stores:
         return store
 
     def points(self, endpoint: Endpoint) -> PointStore:
-        """Open the store that reads and writes the points of an endpoint."""
+        """Open a client for the points of an endpoint's server."""
         target = self._place(endpoint)
         before_write = self._watch.before_write if self._watch else lambda: None
         store = QdrantPoints(
@@ -96,7 +96,7 @@ class Stores:
         return store
 
     def server(self, endpoint: Endpoint) -> Server:
-        """Open collections, snapshots and points of an endpoint."""
+        """Open clients for the collections, snapshots and points of an endpoint's server."""
         target = self._place(endpoint)
         snapshots = _snapshots(target, self._qdrant_egress)
         if self._watch is not None:
@@ -105,7 +105,7 @@ class Stores:
         return Server(target, self.collections(endpoint), snapshots, self.points(endpoint))
 
     def objects(self, bucket: Bucket) -> ObjectStore:
-        """Open a bucket; the caller closes it."""
+        """Open a client of a bucket. The caller closes it."""
         before_write = self._watch.before_write if self._watch else lambda: None
         return open_objects(bucket, before_write=before_write, egress=self._egress)
 
@@ -118,7 +118,7 @@ class Stores:
 
 
 def load_control_stores() -> None:
-    """Import Qdrant's client. This takes a second or more: call it in a thread, so that the event loop can run.
+    """Import Qdrant's client. This takes a second or more, so call this in a thread, not in the event loop.
 
     The client imports fastembed if that is installed, and so onnxruntime: 40 MiB that no control call needs. Therefore
     fastembed cannot be imported during this call; no other thread may need it then.
@@ -152,34 +152,34 @@ def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) ->
 
 @contextlib.asynccontextmanager
 async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator["QdrantCollections"]:
-    """Open the collections of one server until the end of a block."""
+    """Return a context with a client for the collections of a server, which is closed at the end."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).collections(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_points(settings: Settings, endpoint: Endpoint) -> AsyncIterator[PointStore]:
-    """Open the points of one server until the end of a block."""
+    """Return a context with a client for the points of a server, which is closed at the end."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).points(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
-    """Open the snapshots of one server until the end of a block."""
+    """Return a context with a client for the snapshots of a server, which is closed at the end."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).server(endpoint).snapshots
 
 
 def open_bucket(settings: Settings, bucket: Bucket) -> ObjectStore:
-    """Open a bucket for a command; the caller closes it."""
+    """Open a client of a bucket for a command. The caller closes it."""
     return open_objects(bucket, egress=build_egress(settings))
 
 
 def open_objects(
     bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = DEFAULT_EGRESS
 ) -> ObjectStore:
-    """Open a bucket; the caller closes it."""
+    """Open a client of a bucket. The caller closes it."""
     # Import here: the client takes 10 MiB of memory, and most processes use no bucket.
     from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 

@@ -1,16 +1,16 @@
-"""Count how often searches return each memory: accesses are noted in RAM and written in batches, after the response.
+"""Count how often searches return each memory. Accesses are noted in RAM and written in batches, after the response.
 
-Several replicas count the same memories, and the engine can neither increment nor report whether a conditional write
+Several replicas count the same memories, and Qdrant can neither increment nor report whether a conditional write
 took effect. A flush therefore
 1. writes the new counts by compare-and-set on `rev`, with a mark `writer:flush`,
 2. reads the points: an increment was applied if and only if its mark is there,
 3. retries the rest, now or in the next flush.
 
-So an increment whose response was lost is neither lost nor counted twice, as long as its mark is kept: a point keeps
-the last marks of the 16 writers that wrote last.
+So an increment whose response was lost is neither lost nor counted twice, as long as its mark is kept. A point keeps
+the last mark of each of the 16 writers that wrote last.
 
-Searches wait while the engine writes. Therefore memories with equal new counts share one operation, and a request
-changes few memories. After each write the engine gets a pause of up to nine times the write's duration, as far as the
+Searches wait while Qdrant writes. Therefore memories with equal new counts share one operation, and a request
+changes few memories. After each write Qdrant gets a pause of up to nine times the write's duration, as far as the
 interval allows.
 """
 
@@ -44,15 +44,15 @@ OpenAgent = Callable[[str], Awaitable[Agent]]
 FLUSH_PERIOD_S = 30.0
 # Maximum duration of the last flush before the process stops.
 LAST_FLUSH_TIMEOUT_S = 10.0
-# Limits RAM during a long outage of Qdrant to about 20 MB. Beyond it, new increments replace the oldest
-# of the agent that has the most.
+# Maximum number of noted memories, about 20 MB of RAM during a long outage of Qdrant. Beyond it, new increments replace
+# the oldest of the agent that has the most.
 MAX_WAITING = 100_000
 PAGE = 1_000
-# Memories per write. Half of the cost of a write is independent of their number, but searches wait until it ends.
+# Memories per write. Searches wait until a write ends, but half of its cost is independent of the number of memories.
 MEMORIES_PER_WRITE = 200
 MAX_REST_FACTOR = 9.0
-# An attempt fails only if another writer changed the same memory. Memories that are not confirmed
-# after the last attempt wait for the next flush.
+# Maximum number of attempts. An attempt fails only if another writer changed the same memory. Memories that are not
+# confirmed after the last attempt wait for the next flush.
 MAX_ATTEMPTS = 10
 MAX_ACCESS_MARKS = 16
 # A flush writes access times within one interval of this length as the latest of them, so more payloads are equal.
@@ -100,7 +100,7 @@ class _Pace:
         self._remaining = memories
 
     async def pause(self, duration_s: float, *, memories: int) -> None:
-        """Pause after a write; shorter if the remaining time would not suffice for the remaining memories."""
+        """Pause after a write. The pause is shorter if the remaining time would not suffice for the other memories."""
         share_s = (self._until_s - time.monotonic()) * memories / max(self._remaining, memories)
         self._remaining -= memories
         await asyncio.sleep(min(max(share_s - duration_s, 0), duration_s * MAX_REST_FACTOR))
@@ -114,7 +114,7 @@ class AccessCounts:
         writer: Unique name of this process, never used by another, earlier or later one.
 
     Attributes:
-        drops: Counter of accesses that were dropped, because too many were waiting or their flush failed with an error
+        drops: Counter of dropped accesses. They are dropped if too many are waiting, or after an error of their flush
             that is not temporary.
     """
 
@@ -149,7 +149,7 @@ class AccessCounts:
 
     @property
     def pending_count(self) -> int:
-        """Number of memories with unconfirmed accesses; twice for a memory that got more during a flush."""
+        """Number of memories with unconfirmed accesses. A memory with further accesses during a flush counts twice."""
         return sum(len(part.increments) for part in (*self._noted.values(), *self._sent.values()))
 
     @property
@@ -190,10 +190,10 @@ class AccessCounts:
         return max((increment.last_ms for increment in increments), default=0)
 
     async def flush(self, *, over_s: float = 0) -> None:
-        """Write the noted accesses. On a temporary error they wait for the next flush, on another they are dropped.
+        """Write the noted accesses. Temporary errors postpone them to the next flush; other errors drop them.
 
         Args:
-            over_s: Duration to spread the writes over, with pauses for the engine; rarely exceeded by much.
+            over_s: Duration to spread the writes over, with pauses for Qdrant. It is rarely exceeded by much.
         """
         async with self._lock:
             pace = _Pace(over_s, self.pending_count)
@@ -277,7 +277,10 @@ class AccessCounts:
         return bool(used_ms)
 
     def _changes(self, sent: _Sent, rows: Mapping[str, Json]) -> Iterator[tuple[Json, list[str]]]:
-        """Yield each distinct new payload, with the memories that get it; all of them have the same revision."""
+        """Yield each distinct new payload with the ids of the memories that get it.
+
+        These memories have the same revision, so one filter on `rev` protects the write of all.
+        """
         payloads: dict[str, Json] = {}
         ids: defaultdict[str, list[str]] = defaultdict(list)
         latest_ms = _latest_of_each(sent.increments.values())

@@ -2,7 +2,7 @@
 
 Two links join an old and a new version: `old.supersededById` and `new.supersedesId`. The *head* has no successor; by
 default, searches and lists return only heads. A *pending* row belongs to a change in progress and is never returned. A
-*tombstone* is a deleted memory without content; it keeps its links as long as they are needed.
+*tombstone* is a deleted memory without content. It keeps its links as long as they are needed.
 
 Qdrant has no transaction over two points, so each change is a sequence of writes to single points:
 
@@ -12,7 +12,7 @@ Qdrant has no transaction over two points, so each change is a sequence of write
     splice      1 replace an earlier version by a pending tombstone   2 link its neighbours   3 clear `pending`
 
 Every write to an existing point is a compare-and-set on its `rev`. So any process that finds a pending row may complete
-it (in a read, the sweep or a repeated request). Several may do so at once.
+it (in a read, the sweep or a repeated request). Several processes may do so concurrently.
 
 The link of step 2 decides which version supersedes `old`; `supersedesId` of a pending row only states the intention. If
 another version has taken a predecessor, or the predecessor is deleted, the pending row is *abandoned*: it becomes a
@@ -57,9 +57,9 @@ from agentmemory_operator.memories.tombstone_writes import read_confirmed, tombs
 
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
-# An attempt fails only if another writer changed the same memory, so the writers together make progress.
+# Attempts fail only if another writer changed the same memory, so the writers together make progress.
 MAX_ATTEMPTS = 100
-MAX_IDENTITY_ATTEMPTS = 400  # Many writers may change one identity at once.
+MAX_IDENTITY_ATTEMPTS = 400  # Many writers may change one identity concurrently.
 
 _Row = Mapping[str, Any]
 
@@ -87,7 +87,7 @@ async def join(agent: Agent, row: _Row) -> bool:
 
 
 def was_ever_visible(row: _Row) -> bool:
-    """Return whether readers could ever see a row that is not pending; False for the tombstone of an abandoned row."""
+    """Return whether readers could ever see a row that is not pending. The tombstone of an abandoned row was hidden."""
     return TOMBSTONE_KEY not in row or LOGGED_KEY in row
 
 
@@ -97,7 +97,7 @@ async def find_head(agent: Agent, identity_id: str) -> Payload | None:
     None if there is no head, or if a change in progress hides it. The caller then starts at the root.
     """
     rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
-    # The engine matches before it reads payloads: a row may have been deleted or superseded in between.
+    # Check the rows again, because a row may be deleted or superseded after Qdrant matches it and before it is read.
     rows = [row for row in rows if row.get("identityId") == identity_id and _is_head(row)]
     if completed := [row for row in rows if not row.get("pending")]:
         return max(completed, key=lambda row: (row["createdAt"], row["id"]))
@@ -151,7 +151,7 @@ async def sweep(agent: Agent) -> int:
     body = {"filter": {"must": [IS_PENDING, stale]}, "limit": SWEEP_PAGE, "with_payload": True}
     completed = 0
     async for points in read_pages(agent, body):
-        # The engine matches before it reads payloads: a row may have been completed in between.
+        # Check the rows again, because a row may be completed after Qdrant matches it and before it is read.
         rows = [row for point in points if (row := point["payload"]).get("pending")]
         for row in rows:
             await complete(agent, row)
@@ -226,7 +226,7 @@ async def abandon(agent: Agent, row: _Row) -> None:
 
 async def _reactivate(agent: Agent, tombstone: _Row) -> None:
     """Make the predecessors of a tombstone heads again, then clear its `pending`."""
-    # A predecessor may itself have been deleted, and have no links left if that deletion was completed first.
+    # Make each predecessor a head again. One that was deleted itself may have no links left.
     for predecessor_id in predecessors(tombstone):
         await _reactivate_predecessor(agent, predecessor_id, tombstone)
     await _change(agent, tombstone, {"pending": False}, IS_PENDING)
@@ -274,7 +274,7 @@ async def _splice_link(agent: Agent, tombstone: _Row, older: _Row | None) -> boo
     links = links_to(expected)
     if not is_merged(newer) and links["supersedesIds"] is None:
         del links["supersedesIds"]
-    # Linked, so it is visible even if its writer has not cleared `pending` yet; a merge in progress is not.
+    # If all links are stored, the version is visible, so clear `pending` too. A merge in progress is not visible.
     await _change(agent, newer, {**links, **(_live(agent) if is_stored else {})})
     return False
 
@@ -283,7 +283,8 @@ async def _links_of(agent: Agent, tombstone: _Row, older: _Row | None, newer: _R
     """Return the ids that `newer` must follow after the splice, and whether all remaining predecessors link to it."""
     prior = [older["id"]] if older else []
     if "identityId" in newer:
-        # A version with an identity has one predecessor; `supersedesId` may still be from its writer's first attempt.
+        # Use only `prior`: a version with an identity has one predecessor, and its `supersedesId` may still be from its
+        # writer's first attempt.
         return prior, True
     rows = await read_rows(agent, [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *prior)])
     rest = [id_ for id_, row in rows.items() if _follows(newer, row)]
@@ -329,7 +330,7 @@ def outcome_unknown_on_failure(*further: type[Exception]) -> Iterator[None]:
     try:
         yield
     except CollectionMoved:
-        # `FencedStore` raises it only if no earlier step was written.
+        # Pass CollectionMoved through: `FencedStore` raises it only if no earlier step was written.
         raise
     except kinds as error:
         message = f"the write failed after its first part ({error}): read before retrying"
@@ -377,7 +378,7 @@ def _is_head(row: _Row) -> bool:
 
 
 def _validity_end(old: _Row, new: _Row) -> Payload:
-    """Return the end of the old version's validity: the start of the new one, or the old one's own end if earlier."""
+    """Return the end of the old version's validity: the new version's start, or the old version's end if earlier."""
     stated_end, new_start = old.get("validTo"), new.get("validFrom", new["createdAt"])
     return {"validTo": new_start if stated_end is None else min(stated_end, new_start), STATED_END_KEY: stated_end}
 
@@ -387,7 +388,7 @@ def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
     imported_ms = old.get(IMPORTED_SUPERSEDED_AT_KEY)
     if imported_ms is None:
         return {"supersededAt": now_ms}
-    # An earlier value belongs to another successor, which was not imported.
+    # Ignore a value before the new version: it belongs to another successor, which was not imported.
     return {
         "supersededAt": imported_ms if imported_ms >= new["createdAt"] else now_ms,
         IMPORTED_SUPERSEDED_AT_KEY: None,

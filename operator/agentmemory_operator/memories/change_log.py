@@ -116,7 +116,7 @@ async def _read(agent: Agent, since: Position, part: _Part) -> list[Change]:
 async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[Json]:
     """Return points by time, then by id.
 
-    The engine orders by time only. It returns points of the same time in the order of their ids if it is asked for one
+    Qdrant orders by time only. It returns points of the same time in the order of their ids if it is asked for one
     time. So if a page starts or ends between such points, they are read separately.
     """
     points: list[Json] = []
@@ -137,7 +137,7 @@ async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int |
     """Return points of exactly one time, by id."""
     if after is None:
         return await _scroll(agent, at, limit=limit)
-    # The offset is the first id returned: request one more, because that point is dropped if it still exists.
+    # Request one more point, because the first point returned may be that of the offset, which is dropped.
     points = await _scroll(agent, at, limit=limit + 1, offset=after)
     return [point for point in points if point["id"] != after][:limit]
 
@@ -165,7 +165,7 @@ def _of_user(agent: Agent, user_id: str | None) -> Condition | None:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, at most one below the engine's limit, because `_read_time` reads one more."""
+    """Return the page size, at most one below Qdrant's limit, because `_read_time` reads one more."""
     max_limit = agent.settings.ranking.max_query_limit
     return limit if max_limit is None else max(1, min(limit, max_limit - 1))
 

@@ -38,7 +38,7 @@ from agentmemory_operator.runtime.tasks import map_with_pauses, run_in_slices
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.zones.keyring import DataKey
 
-# Fields that are not part of a statement: two memories of a batch differ at least in their idempotency keys.
+# Fields that are not part of a statement, for example because memories of a batch differ in their idempotency keys.
 _UNCOMPARED_FIELDS = ("idempotency_key", "stored_by", "supersedes", "conversation_id", "undistilled")
 _STATEMENT_FIELDS = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _UNCOMPARED_FIELDS)
 _read_statement = attrgetter(*_STATEMENT_FIELDS)
@@ -54,7 +54,7 @@ class MemoryDraft:
         position: Position among the memories drafted together.
         scope: String that its ids are derived from: the agent's `id_slug`, in a zone combined with a secret.
         words: None if the memory has no keyword text, or before `add_words`.
-        warnings: Messages for the response: that the memory lacks the field by which its type identifies memories.
+        warnings: Messages for the response, if the memory lacks the field by which its type identifies memories.
     """
 
     record: MemoryRecord
@@ -66,10 +66,10 @@ class MemoryDraft:
 
     @property
     def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
-        """Rule for writing the draft; the first match counts.
+        """Rule for writing the draft. The first matching rule applies.
 
-        "identity": it has an identity. "chain": it names its predecessor. "once": it is deduplicated. "keyed": it has
-        an idempotency key. "plain": none of these.
+        "identity": the memory has an identity. "chain": it names its predecessor. "once": it is deduplicated. "keyed":
+        it has an idempotency key. "plain": none of these.
 
         Plain drafts are written in one request, keyed drafts in another. The rest are compared with stored memories
         first.
@@ -84,7 +84,7 @@ class MemoryDraft:
         return "plain" if record.request_hash is None else "keyed"
 
     def point(self, agent: Agent) -> Json:
-        """Return the point to write, with the present time as its position in the change log."""
+        """Return the point to write, with the current time as its position in the change log."""
         payload = payload_of(self.record) | {LOGGED_KEY: agent.clock.now_ms()}
         point = {"id": self.record.id, "vector": {} if self.vector is None else self.vector, "payload": payload}
         return self.words.add_to_point(point, agent.keyword) if self.words and agent.keyword else point
@@ -174,10 +174,10 @@ async def add_words(
 
 
 async def find_first_indexes(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
-    """Return for each memory the index of the first memory with the same statement; usually its own.
+    """Return for each memory the index of the first memory with the same statement, usually its own index.
 
-    A memory that supersedes another, or has an identity, always gets its own index: a second one is a conflict or the
-    newer version.
+    A memory that supersedes another, or has an identity, always gets its own index, because a second memory like it is
+    a conflict or a newer version.
     """
     first: dict[tuple[Any, ...], int] = {}
 
@@ -299,7 +299,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int,
     scope, secret = scope_of_key(agent, key), key.id_secret if key else ""
     kind, content_hash = _kind_of(memory, agent), hash_content(memory.content, secret)
     identity = _identity_of(memory, agent, scope)
-    # A working memory may be replaced at any time, so it is excluded from lookups.
+    # Exclude working memories from lookups, because they may be replaced at any time.
     is_compared = agent.settings.deduplicate and not (memory.is_working or memory.is_turn)
     content = content_id(scope, memory.user_id, kind.name, content_hash) if is_compared else None
     request = keyed_id(scope, memory.user_id, memory.idempotency_key) if memory.idempotency_key else None

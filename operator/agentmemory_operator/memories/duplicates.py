@@ -1,4 +1,4 @@
-"""Store each content once: a repetition by the same author adds nothing, one by another author corroborates the memory.
+"""Store each content once. A repetition by the same author adds nothing, by another author it corroborates the memory.
 
 Equal content means an equal hash, within user, type and zone, among visible memories. Memories stored here get an id
 derived from their content, so concurrent first writers store one memory. A content has several ids, numbered from 0
@@ -67,7 +67,7 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
     for _ in range(MAX_IDENTITY_ATTEMPTS):
         if current is None or not is_visible(agent, current):
             return None
-        # An imported memory may have `author` without `observedBy`.
+        # Without `observedBy`, as in some imported memories, `author` is the only observer.
         observers = current.get("observedBy") or ([current["author"]] if current.get("author") else [])
         if author is None or author in observers:
             return StoredMemory(id=row["id"], event="NONE", is_recorded=False)
@@ -91,7 +91,7 @@ def is_visible(agent: Agent, row: Payload) -> bool:
 
 
 async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Write together the drafts of which no lookup id is stored yet, one for each content.
+    """Write the drafts of which no lookup id is stored yet in one request, one draft for each content.
 
     Return the outcomes of the drafts that were stored or rejected, by position.
     """
@@ -155,7 +155,7 @@ async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
         row = await claim_id(agent, with_id(draft, memory_id))
         if is_written_by(draft, row):
             return memory_id
-        # A memory that was moved to another zone keeps its id, but its lookup ids are those of the other zone.
+        # Compare the lookup ids too: a memory that was moved to another zone keeps its id, but has other lookup ids.
         if is_visible(agent, row) and _content_of(draft) in row.get("lookupIds", ()):
             return None
     return None

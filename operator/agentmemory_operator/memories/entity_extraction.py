@@ -1,8 +1,8 @@
 """Extract the entities of memories, also of those stored before the agent's object enabled entities.
 
 Each process walks once through each agent's memories, and again if the entity settings or the collection changed.
-Several processes may do so at once, and a killed one starts over: a memory is written only if it is unchanged since it
-was read.
+Several processes may do so concurrently, and a killed process starts over: a memory is written only if it has not
+changed since it was read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ async def _some(agent: Agent, walk: _NamingWalk) -> int:
     for _ in range(PAGES_A_SWEEP):
         ids, following = await _unnamed(agent, walk.offset)
         count += await _name(agent, ids) if ids else 0
-        # Only now: a page that could not be written is read again by the next sweep.
+        # Advance only after the writes, so that the next sweep reads a page again that could not be written.
         walk.offset = following
         if walk.offset is None:
             walk.is_done = True
@@ -104,7 +104,7 @@ async def _name(agent: Agent, ids: Sequence[str]) -> int:
 
 
 def _is_ours(row: Payload) -> bool:
-    """Return whether a row is a memory, with a revision and a user: other tools may have written points without."""
+    """Return whether a row is a memory, with a revision and a user. Points of other tools may lack both."""
     return TOMBSTONE_KEY not in row and isinstance(row.get("rev"), int) and isinstance(row.get("userId"), str)
 
 

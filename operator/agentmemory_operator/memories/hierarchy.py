@@ -98,7 +98,7 @@ async def read_tree(agent: Agent, memory_id: str, request: TreeRequest) -> Memor
 
 
 async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, limit: int) -> list[dict[str, Any]]:
-    """Return rows with one of these parents, oldest first. Of more than `limit`, the engine selects some."""
+    """Return up to `limit` rows with one of these parents, oldest first. Of more rows, Qdrant selects any."""
     selection = Selection(user_id=request.user_id)
     filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     filter_["must"].append(equals_any("parentId", sorted(parents)))

@@ -1,10 +1,10 @@
 """Read the versions of a memory: its chain, oldest first.
 
-Before a merged version come the chains of all its predecessors.
+The chains of all predecessors of a merged version precede it.
 
 A chain is read link by link while writers change it. A cleanup may remove a version in between and link its neighbours,
-or a new head may be added. If a link points to a removed version or one that does not link back, the whole chain is
-read again.
+or a new head may be added. If a link points to a removed version, or to a version that does not link back, the whole
+chain is read again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryReco
 from agentmemory_operator.memories.stored_memories import read_own_row
 
 MAX_VERSIONS = 2_000
-# Usually, a further reading means that another writer changed the chain in the meantime.
+# Maximum number of readings. Usually, a further reading means that another writer changed the chain in the meantime.
 MAX_READINGS = 5
 
 _Row = Mapping[str, Any]
@@ -54,7 +54,7 @@ class _Walk:
 
 
 async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History:
-    """Read the chain of a memory, at most 2,000 versions; expired ones are omitted.
+    """Read the chain of a memory, at most 2,000 versions, without expired versions.
 
     If concurrent changes break 5 readings in a row, return the versions read last.
 

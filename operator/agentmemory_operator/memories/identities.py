@@ -42,7 +42,7 @@ MAX_CONCURRENT_IDENTITIES = 8
 
 
 class Identities:
-    """Writer of memories that have an identity. Every method may run on several replicas at once."""
+    """Writer of memories that have an identity. Every method may run on several replicas concurrently."""
 
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -85,7 +85,7 @@ class Identities:
     async def _try(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
         """Store a draft as the first version or after the current head; return None if another writer was faster."""
         head = await chains.find_head(agent, _identity(draft))
-        # Read after the head: if another process stored the same request as a head, this finds it.
+        # Look for the request after the head was read, to find it if another process stored it as a head.
         if row := await self._same_request(agent, draft):
             return await self._found(agent, row, draft)
         if head is None:
@@ -142,7 +142,7 @@ class Identities:
             await chains.complete(agent, row)
             row = await read_row(agent, row["id"]) or row
         older_id = row.get("supersedesId")
-        # The predecessor may be the tombstone at the root: then the new memory superseded no memory.
+        # Report no predecessor if it is the tombstone at the root: then the new memory superseded no memory.
         is_alive = older_id and (older_id != _identity(draft) or await self._is_alive(agent, older_id))
         return stored_outcome(row["id"], older_id if is_alive else None, update_count=row.get(UPDATES_KEY) or 0)
 

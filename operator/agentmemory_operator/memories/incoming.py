@@ -1,7 +1,7 @@
 """Memories as received, and the removal of secrets from them before they are hashed, compared or embedded.
 
-Only statements are scrubbed: content, context, status value, and strings in metadata. Names stay unchanged (ids, keys,
-subjects, tags, namespaces, authors), because two different names must not become equal.
+Only statements are scrubbed: content, context, status value, and strings in metadata. Names (ids, keys, subjects, tags,
+namespaces, authors) stay unchanged, because two different names must not become equal.
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class IncomingMemory(StatedMemory):
         created_at: Unix milliseconds; None is the time of storage less `offset_ms`.
         valid_from: Unix milliseconds from which the statement is true; None is created_at.
         vector: Required with provider `none`, unless its zone has no vectors. Not allowed with another provider.
-        offset_ms: Milliseconds by which it is older than its storage; None is 0. Ignored if created_at is given.
+        offset_ms: Milliseconds between its creation and its storage. None means 0. Ignored if created_at is given.
         is_turn: True for a turn of a conversation, which is stored even if another has the same content.
         idempotency_key: The same key with the same body is the same memory; with another body it is a Conflict.
     """

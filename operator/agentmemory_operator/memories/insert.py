@@ -17,7 +17,7 @@ from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, equals, point_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_DUE_KEY, MemoryRecord, Payload
 
-# Status codes caused by a point, or by the number of points: a smaller request may succeed.
+# Status codes that a point, or the number of points, causes. A smaller request may succeed.
 _ABOUT_POINTS = frozenset({400, 413, 422})
 
 Event = Literal["ADD", "SUPERSEDE", "CORROBORATE", "NONE"]
@@ -28,9 +28,9 @@ class StoredMemory:
     """A memory that is durably stored.
 
     Attributes:
-        event: ADD: this request stored it, or an earlier one with the same idempotency key. SUPERSEDE: as ADD, and it
-            has a predecessor. NONE: it was already stored, or an earlier memory of the request is equal. CORROBORATE:
-            it was already stored, by another author.
+        event: ADD: this request, or an earlier request with the same idempotency key, stored the memory. SUPERSEDE:
+            likewise, and the memory has a predecessor. NONE: it was already stored, or equals an earlier memory of the
+            request. CORROBORATE: another author had stored it already.
         supersedes: Id of the predecessor; None without one.
         is_recorded: False if the request wrote nothing for it.
         update_count: Number of earlier versions since a model last read the chain; 0 if no version was added.
@@ -55,12 +55,12 @@ def stored_outcome(memory_id: str, supersedes: str | None = None, *, update_coun
 
 
 def duplicate_outcome(outcome: Outcome) -> Outcome:
-    """Return the outcome of a memory that equals an earlier one of the request, from the outcome of that one."""
+    """Return the outcome of a memory that repeats an earlier memory of the request, from that memory's outcome."""
     return replace(outcome, event="NONE", is_recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
 def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict | None:
-    """Return the conflict with the row under the request's idempotency key: it has another body, or was deleted.
+    """Return the conflict with the row under the request's idempotency key, if it has another body or was deleted.
 
     None if there is no row, no key, or no conflict.
     """
@@ -78,7 +78,7 @@ def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict
 async def write_drafts(
     agent: Agent, drafts: Sequence[MemoryDraft], *, insert_only: bool = False
 ) -> dict[str, StoreRejected]:
-    """Write drafts in one request. If the engine rejects it, halve it until the bad drafts are isolated.
+    """Write drafts in one request. If Qdrant rejects it, halve it until the bad drafts are isolated.
 
     Args:
         insert_only: True to leave existing points with the same ids unchanged; False overwrites them.
@@ -88,7 +88,7 @@ async def write_drafts(
 
     Raises:
         StoreUnavailable: If Qdrant is unavailable and nothing was written.
-        StoreRejected, KeysUnavailable: If the engine rejects a request for another reason than its points, or the key
+        StoreRejected, KeysUnavailable: If Qdrant rejects a request for another reason than its points, or the key
             of a zone is unavailable.
         OutcomeUnknown: If Qdrant or a key became unavailable, or Qdrant rejected the rest, after a part may have been
             written.
@@ -118,7 +118,7 @@ async def write_drafts(
 async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
     """Insert a memory under its derived id, or replace a tombstone without successor; return the stored row.
 
-    Several writers may claim an id at once: `is_written_by` returns whether this one succeeded. If the point
+    Several writers may claim an id concurrently: `is_written_by` returns whether this writer succeeded. If the point
     was removed before it was read, return a superseded tombstone, which matches no draft.
 
     Raises:
@@ -135,8 +135,8 @@ async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
         if row.get("requestId") == draft.record.request_id and (conflict := find_request_conflict(row, draft.record)):
             raise conflict
         if row.get(WINDOW_DUE_KEY):
-            # Update the keyword texts that include the deleted words first: the new point lacks the marks that find
-            # them.
+            # First update the keyword texts that include the deleted words. Later they cannot be found, because the new
+            # point lacks the marks.
             await session_keywords.update_stale_texts(agent, [memory_id])
             row = await _read_stored(agent, memory_id)
         newer = replace(draft, record=replace(draft.record, rev=row["rev"] + 1))
@@ -158,6 +158,7 @@ def with_id(draft: MemoryDraft, memory_id: str) -> MemoryDraft:
 async def _read_stored(agent: Agent, memory_id: str) -> Payload:
     row = await read_row(agent, memory_id)
     if row is None:
-        # Removed between two calls, with all data of the user: return a superseded tombstone, which matches no draft.
+        # The point was removed between two calls, with all data of the user: return a superseded tombstone, which
+        # matches no draft.
         return {"id": memory_id, "rev": 0, TOMBSTONE_KEY: 0, "supersededById": memory_id}
     return row

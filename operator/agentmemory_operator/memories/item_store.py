@@ -1,14 +1,14 @@
-"""Items: one point under each key of a namespace; the last write wins.
+"""Items: one point under each key of a namespace. The last write wins.
 
 A write
 1. reads the point,
 2. writes it by compare-and-set on `rev`, with a mark; the point keeps the last 16 marks,
-3. reads it again. The engine does not report whether a conditional write took effect; the mark does, even if later
+3. reads it again. Qdrant does not report whether a conditional write took effect; the mark does, even if later
    writes followed.
 4. Without the mark, it starts again with the row just read. If marks may have been dropped, the outcome is unknown.
 
-Invariant: a write takes effect at most once, after those that it has read, and overwrites no later one. A write without
-an error took effect exactly once.
+Invariant: a write takes effect at most once, after the writes that it has read, and overwrites no later write. A write
+without an error took effect exactly once.
 
 Writers of one process take a lock per key, because they would otherwise mostly force each other to retry. The holder of
 the lock executes all waiting writes of the key in order, and only has to send the last one.
@@ -68,9 +68,10 @@ from agentmemory_operator.memories.zone_access import find_id_scope, find_vector
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.runtime.tasks import gather_bounded
 
-# An attempt fails only if another writer changed the same point, so the writers together make progress.
+# Maximum number of attempts. An attempt fails only if another writer changed the same point, so the writers together
+# make progress.
 MAX_ATTEMPTS = 100
-# Concurrent items of a batch; each needs at least three calls of the engine.
+# Concurrent items of a batch. Each item needs at least three calls of Qdrant.
 MAX_CONCURRENT_PUTS = 8
 PAGE = 1000
 
@@ -116,7 +117,7 @@ Read = Callable[[Agent, str], Awaitable[Payload | None]]
 
 
 class Items:
-    """Items of agents. Several replicas may call every method at once."""
+    """Reads and writes the items of agents. Several replicas may call every method concurrently."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -128,7 +129,7 @@ class Items:
         return keyed_id("", "item", idempotency_key) if idempotency_key else str(uuid4())
 
     async def put(self, agent: Agent, address: Address, item: ItemContent) -> StoredItem:
-        """Write an item, replacing the one under its key.
+        """Write an item. It replaces the item that has its key.
 
         Raises:
             RequestInvalid: If the content is too long or rejected by the embedder, the vector does not fit, the type
@@ -178,7 +179,7 @@ class Items:
         outcomes = dict(chain.from_iterable(results))
         unwritten = [outcome for outcome in outcomes.values() if _is_unwritten(outcome)]
         if len(unwritten) == len(outcomes):
-            # CollectionMoved takes precedence: the caller then opens the agent again.
+            # Raise CollectionMoved rather than another error, so that the caller opens the agent again.
             raise next((outcome for outcome in unwritten if isinstance(outcome, CollectionMoved)), unwritten[0])
         return [outcomes[index] for index in range(len(items))]
 
@@ -259,7 +260,7 @@ class Items:
         }
         body |= {"with_payload": ["key"], "with_vector": False} | ({"offset": cursor} if cursor else {})
         points, following = await read_memories(agent, body)
-        # A locked item has no readable key.
+        # Leave out locked items, which have no readable key.
         keys = (point["payload"].get("key") for point in points)
         return KeyPage(tuple(sorted(key for key in keys if key is not None)), following)
 
@@ -281,7 +282,7 @@ class Items:
         async with self._lock(memory_id):
             if write.outcome is None:
                 writes = self._waiting.pop(memory_id, [])
-                # The write is missing if an earlier holder of the lock took it and was cancelled.
+                # Add the write again if an earlier holder of the lock took it and was cancelled.
                 await self._execute(agent, memory_id, writes if write in writes else [*writes, write])
         if isinstance(write.outcome, AgentMemoryError):
             raise write.outcome
@@ -292,7 +293,7 @@ class Items:
         try:
             await self._put_all(agent, memory_id, writes)
         except RequestInvalid as error:
-            # The embedder rejected one of the contents: execute the writes one by one.
+            # Execute the writes one by one, because the embedder rejected one of the contents.
             if len(writes) == 1:
                 writes[0].outcome = error
                 return

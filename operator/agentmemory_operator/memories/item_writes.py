@@ -1,4 +1,4 @@
-"""PUTs of items: the new content, the point that it writes over the stored one, and the merge of waiting PUTs."""
+"""PUTs of items: the new content, the point that replaces the stored point, and the merge of waiting PUTs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -138,7 +138,7 @@ class ItemWrite:
             await replace_row(self._agent, point, unchanged_filter(row), replaced=row)
 
     def is_replacement(self, row: Payload | None, now_ms: int) -> bool:
-        """Return whether the stored point is a live item; False for None, a tombstone and an expired item."""
+        """Return whether the stored point is a live item, not None, a tombstone or an expired item."""
         return row is not None and is_live(row, self._agent.settings.ranking.endings, now_ms)
 
     def _has_same_content(self, row: Payload, now_ms: int) -> bool:
@@ -146,7 +146,7 @@ class ItemWrite:
         return is_same and self.is_replacement(row, now_ms)
 
     def find_conflict(self, row: Payload | None, now_ms: int) -> Conflict | None:
-        """Return the error if the stored item is immutable, or its parent is not the one of the PUT; else None.
+        """Return the error if the stored item is immutable, or has another parent than the PUT names; else None.
 
         The parent cannot change, which rules out cycles.
         """
@@ -203,7 +203,7 @@ class ItemWrite:
         return {LOGGED_KEY: self._agent.clock.now_ms()}
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
-        """Return the payload to merge the changes over: that of the live item without its author, or of a new item."""
+        """Return the payload that the changes are merged into: a new item's, or the live item's without its author."""
         if row is not None and self.is_replacement(row, now_ms):
             return {key: value for key, value in row.items() if key not in _AUTHOR_KEYS}
         address, agent = self._address, self._agent
@@ -294,7 +294,7 @@ def _earlier(write: ItemWrite, request_marks: Sequence[str]) -> Outcome | AgentM
     if write.mark is None:
         return None
     key = write.mark.partition(":")[0]
-    # A tombstone keeps only the key: the body of a deleted item is unknown.
+    # For a deleted item, compare only the key: its tombstone does not keep the hash of the body.
     if write.mark in request_marks or f"{key}:" in request_marks:
         return "repeated"
     if any(mark.partition(":")[0] == key for mark in request_marks):

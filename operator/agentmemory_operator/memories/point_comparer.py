@@ -68,8 +68,8 @@ class PointComparer:
         for _ in range(CONFIRMING_READS):
             if not compared.differing:
                 break
-            # The two reads of a point are at different times and maybe from different replicas: only a persistent
-            # difference counts.
+            # Read again after a delay, because only a persistent difference counts: the two reads of a point are at
+            # different times, and maybe from different replicas.
             await asyncio.sleep(CONFIRMING_READ_DELAY_S)
             reread = await self._once([id_ for id_, _ in compared.differing])
             compared = compared.with_second_read(reread.compared)

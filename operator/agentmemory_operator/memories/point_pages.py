@@ -19,7 +19,7 @@ from agentmemory_operator.ports.base import Json
 
 T = TypeVar("T")
 
-# Each further attempt means that a memory was deleted while a call read its page.
+# Maximum number of attempts. Each further attempt means that a memory was deleted while a call read its page.
 MAX_ATTEMPTS = 10
 
 
@@ -57,11 +57,11 @@ def replacement_operations(
 ) -> list[Json]:
     """Return the operations that replace a stored point by a live one, if it matches `unchanged`.
 
-    Vectors that the new point omits are also deleted by name: Qdrant 1.18 keeps them while a snapshot is created. If
-    Qdrant applies only the first operation of the batch, the stored point must not lose vectors. Therefore a point with
-    an edit mark is written first, and `repair._sweep_vectors` deletes the vectors that its zone does not allow. A point
-    without a mark replaces a tombstone, or an item whose vector the agent does not use: there the deletion is first, so
-    the new point inherits no vector.
+    Vectors that the new point omits are also deleted by name, because Qdrant 1.18 keeps them while a snapshot is
+    created. If Qdrant applies only the first operation of the batch, the stored point must not lose vectors. Therefore
+    a point with an edit mark is written first, and `repair._sweep_vectors` deletes the vectors that its zone does not
+    allow. A point without a mark replaces a tombstone, or an item whose vector the agent does not use. Then the vectors
+    are deleted first, so that the new point inherits none.
 
     Args:
         replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point records the
@@ -74,7 +74,7 @@ def replacement_operations(
         trace_upsert = {
             "upsert": {"points": [{"id": trace["id"], "vector": {}, "payload": trace}], "update_mode": "insert_only"}
         }
-        # Later than the erasure, despite clock drift, so the trace never covers the new memory.
+        # Set a time after the erasure, despite clock drift, so that the trace never covers the new memory.
         stored = max(point["payload"][STORED_KEY], replaced[TOMBSTONE_KEY] + 1)
         later = point | {"payload": point["payload"] | {STORED_KEY: stored}}
         return [trace_upsert, *replacement_operations(agent, later, unchanged)]
@@ -95,7 +95,7 @@ async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced:
 
 
 async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
-    """Yield the points of a scroll, page by page. The page size respects the limit of the engine's strict mode."""
+    """Yield the points of a scroll, page by page. The page size respects the limit of Qdrant's strict mode."""
     max_limit = agent.settings.ranking.max_query_limit
     page = body | ({"limit": min(body["limit"], max_limit)} if max_limit else {})
     while True:
@@ -120,7 +120,7 @@ async def read_memories(agent: Agent, body: Json) -> tuple[list[Json], Any]:
 async def read_without_tombstones(read: Callable[[], Awaitable[T]], points_of: Callable[[T], Sequence[Json]]) -> T:
     """Repeat a read until its result has no tombstones. The filter of the read must exclude them.
 
-    The engine first matches the points of a search or scroll and then reads their payloads. A memory that is deleted in
+    Qdrant first matches the points of a search or scroll and then reads their payloads. A memory that is deleted in
     between is returned as a tombstone.
 
     Raises:

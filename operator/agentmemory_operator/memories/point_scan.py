@@ -15,7 +15,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 
-# Points per page; concurrent searches wait for one page.
+# Points per page. Concurrent searches wait for one page.
 PAGE = 2_000
 
 
@@ -61,7 +61,7 @@ async def read_rows_by_id(
     """
     rows = Rows()
     for part in chunks_of(sorted(ids, key=str), page):
-        # A collection that another tool created may have numeric ids.
+        # Cast, because a collection that another tool created may have numeric ids.
         found = await points.retrieve(collection, cast("Sequence[str]", part), keys=keys)
         rows |= {point["id"]: point.get("payload") or {} for point in found}
     return rows
@@ -70,13 +70,13 @@ async def read_rows_by_id(
 async def walk_pair(
     points: PointStore, first: str, second: str, page: int, *, keys: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Rows, Rows]]:
-    """Yield the rows of two collections by ranges of ids: each pair has all rows of both in one range.
+    """Yield the rows of two collections in pairs. Both parts of a pair cover the same range of ids completely.
 
     The first page of `first` is read before that of `second`.
     """
     left, right = (_Walk(walk(points, name, page, keys=keys)) for name in (first, second))
     while await left.fill() | await right.fill():
-        # An exhausted walk sets no bound.
+        # Ignore an exhausted walk, which sets no bound.
         bound = min(side.bound for side in (left, right) if side.rows)
         yield left.take(bound), right.take(bound)
 

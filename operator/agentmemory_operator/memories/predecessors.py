@@ -42,7 +42,7 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> Payload | Non
     if record.supersedes_id is None:
         return None
     old = await read_completed(agent, record.supersedes_id)
-    # An erased memory no longer has a user id.
+    # This also refuses an erased memory, which no longer has a user id.
     if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
         raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
     if ITEM_NAMESPACE_KEY in old:
@@ -98,14 +98,14 @@ async def merge(agent: Agent, draft: MemoryDraft, replaced: Sequence[str], marks
         marks: Payload keys to add to the point.
 
     Returns:
-        The stored payload. None if the draft was stored and deleted before. None also if one of `replaced` was
-        superseded or deleted in the meantime; the others then stay heads.
+        The stored payload. None if the draft was stored and deleted before. None also if a memory in `replaced` was
+        superseded or deleted in the meantime. The other memories then stay heads.
 
     Raises:
         StoreUnavailable: If nothing was stored. Retry.
         OutcomeUnknown: If the draft may have been stored.
     """
-    # Sorted, so of two merges of the same memories one gets all of them.
+    # Sort the ids, so that of two merges of the same memories one gets all of them.
     links = links_to(sorted(replaced))
     record = replace(
         draft.record,

@@ -1,4 +1,4 @@
-"""Store memories: draft them, and write each by the rule that applies to it; plain ones share one request.
+"""Store memories: draft them, and write each by the rule that applies to it. Plain memories share one request.
 
 Memories of one request with equal statements (`draft.py: find_first_indexes`) become one memory: the first is stored,
 the duplicates return its id.
@@ -141,7 +141,7 @@ class Remember:
             row = existing or await read_row(agent, record.id)
             if conflict := find_request_conflict(row, record):
                 raise conflict
-            # Another process may have abandoned the row, or erased or removed it since.
+            # The row was abandoned by another process, or erased or removed since.
             if row is None or not await chains.join(agent, row):
                 raise not_a_head_conflict(record.supersedes_id)
         return stored_outcome(record.id, record.supersedes_id, update_count=row.get(UPDATES_KEY) or 0)
@@ -166,7 +166,7 @@ def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int |
         return 0
     ttl = ttl_of({"type": record.type}, agent.settings.ranking.endings)
     may_end = record.expires_at is not None or (ttl is not None and ttl.expires)
-    # With an idempotency key, it may have been stored before.
+    # The growth is uncertain, for example with an idempotency key: the memory may have been stored before.
     is_certain = outcome.event == "ADD" and not (record.request_hash or record.zone or record.is_working or may_end)
     return 1 if is_certain else None
 

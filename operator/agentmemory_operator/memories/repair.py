@@ -1,7 +1,7 @@
-"""Complete the interrupted writes of crashed processes, in every agent. Several replicas may do so at once.
+"""Complete the interrupted writes of crashed processes, in every agent. Several replicas may do so concurrently.
 
 A sweep also keeps the vectors of encrypted memories as the agent's object allows them: dense and keyword vectors, for
-each zone. Missing vectors are added, after a rebuild too: the operator, which rebuilds, cannot decrypt the text, but
+each zone. Missing vectors are added, also those that a rebuild leaves out: the operator cannot decrypt the text, but
 the API has the keys. Vectors that a zone no longer allows are deleted, because they disclose the content.
 """
 
@@ -35,7 +35,8 @@ from agentmemory_operator.zones.sealed_store import without_decryption
 
 log = logging.getLogger(__name__)
 
-# A sweep that finds nothing costs a few short scrolls. With 1,000 agents, 17 sweeps start per second.
+# Seconds in which every agent is swept once. With 1,000 agents, 17 sweeps start per second. A sweep that finds nothing
+# costs a few short scrolls.
 ROUND_S = 60.0
 PAGE = 100
 # Maximum number of pages that one sweep of an agent reads for each of these tasks: to delete the vectors of tombstones,
@@ -68,7 +69,7 @@ class Sweeper:
     async def sweep(self, slug: str) -> None:
         """Sweep one agent. On an error, log it and leave the rest to the next round."""
         try:
-            # Renew no lease: most sweeps find nothing to write, and need no further reads of the metadata.
+            # Renew no lease, because most sweeps find nothing to write, and need no further reads of the metadata.
             agent = await self._directory.open(slug, renews_lease=False)
             completed = await chains.sweep(agent)
             rewritten = await session_keywords.sweep(agent)

@@ -1,8 +1,9 @@
 """Repair the chains of a collection whose contents were replaced by a snapshot.
 
 The contents are those of the restored snapshot, or of the safety snapshot from before an in-place restore. No pending
-version in them was acknowledged when the snapshot was created, and its writer may have received an error since. So it
-is undone before any client can read the contents. A pending deletion is completed: the deleted memory stays deleted.
+version in them was acknowledged when the snapshot was created, and its writer may have received an error since. So each
+pending version is undone before any client can read the contents. A pending deletion is completed, so that the deleted
+memory stays deleted.
 
 A write in flight during the replacement compares revisions of the old contents, which may match the new ones. The fence
 reports an unknown outcome to its writer. Such a write leaves one end of a link:

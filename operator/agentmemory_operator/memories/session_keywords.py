@@ -61,11 +61,11 @@ SWEEP_AFTER_MS = 10_000
 PAGE = 100
 # Maximum number of pages of memories to which one sweep of an agent adds session positions or keyword vectors.
 PAGES_A_SWEEP = 100
-# Two rounds suffice unless another writer changes a neighbour in the meantime.
+# Maximum number of rounds. Two suffice unless another writer changes a neighbour in the meantime.
 MAX_ROUNDS = 20
-# Concurrent reads: a batch may cover many sessions, and the server may be slow.
+# Maximum number of concurrent reads. A batch may cover many sessions, and the server may be slow.
 MAX_CONCURRENT_READS = 8
-# Maximum number of memories read at one position of a session. Of more, the engine returns an arbitrary part.
+# Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
 MAX_SAME_TIME = 1000
 
 _KEYS = (
@@ -114,7 +114,7 @@ async def update_stale_texts(agent: Agent, ids: Iterable[str | None]) -> None:
     try:
         await _settle(agent, agent.keyword, changed)
     except AgentMemoryError as error:
-        # The change itself is durable, and marked for the sweep.
+        # Only log the error: the change itself is durable, and marked for the sweep.
         log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
 
 
@@ -178,7 +178,7 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Add missing session positions and keyword vectors; return how many memories were found without a vector."""
     filled = 0
-    # Memories in a zone are excluded: `repair._sweep_vectors` adds the vectors that their zone allows.
+    # Exclude memories in a zone, for which `repair._sweep_vectors` adds the vectors that their zone allows.
     missing: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     unordered = {
         "must": [*missing["must"], {"is_empty": {"key": ORDER_KEY}}],
@@ -215,7 +215,8 @@ def _has_text(agent: Agent, row: _Row) -> bool:
 def _row_of(record: MemoryRecord, index: int) -> Payload:
     """Return the payload of a record, with its session position if other keyword texts may include its words."""
     row = payload_of(record)
-    # No other text may include the words of a working memory, whose slot gets new contents, or of an encrypted memory.
+    # Give no position to a working memory, whose slot gets new contents, or to an encrypted memory: no other text may
+    # include their words.
     is_excluded = record.session_id is None or record.is_working or record.zone is not None
     return row if is_excluded else row | {ORDER_KEY: order_of(record.created_at, index)}
 
@@ -223,7 +224,7 @@ def _row_of(record: MemoryRecord, index: int) -> Payload:
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
     """Return the ids of memories with a stale text.
 
-    Checked are the rows, the memories after them, and up to 100 memories whose texts include the words of hidden rows.
+    This checks the rows, the memories after them, and up to 100 memories whose texts include the words of hidden rows.
     """
     stale: set[str] = set()
     sessions = group_by_session(row for row in rows if is_member(row)).values()
@@ -264,7 +265,10 @@ def _session_of(row: _Row, order: Mapping[str, int]) -> Filter:
 
 
 async def _at_same_position(agent: Agent, row: _Row) -> list[_Row]:
-    """Return the session members at a row's position: the engine cuts a page among them in arbitrary order."""
+    """Return up to `MAX_SAME_TIME` session members at a row's position.
+
+    A page that ends among them contains an arbitrary part of them, so the caller reads the rest here.
+    """
     order = row[ORDER_KEY]
     return await _scroll(agent, _session_of(row, {"gte": order, "lte": order}), limit=MAX_SAME_TIME)
 

@@ -1,8 +1,8 @@
 """Record when a session was last used, on each of its memories of a type that ends with the session.
 
-One point per session would not suffice, because a filter of the engine cannot span two points. A point is stamped at
+One point per session would not suffice, because a filter of Qdrant cannot span two points. A point is stamped at
 most once per minute of use, by compare-and-set on its `rev`. A memory that has expired by the time of a use is not
-stamped: no use restores it. A point that another writer changes concurrently gets the next stamp instead.
+stamped, so that no use restores it. A point that another writer changes concurrently gets the next stamp instead.
 """
 
 import logging
@@ -20,7 +20,7 @@ from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
 
 log = logging.getLogger(__name__)
 
-# Uses within this time count as one.
+# Milliseconds within which several uses count as one.
 STAMP_PERIOD_MS = 60_000
 PAGE = 500
 
@@ -48,8 +48,8 @@ async def note_use(
 
     Args:
         at_ms: Time of use, Unix milliseconds, not in the future.
-        now_ms: Present time, written as `updatedAt`.
-        joined: Ids of memories just stored in the session; stamped even if they would have expired by their
+        now_ms: Current time, written as `updatedAt`.
+        joined: Ids of memories just stored in the session. They are stamped even if they would have expired by their
             `createdAt`.
 
     Raises:
@@ -57,7 +57,7 @@ async def note_use(
     """
     session, used_ms = (user_id, session_id), at_ms
     if joined and at_ms < now_ms - STAMP_PERIOD_MS:
-        # Backdated memories: the session may have been used since.
+        # Use the latest recorded time for backdated memories, because the session may have been used since.
         async for rows in _rows(agent, *session):
             used_ms = max([used_ms, *(_used_ms(row, now_ms) for row in rows.values() if _is_live(agent, row, at_ms))])
     async for rows in _rows(agent, *session):

@@ -47,7 +47,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import update
 
 CHANGEABLE_KEYS = ("importance", "tags", "metadata", "expiresAt", "pinned")
-"""Payload keys that a caller may change in place; no vector is computed from them."""
+"""Payload keys that a caller may change in place, because no vector is computed from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class MemoryPage:
 
 @dataclass(frozen=True, slots=True)
 class _Position:
-    """Last memory of a page; the next page starts after it."""
+    """Last memory of a page. The next page starts after this memory."""
 
     created_at: int
     id: str
@@ -226,7 +226,7 @@ def _is_expired(agent: Agent, row: Payload) -> bool:
 
 
 def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, at most two below the engine's limit, because up to two rows beyond a page are read."""
+    """Return the page size, at most two below Qdrant's limit, because up to two rows beyond a page are read."""
     max_limit = agent.settings.ranking.max_query_limit
     return limit if max_limit is None else min(limit, max_limit - 2)
 
@@ -234,7 +234,7 @@ def _within(agent: Agent, limit: int) -> int:
 async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:
     """Return rows by createdAt, newest first, then by id.
 
-    The engine orders by createdAt only and has no cursor for it, but it can page rows of one time by id. So the rows
+    Qdrant orders by createdAt only and has no cursor for it, but it can page rows of one time by id. So the rows
     with the createdAt at which the previous page ended, and at which this page ends, are read by id.
     """
     rows: list[Payload] = []
@@ -260,7 +260,7 @@ async def _rows_of_time(
     same_time = narrow(filter_, equals("createdAt", created_at))
     if after_id is None:
         return await _scroll(agent, same_time, limit=limit)
-    # The offset is the first id returned: request one more, because that row is dropped if it still exists.
+    # Request one more row, because the first row returned may be that of the offset, which is dropped.
     rows = await _scroll(agent, same_time, limit=limit + 1, offset=after_id)
     return [row for row in rows if row["id"] != after_id][:limit]
 
@@ -335,9 +335,11 @@ async def change_point(agent: Agent, user_point: UserPoint, change: Callable[[Pa
 def _facts_payload(agent: Agent, point: UserPoint, facts: Json, row: Payload | None) -> Payload:
     """Build the payload of changed facts: a tombstone for readers of memories, which is erased with the user."""
     now_ms = agent.clock.now_ms()
-    # An erasure compares this time and erases the whole point. After an erasure the time starts again.
+    # Keep the time of the first write, because an erasure compares it and erases the whole point. Start again after an
+    # erasure.
     since_ms = row[STORED_KEY] if row is not None and point.key in row else now_ms
     marks = {"id": point.id, "agentId": agent.settings.slug, "userId": point.user_id, "pending": False}
-    # Counts and the removal of tombstones search for times later than 0, so they do not include this point.
+    # Write 0 as the time of deletion: counts and the removal of tombstones search for later times, and so exclude this
+    # point.
     times = {"updatedAt": now_ms, STORED_KEY: since_ms, TOMBSTONE_KEY: 0}
     return marks | times | {"rev": (row["rev"] if row else 0) + 1, point.key: facts}

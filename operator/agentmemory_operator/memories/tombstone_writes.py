@@ -19,13 +19,13 @@ from agentmemory_operator.memories.rules.record import ERASURE_KEY, TOMBSTONE_KE
 from agentmemory_operator.ports.base import Json
 
 BATCH = 100
-# Each further attempt means that the engine kept vectors that a request had deleted.
+# Maximum number of attempts. Each further attempt means that Qdrant kept vectors that a request had deleted.
 MAX_ATTEMPTS = 5
 ATTEMPT_S = 0.1
 
 _READ_KEYS = ("id", "rev", "pending", *LINK_KEYS, "identityId", TOMBSTONE_KEY, ERASURE_KEY)
 _EMPTY: Filter = {"must": [IS_TOMBSTONE, {"is_empty": {"key": "content"}}]}
-# Points that another tool wrote may have a `deletedAt`, but no boolean `pending`.
+# Selects only tombstones of this project. Points of another tool may have a `deletedAt`, but no boolean `pending`.
 _OURS: Filter = {
     "must": [IS_TOMBSTONE, {"should": [{"key": "pending", "match": {"value": at}} for at in (False, True)]}]
 }
@@ -45,7 +45,7 @@ class TombstoneWrite:
 
 def tombstone_write(row: Row, tombstone: Payload, *conditions: Condition) -> TombstoneWrite:
     """Return the write of a tombstone over a row that must be unchanged and meet the conditions."""
-    # A point written by another tool may have no revision.
+    # Match a missing revision too, because a point that another tool wrote may have none.
     same_revision: Condition = equals("rev", row["rev"]) if row.get("rev") is not None else {"is_empty": {"key": "rev"}}
     return TombstoneWrite(
         tombstone, point_filter(row["id"], same_revision, *([] if TOMBSTONE_KEY in row else [NOT_DELETED]), *conditions)
@@ -67,7 +67,7 @@ async def read_confirmed(agent: Agent, ids: Sequence[str], *, keys: Sequence[str
         keys: Payload keys to read, which must include `TOMBSTONE_KEY`; None reads all.
 
     Raises:
-        StoreUnavailable: If the engine still has vectors after 5 attempts; the sweep tries again.
+        StoreUnavailable: If Qdrant still has vectors after 5 attempts; the sweep tries again.
     """
     for attempt in range(MAX_ATTEMPTS):
         await asyncio.sleep(ATTEMPT_S * attempt)
@@ -107,7 +107,7 @@ async def delete_remaining_vectors(agent: Agent, within: Filter | None = None, *
     Raises:
         StoreUnavailable: As in `read_confirmed`.
     """
-    # Filter by `has_vector`, which is indexed: most tombstones have no vectors, and there may be many.
+    # Filter by `has_vector`, which is indexed, because there may be many tombstones, most of them without vectors.
     has_vector = {"should": [{"has_vector": name} for name in agent.vectors]}
     unemptied = narrow(_OURS, *(within or {}).get("must", ()), has_vector)
     body = {"filter": unemptied, "limit": BATCH, "with_payload": ["content"], "with_vector": False}

@@ -1,6 +1,6 @@
 """Working memory: a few memories of one session, at most as many as the agent has slots.
 
-Qdrant has no transaction over several points, so a limit on their number cannot be checked and enforced in one step.
+Qdrant has no transaction over several points, so it cannot check and enforce a limit on their number atomically.
 Instead, a session has a fixed number of slots. Each slot is a point whose id is derived from user, session and slot
 number.
 
@@ -91,7 +91,7 @@ class StoredWorkingMemory:
 
 @dataclass(frozen=True, slots=True)
 class EndedSession:
-    """Result of the end of a session: number of memories deleted or expired by it, by type, without zeros."""
+    """Numbers of memories that the end of a session deleted or let expire, by type, without zeros."""
 
     counts: Mapping[str, int]
 
@@ -118,14 +118,14 @@ class _Slot:
 
 
 class WorkingMemory:
-    """Working memories of an agent's sessions, and the end of sessions.
+    """Reads, stores and deletes the working memories of agents' sessions, and ends sessions.
 
-    Several replicas may call every method at once.
+    Several replicas may call every method concurrently.
     """
 
     def __init__(self, access_counts: AccessCounts) -> None:
         self._access_counts = access_counts
-        # Without the lock, writers of one process would choose the same slot, and all but one would have to retry.
+        # Locks, without which writers of one process would choose the same slot, and all but one would have to retry.
         self._locks: WeakValueDictionary[tuple[str, Session], asyncio.Lock] = WeakValueDictionary()
 
     async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
@@ -143,8 +143,8 @@ class WorkingMemory:
         """Store a working memory; if no slot is free, replace the least recently used one.
 
         Args:
-            memory: Memory with a session. If a working memory of the session has the same content, that one is marked
-                as used and gets the new importance.
+            memory: Memory with a session. If a working memory of the session has the same content, that memory is
+                marked as used and gets the new importance.
 
         Raises:
             RequestInvalid: If the agent has types, but no type `working`, or the memory is invalid.
@@ -234,7 +234,7 @@ class WorkingMemory:
         async def write(slots: list[_Slot]) -> StoredWorkingMemory | None:
             usable = slots[: agent.settings.working_memory_slots]
             for slot in slots[len(usable) :]:
-                # Left over from a time when the agent had more slots.
+                # Vacate a slot that is left from a time when the agent had more slots.
                 if slot.is_taken:
                     await self._vacate(agent, slot)
             used_at = _next_use(agent, slots)

@@ -42,7 +42,7 @@ async def read_writing_keys(
 ) -> dict[ZoneUser, DataKey | KeysUnavailable]:
     """Return the data keys that encrypt new memories, by zone and user, creating missing ones.
 
-    The value of an unavailable key is the KeysUnavailable error. Owners without a zone are skipped.
+    If a key is unavailable, its value is the KeysUnavailable error. Owners without a zone are skipped.
 
     Args:
         owners: Zone and user of each memory; duplicates are allowed.

@@ -115,9 +115,10 @@ async def _move(agent: Agent, memory_id: str, zone: str | None, *, is_admin: boo
 
 
 async def _disconnect(agent: Agent, ids: Collection[str]) -> None:
-    """Remove the notes about these memories from other memories: a consolidation's note discloses their content.
+    """Remove the notes about these memories from other memories, because a consolidation's note discloses content.
 
-    The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the rest.
+    The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the remaining
+    notes.
     """
     moved = await agent.store.retrieve(agent.alias, list(ids))
     connected_ids = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}
@@ -155,10 +156,10 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
 
 
 async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Payload:
-    """Return the hash of a version's content in the zone, and the lookup ids that a repeated write finds it by.
+    """Return the hash of a version's content in the zone, and the lookup ids by which a repeated write finds it.
 
     In a zone, only holders of its key can test a guessed content against them. The ids of the version and its identity
-    stay.
+    do not change.
     """
     key = None if zone is None else await writing_key(agent, zone, row["userId"])
     content_hash = hash_content(row["content"], key.id_secret if key else "")

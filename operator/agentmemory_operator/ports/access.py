@@ -47,7 +47,7 @@ class SigningKeyMaker(Protocol):
     """Creates the signing key of an installation."""
 
     async def make_missing(self) -> None:
-        """Create the key if there is none; keep an existing one.
+        """Create the key if there is none; keep an existing key.
 
         Raises:
             TransientError: If the store cannot be read or written now.

@@ -43,7 +43,7 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def process(self) -> Process:
-        """Return the process metrics of the server; in a cluster, those of the node that responds.
+        """Return the process metrics of the server. In a cluster, they are those of the node that responds.
 
         A field is None if its metric is missing; all are None if the key may not read metrics, or there are none.
         """
@@ -63,7 +63,6 @@ class CollectionStore(CollectionCatalogue, Protocol):
         Changes nothing. A placeholder, which only keeps snapshot files reachable, counts as absent.
 
         Args:
-            alias: Alias of the agent.
             likely_physical: Name of the collection that the alias should point to; observed if there is no alias yet.
             is_linked: True if the caller has just pointed the alias to `likely_physical`: its target is not read.
         """
@@ -152,5 +151,5 @@ class CollectionStore(CollectionCatalogue, Protocol):
         ...
 
     async def delete(self, physical: str) -> None:
-        """Delete the collection and its aliases; an absent one is no error."""
+        """Delete the collection and its aliases; an absent collection is no error."""
         ...

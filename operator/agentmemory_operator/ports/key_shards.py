@@ -7,10 +7,10 @@ from agentmemory_operator.zones.rules.shards import Shard
 
 
 class KeyShards(Protocol):
-    """Stores the keys of all agents. A ring denotes the keys of one agent; a shard contains some of them."""
+    """Stores the keys of all agents. A ring denotes the keys of one agent. A shard contains a part of a ring."""
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """Return a shard; an empty one if none is stored.
+        """Return a shard, or an empty shard if none is stored.
 
         Raises:
             KeysDamaged: If the stored content is no shard of keys. It must not be overwritten.
@@ -44,7 +44,7 @@ class KeyShards(Protocol):
         ...
 
     async def delete(self, ring: Ring) -> None:
-        """Delete all shards of an agent; absent ones are no error.
+        """Delete all shards of an agent; absent shards are no error.
 
         Raises:
             TransientError: If the store is unavailable. Some shards may remain.

@@ -120,7 +120,7 @@ class Namespaces(Protocol):
 
 
 class ClusterReader(SecretSource, Namespaces, Protocol):
-    """Reads Secrets, namespace labels and the cluster id for the retrieval API; it reads no custom resources."""
+    """Reads Secrets, namespace labels and the cluster id for the retrieval API, but no custom resources."""
 
     async def cluster_id(self) -> str:
         """Return the unique id of this cluster. The operator writes the same id into ownership markers.
@@ -189,7 +189,7 @@ class Cluster(Namespaces, Protocol):
         ...
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers of an object by compare-and-set on its resourceVersion. A deleted one is no error.
+        """Replace the finalizers of an object by compare-and-set on its resourceVersion. Do nothing if it is deleted.
 
         In development, nothing is compared.
 
@@ -208,7 +208,7 @@ class Cluster(Namespaces, Protocol):
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object if it has the uid of `metadata`; a deleted one is no error.
+        """Delete the object if it has the uid of `metadata`. Do nothing if it is already deleted.
 
         In development, a manifest that its author has written stays.
         """
@@ -264,7 +264,7 @@ class AgentMemories(Protocol):
         ...
 
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations; a value of None removes one.
+        """Set annotations. The value None removes an annotation.
 
         In development, neither existence nor uid of the object is checked.
 
@@ -304,7 +304,7 @@ class JobObjects(ObjectReader, AgentMemories, Namespaces, Protocol):
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object if it has the uid of `metadata`; a deleted one is no error.
+        """Delete the object if it has the uid of `metadata`. Do nothing if it is already deleted.
 
         Raises:
             AgentMemoryError: In development, if no command has created it, or another object has its name now.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """Credentials of an object storage; never logged.
+    """Credentials of an object storage. They are never logged.
 
     Attributes:
         session_token: Token of temporary credentials; None for permanent ones.
@@ -50,7 +50,7 @@ class StoredObject:
 
     Attributes:
         key: Relative to the prefix.
-        size: Bytes.
+        size: Size in bytes.
         sha256: Hex digest from the object's metadata. None if it was stored without one, or comes from a list.
         modified_ms: Time of the last change in Unix milliseconds. 0 if unknown; far in the future if a list states an
             unreadable time.
@@ -109,7 +109,7 @@ class ObjectStore(Protocol):
         ...
 
     async def delete(self, key: str) -> None:
-        """Delete an object; an absent one is no error."""
+        """Delete an object; an absent object is no error."""
         ...
 
     def list(self, prefix: str) -> AsyncIterator[StoredObject]:

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class PointStore(Protocol):
-    """Points of one Qdrant server; the hot path of the retrieval API.
+    """Client for the points of one Qdrant server, on the hot path of the retrieval API.
 
     `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies.
 
@@ -92,7 +92,7 @@ class PointStore(Protocol):
 
         Args:
             wait: False returns before the operations are applied.
-            strong: As in `upsert`.
+            strong: True uses `ordering=strong`, which a compare-and-set needs if there are several replicas.
         """
 
     async def delete(self, collection: str, filter_: Json, /) -> None:

@@ -51,7 +51,7 @@ class SnapshotStore(Protocol):
 
     Methods raise StoreUnavailable if the server is unavailable, and StoreRejected if it rejects the call. Each call
     except `download` has a deadline. StoreUnavailable is also raised for an operation that the server has started but
-    not completed in time: it may still complete it. `create`, `recover` and `upload` raise SpecInvalid if the server is
+    not completed in time, and may still complete. `create`, `recover` and `upload` raise SpecInvalid if the server is
     a cluster of several nodes and the connection does not list them.
     """
 
@@ -105,11 +105,11 @@ class SnapshotStore(Protocol):
         ...
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a snapshot; an absent one is no error."""
+        """Delete a snapshot; an absent snapshot is no error."""
         ...
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the location of a snapshot of this server, as `recover` accepts it; existence is not checked."""
+        """Return the location of a snapshot of this server, as `recover` accepts it. Its existence is not checked."""
         ...
 
     async def collections(self) -> list[str]:

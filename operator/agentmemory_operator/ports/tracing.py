@@ -48,7 +48,7 @@ class Tracer(Protocol):
 
 
 class EngineCall(Protocol):
-    """One call to Qdrant in progress."""
+    """Call to Qdrant in progress."""
 
     @property
     def headers(self) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""Rebuilds: fill and verify a new collection (the target), and point the alias of the present one (the source) to it.
+"""Rebuilds: fill and verify a new collection (the target), and point the alias of the current one (the source) to it.
 
 1. A pass over an AgentMemory finds an approved rebuild and calls `controller.py: Rebuilds`. The call that creates the
    target writes the rebuild's record into its metadata (`collections/rules/rebuild_record.py: RebuildRecord`).
@@ -16,8 +16,8 @@ alias itself, is replaced in `plain_swap.py`.
 
 Invariants: until the move the source is authoritative. Every acknowledged write is in the target after the move, and
 no chain of versions has two heads (`memories/chains.py`). A record in the target's metadata lets another operator
-continue after any crash. A failure before the move releases the writers at once, unless a plain collection may already
-be deleted.
+continue after any crash. A failure before the move releases the writers immediately, unless a plain collection may
+already be deleted.
 
 Tests: `tests/unit/rebuilds`, `tests/contract/rebuilds`, `tests/property/test_moving.py`, `tests/faults`.
 """

@@ -14,10 +14,11 @@ from agentmemory_operator.runtime.metrics import DURATION_BUCKETS_S, MetricSet
 from agentmemory_operator.runtime.rules.fair_shares import SHARED_KEY, TokenBuckets, hourly_bucket
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
-# Bounds of the pause between two checks of the budget. Each check also detects that the rebuild must stop.
+# Bounds of the pause between two checks of the budget. The maximum is short, because each check also detects that the
+# rebuild must stop.
 MAX_WAIT_S = 1.0
 MIN_WAIT_S = 0.02
-# A wait for budget is reported to users only after this time.
+# Seconds after which a wait for budget is reported to users.
 REPORT_AFTER_S = 5.0
 
 

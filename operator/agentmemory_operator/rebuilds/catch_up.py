@@ -27,7 +27,8 @@ MAX_CLOCK_SKEW_MS = 50_000
 """Maximum difference by which writers' clocks may be behind the operator's, in milliseconds."""
 
 MAX_REMAINING = 100
-# Under constant writes, each pass finds points that were written during the pass before it. Step Move copies the rest.
+# Maximum number of passes by time. Under constant writes each pass finds points written during the pass before it, so
+# the passes would not end. Step Move copies the rest.
 MAX_PASSES = 10
 
 
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 async def catch_up(task: RebuildRun) -> str:
-    """Copy changes in passes by time until one finds at most 100 points, in at most 10 passes. Then compare all points.
+    """Copy changes in up to 10 passes by time, until a pass finds at most 100 points. Then compare all points.
 
     Return the number of points and passes, as text for users.
 
@@ -179,5 +180,5 @@ async def create_time_index(server: Server, source: Observation) -> None:
     try:
         await server.collections.apply(source.physical, CreateIndexes((UPDATED_AT_INDEX,)))
     except StoreRejected as exc:
-        # For example, strict mode allows no further index. The passes then take longer.
+        # Continue without the index, for example if strict mode allows no further index. The passes then take longer.
         log.info("%s has no index on updatedAt: %s", source.physical, exc)

@@ -124,7 +124,7 @@ class Rebuilds:
     periods: RebuildPeriods = field(default_factory=RebuildPeriods)
     removal: RebuildRemoval = field(init=False)
     queue: WorkQueue[Key] = field(init=False)
-    # Rebuilds to retry. An object without a finalizer may be deleted before the retry.
+    # Rebuilds to retry, kept to remove their targets if the object (maybe without finalizer) is deleted before that.
     _waiting: dict[Key, tuple[AgentMemory, RebuildRecord]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,7 +142,7 @@ class Rebuilds:
         )
         if is_requested:
             self.reports.report_queued(key)
-        # Writers may wait because the process that held them was killed.
+        # Also run if clients wait: the process that held the writers may have been killed.
         if is_open or is_requested or done.observed.must_clients_wait or self.reports.is_in_progress(key):
             self.queue.request(key)
 
@@ -153,7 +153,7 @@ class Rebuilds:
         For a deleted object whose rebuild waited for a retry, the target is removed.
 
         Raises:
-            TransientError: If the run must be repeated. If a step of the rebuild failed, the status has the reason.
+            TransientError: If the run must be repeated. If a step of the rebuild failed, the status gives the reason.
             SpecInvalid, NotOwned: If the connection or the collection cannot be used.
         """
         memory = owned_memory(self.table, key)
@@ -203,7 +203,7 @@ class Rebuilds:
         request = await self.requests.read(memory, live)
         decision = decide(live, await self._records(server, memory), request)
         if live is not None and not decision.is_urgent:
-            # At the start of a run this process moves nothing: an announcement was left by a killed process.
+            # Release the clients: a killed process left the announcement, because this run moves nothing yet.
             await self._release_clients(key, memory.slug, server, live.physical)
         if obstacle := self._obstacle(key, decision):
             await self.reports.report_waiting(key, RebuildState.WAITING, obstacle, decision.current)
@@ -246,7 +246,7 @@ class Rebuilds:
                 continue
             metadata = await server.snapshots.metadata(name)
             record = None if is_placeholder(metadata) else record_from_json(metadata)
-            # A record that came with a snapshot belongs to another collection.
+            # Skip a record that came with a snapshot: it names another collection as its target.
             if record is not None and record.target == name:
                 records.append(record)
         return records
@@ -271,7 +271,7 @@ class Rebuilds:
             await self.reports.report_waiting(key, RebuildState.HELD, str(exc), record)
             return self.periods.hold_s
         except RebuildCancelled as exc:
-            # Remove the target now: a deleted object gets no further run.
+            # Remove the target now, because a deleted object gets no further run.
             log.info("%s: rebuild cancelled: %s", key, exc)
             await self.removal.remove(key, memory, server, record)
             return 0.0
@@ -363,7 +363,7 @@ class Rebuilds:
 
 
 async def _start_step(task: RebuildRun, step: RebuildStep, result: str) -> None:
-    """Record a step; before each up to Move, check that the rebuild may continue. Verify and Move wait for replicas."""
+    """Record a step. Up to Move, check first that the rebuild may continue. Verify and Move then wait for replicas."""
     _log_result(task, result)
     if step not in (RebuildStep.DRAIN, RebuildStep.SETTLE):
         await task.check()

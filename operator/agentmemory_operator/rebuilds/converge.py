@@ -113,7 +113,7 @@ REPLICA_POLL_S, MAX_REPLICA_WAIT_S = 0.5, 20.0
 async def await_replicas(
     task: RebuildRun, *, poll_s: float = REPLICA_POLL_S, patience_s: float = MAX_REPLICA_WAIT_S
 ) -> None:
-    """Wait until every replica of a rebuild's target is active. On a single server, return at once.
+    """Wait until every replica of a rebuild's target is active. On a single server, return immediately.
 
     With inactive replicas, counts would be too small and searches incomplete.
 

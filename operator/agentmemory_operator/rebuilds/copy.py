@@ -17,13 +17,13 @@ from agentmemory_operator.rebuilds.point_copier import PointCopier, build_copier
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.effective.embedding import effective_embedding
 
-# Minimum seconds between two records of the progress. Each record costs a call; after a crash, the work since the last
+# Minimum seconds between two records of the progress. Each record costs a call. After a crash, the work since the last
 # record is repeated.
 PROGRESS_PERIOD_S = 1.0
 MAX_CONCURRENT_PAGES = 2
-# Concurrent pages by provider. Services process several requests; a model in this process must leave a CPU free.
+# Concurrent pages by provider. Services process several requests, but a model in this process must leave a CPU free.
 MAX_CONCURRENT_REQUESTS = {"openai": 4, "fastembed": 1}
-# Size of the cache of vectors, which all rebuilds share: a content that occurs again is not embedded again.
+# Size of the cache of vectors, which all rebuilds share, so that repeated contents are embedded only once.
 MAX_CACHE_BYTES = 16 << 20
 
 
@@ -141,7 +141,7 @@ class _Run:
             await self.task.update_record(cursor=self.cursor, copied=self.copied, calls=calls)
 
     async def _finish_pages(self) -> None:
-        """Wait for all pages in progress. Pages that wait for budget fail instead; their errors are ignored here.
+        """Wait for all pages in progress, and ignore their errors. Pages that wait for budget fail immediately.
 
         Points that are already embedded are still written, because their embedding may have cost money.
         """

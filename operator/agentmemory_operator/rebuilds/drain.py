@@ -12,8 +12,8 @@ copied as pending is later joined to its chain, or abandoned, by `memories/chain
 | another memory | nothing | unchanged |
 | anything | a tombstone, written since the move, or the same or a later `rev` | no |
 | a tombstone | a memory | as pending if it has links, else unchanged |
-| a memory with other links | any | no: the other end of the link decides |
-| a memory that is not pending | a pending one | no: it is joined in the target |
+| a memory with other links | any | no: the memory at the other end of the link decides |
+| a memory that is not pending | a pending memory | no: the pending memory is joined to its chain in the target |
 | a memory | any | unchanged |
 
 The first row that matches applies. A copy may also get the mark of stale keyword texts (`window_mark`). Its time in the
@@ -86,7 +86,7 @@ async def _renew_vectors(task: RebuildRun, embedder: Embedder, changed: Filter) 
     renewed, agent = 0, await _target_of(task)
     vectors = VectorTolerance(task.source.collection, task.desired, is_embedded=True)
     async for points in read_pages(agent, _page_request(changed, with_vector=True)):
-        # A point without `rev` was not written by the API, so no late write has changed it.
+        # Skip points without `rev`: the API did not write them, so no late write has changed them.
         points = [point for point in points if point["payload"].get("content") and "rev" in point["payload"]]
         embedded = await embedder.embed([point["payload"]["content"] for point in points]) if points else []
         operations = [
@@ -169,7 +169,7 @@ async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) 
     async for source, target in pages:
         async for points in read_points(copier, find_divergence(source, target).stale):
             inserts, updates = await _split_late(task, points)
-            # Insert successors before updates of their predecessors: a link must never point to a missing memory.
+            # Insert successors before their predecessors are updated, so that no link points to a missing memory.
             await copier.insert(inserts)
             await copier.update(updates, before_ms=_moved_ms(task))
             copied += len(inserts) + len(updates)
@@ -185,13 +185,13 @@ async def _settle(task: RebuildRun) -> None:
     ):
         for point in page:
             await chains.complete(agent, point["payload"])
-    # Memories of a user that were erased in the target must not reappear through late writes to the source.
+    # Repeat erasures on the late points: what was erased in the target must not reappear through writes to the source.
     names = (task.source_name, task.target_name)
     await ErasureReplay(task.clock).erase_late(points, *names, task.memory, since_ms=_moved_ms(task))
 
 
 async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json], list[Json]]:
-    """Return the late points to insert and those to replace, each with its payload for the target; omit the others."""
+    """Return the late points to insert and those to replace, each with its payload for the target. Omit all others."""
     ids = [point["id"] for point in points]
     existing = {row["id"]: row["payload"] or {} for row in await task.server.points.retrieve(task.target_name, ids)}
     inserts, updates = [], []
@@ -205,7 +205,7 @@ async def _split_late(task: RebuildRun, points: list[Json]) -> tuple[list[Json],
 
 
 def _with_log_time(payload: Payload, task: RebuildRun) -> Payload:
-    """Return a late point's payload with the present time in the change log; unchanged if the log lacks the point.
+    """Return a late point's payload with the current time in the change log, or unchanged if the log lacks the point.
 
     Readers of the log may already have passed the time at which the point was written.
     """
@@ -230,7 +230,7 @@ async def mark_source_replaced(task: RebuildRun) -> str:
         TransientError: If the step must be repeated.
     """
     server, source = task.server, task.source_name
-    # In a rollback the target is an earlier source, which is live again.
+    # Remove the mark as replaced, which the target has in a rollback: it is an earlier source and now live again.
     await server.snapshots.write_metadata(task.target_name, {PREVIOUS_KEY: None})
     if await server.snapshots.metadata(source) is None:
         return f"{source} no longer exists"

@@ -8,9 +8,9 @@ for at most `LEASE_S`. Before writers are held (their requests wait), the move i
 2. Final: writers wait. Every acknowledged write was completed before, so the last pass copies it.
 3. The alias moves, and the writers continue in the target.
 
-If anything fails before the alias has moved, writers continue at once; unless the rebuild must stop, the move starts
-again. The same applies if another process releases the writers. The writers of a plain collection that may be deleted
-wait until the alias exists: `rebuilds/plain_swap.py`.
+If anything fails before the alias has moved, writers continue immediately. Unless the rebuild must stop, the move then
+starts again. The same applies if another process releases the writers. The writers of a plain collection that may be
+deleted wait until the alias exists: `rebuilds/plain_swap.py`.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class MoveStep:
         """
 
         async def announce_and_run(task: RebuildRun) -> str:
-            # The copy of a plain collection follows, which takes long: announce that move later.
+            # Announce the move of a plain collection later, because the copy that follows takes long.
             if not replaces_plain_collection(task.record, task.alias):
                 await self._announce(task)
             return await step(task)
@@ -105,7 +105,7 @@ class MoveStep:
             if not await alias_certainly_points_to(task.server, task.alias, task.target_name):
                 await withdraw_announcement(task)
                 raise
-            # The alias was moved, but the response was lost.
+            # The alias was moved, and only the response was lost: do not release the writers of the source.
             pause_s = None
         task.announcement = None
         await record_replaced(task)
@@ -136,7 +136,7 @@ class MoveStep:
         )
 
     async def _prepare(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> None:
-        """Copy changes and metadata until the announcement is effective: no API process relies on an older read."""
+        """Copy changes and metadata until the announcement is effective: no API process relies on older reads then."""
         for run in runs:
             await copy_differences(run, embedder=build_budgeted_embedder(run))
         await _copy_metadata(task)
@@ -152,9 +152,9 @@ class MoveStep:
     async def _hold_and_move(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> float:
         """Hold the writers, copy the remaining changes and move the alias; return how many seconds writers waited."""
         async with self.locks.lock_for(task.slug):
-            # Check right before the move and under the lock: a deleted object must stay deleted.
+            # Check right before the move and under the lock, because no alias may be created for a deleted object.
             await task.check()
-            # A Qdrant peer may have failed since the step started. Fail now, before writers are held.
+            # Fail before writers are held if a Qdrant peer has failed since the step started.
             await await_replicas(task, patience_s=0)
             if not await alias_points_to(task.server, task.alias, task.source_name):
                 raise RebuildCancelled(f"{task.alias} no longer points to {task.source_name}")
@@ -166,7 +166,8 @@ class MoveStep:
             try:
                 async with asyncio.timeout(self.hold_s):
                     if task.source.points == 0:
-                        # An empty source needed no approval. All acknowledged writes are stored by now, so check again.
+                        # Check again now that all acknowledged writes are stored: an empty source needed no approval,
+                        # and may have got its first memories since.
                         await task.check()
                     for run in runs:
                         await copy_changed(run, is_last=True)

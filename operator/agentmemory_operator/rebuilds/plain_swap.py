@@ -1,4 +1,4 @@
-"""Put a plain collection, which has the name of the alias itself, behind that alias: the steps that differ for it.
+"""The steps of a rebuild that replaces a plain collection, which has the name of the alias itself.
 
 `rebuilds/rules/plain_swap_steps.py` explains why, defines the *way back*, and lists the next step after a crash at any
 call.
@@ -23,14 +23,14 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.naming import next_physical
 
 MAX_LINK_ATTEMPTS = 50
-"""Maximum number of retries of the alias's creation, `LINK_RETRY_S` seconds apart; clients find nothing until then.
+"""Maximum number of retries of the alias's creation, `LINK_RETRY_S` seconds apart.
 
-If the last retry fails too, each pass over the object tries again.
+Clients find nothing until the alias exists. If the last retry fails too, each pass over the object tries again.
 """
 
 LINK_RETRY_S = 0.1
 
-# A restored collection has the metadata of the original, in which these keys do not apply to the copy.
+# Keys to remove from the metadata of the restored copy. They come from the original, and do not apply to the copy.
 _CLEARED_METADATA = clear_copied_keys() | {PREVIOUS_KEY: None}
 
 
@@ -54,7 +54,7 @@ async def create_way_back(task: RebuildRun) -> str:
         TransientError: If the step must be repeated.
     """
     name, server = task.record.way_back or await _choose_name(task), task.server
-    # A killed run may have left an incomplete copy of that name.
+    # Delete the incomplete copy that a killed run may have left under that name.
     await server.collections.delete(name)
     recorded = await _read_record(task)
     file = await server.snapshots.create(task.source_name)
@@ -65,7 +65,7 @@ async def create_way_back(task: RebuildRun) -> str:
         await server.snapshots.write_metadata(name, _CLEARED_METADATA)
         verdict = await compare(name, subject, server)
     finally:
-        # Once the alias has the collection's name, the file can no longer be reached.
+        # Delete the snapshot file now: once the alias has the collection's name, the file cannot be reached.
         await server.snapshots.delete_file(task.source_name, file.name)
     if not verdict.is_good:
         raise SpecInvalid(Reason.NOT_VERIFIED, f"the copy to keep differs from the collection: {verdict.message}")
@@ -106,7 +106,7 @@ async def _subject(task: RebuildRun, file: SnapshotFile, recorded: SnapshotRecor
 async def way_back_runs(task: RebuildRun) -> list[RebuildRun]:
     """Return the run that copies changes into the way back of a plain collection; an empty list for other rebuilds.
 
-    Creates the way back if it does not exist. Raises: As `create_way_back`.
+    Creates the way back if it does not exist. Errors are those of `create_way_back`.
     """
     if not replaces_plain_collection(task.record, task.alias):
         return []

@@ -1,4 +1,4 @@
-"""Convert points of one collection for another: the same payloads, with the vectors that the other one requires.
+"""Convert points of a source for a target: the same payloads, with the vectors that the target requires.
 
 | case | vector in the target |
 |---|---|
@@ -32,12 +32,12 @@ from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY
 
-# Payload keys of points that are not embedded: they have no text, or one that the operator cannot decrypt.
+# Payload keys of points that are not embedded, because they have no text or the operator cannot decrypt it.
 _UNREADABLE = {TOMBSTONE_KEY, SEALED_KEY}
 
 _NEIGHBOUR_KEYS = ("content", "speaker", "role")
 
-# Maximum number of ids in a message; further ones are only counted.
+# Maximum number of ids in a message, which gives only the number of further ids.
 MAX_LISTED_IDS = 10
 
 
@@ -72,7 +72,7 @@ class PointConverter:
         self._physical = source.physical
         self._embedder = embedder
         self._copies_words = source.keyword is not None and source.keyword == target.keyword
-        # With another window no text can be computed: a memory records only the predecessors in its own window.
+        # None for another window: a memory records only the predecessors in its own window, so no text can be computed.
         self._text = _other_text(source.keyword, target.keyword)
 
     @property
@@ -106,7 +106,7 @@ class PointConverter:
             words = [self._copies_words and vectors_of(point).get(KEYWORD_VECTOR) for point in points]
             pairs = zip(points, words, strict=True)
             return [_build_point(point, dense.get(point["id"]), text or None) for point, text in pairs]
-        # Without encrypted memories, whose keys only the API has, and without those that have no keyword vector.
+        # Skip encrypted memories, whose keys only the API has, and memories without a keyword vector.
         unsealed = [p for p in points if vectors_of(p).get(KEYWORD_VECTOR) and SEALED_KEY not in payload_of_point(p)]
         texts = await self._compute_words(unsealed, self._text, max_points)
         return [_with_keywords(point, dense.get(point["id"]), texts.get(point["id"]), self._text) for point in points]
@@ -121,7 +121,8 @@ class PointConverter:
         try:
             vectors = await embed_each(self._embedder, list(texts.values()))
         except SpecInvalid as exc:
-            # For example, the key was revoked. A pause keeps the vectors embedded so far; a failure would remove them.
+            # Pause if a user must act, for example because the key was revoked. A failure would remove the vectors that
+            # were embedded so far.
             raise RebuildPaused(str(exc)) from exc
         if refused := [id_ for id_, text in texts.items() if isinstance(vectors[text], RequestInvalid)]:
             fix = "edit or delete them, or choose another model"
@@ -146,7 +147,7 @@ class PointConverter:
         rows_by_id: dict[str, Payload] = {}
         for chunk in chunks_of(ids, max_points):
             rows = await self._points.retrieve(self._physical, chunk, keys=_NEIGHBOUR_KEYS)
-            # Without predecessors that were deleted after the memory was written.
+            # Skip predecessors that were deleted after the memory was written.
             rows_by_id |= {
                 row["id"]: {"id": row["id"], **row["payload"]} for row in rows if (row["payload"] or {}).get("content")
             }
@@ -161,8 +162,8 @@ def payload_of_point(point: Json) -> Payload:
 def _other_text(source: KeywordSource | None, target: KeywordSource | None) -> KeywordSource | None:
     """Return the target's keyword settings if the rebuild must compute new keyword texts, else None.
 
-    None if keyword vectors are copied, or if the target has none. None too if the source has none or another window:
-    then the API's sweep computes them.
+    None if keyword vectors are copied, or if the target has none. If the source has none or another window, the result
+    is None too, and the API's sweep computes the keyword vectors.
     """
     if source is None or target is None or source == target or source.window != target.window:
         return None

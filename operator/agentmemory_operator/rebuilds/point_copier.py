@@ -22,7 +22,7 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.point_conversion import CopyEnd, PointConverter, payload_of_point
 from agentmemory_operator.rebuilds.task import RebuildRun
 
-# Points in a call with vectors. Searches wait while the engine stores them; four times as many copy no faster.
+# Points in a call with vectors. Searches wait while Qdrant stores them, and four times as many are copied no faster.
 MAX_COPIED_POINTS = 32
 # Points in a call if they are embedded. Fewer would need more calls of the provider, which take most of the time.
 MAX_EMBEDDED_POINTS = 128
@@ -86,14 +86,14 @@ class PointCopier:
         return await self._points.scroll(self._source.physical, body | options)
 
     async def insert(self, points: Sequence[Json]) -> None:
-        """Write the points that the target lacks; existing ones are not changed.
+        """Write the points that the target lacks. Existing points are not changed.
 
         Raises:
             RebuildPaused: If a user must fix something before a point can be embedded.
             TransientError: If the points cannot be embedded or written now. Some of them may have been written.
         """
         for chunk in chunks_of(points, self.page):
-            # Writing an existing point costs only a call; embedding it may cost money.
+            # Look up existing points only if the points are embedded: an embedding may cost money, a write only a call.
             missing = await self._missing(chunk) if self._reshaping.embeds else chunk
             if target_points := await self._reshaping.convert(missing, max_points=self.page):
                 await self._points.upsert(self._target.physical, target_points, insert_only=True, strong=True)
@@ -144,7 +144,7 @@ class PointCopier:
         ]
         if operations and are_there:
             await self._points.batch(self._target.physical, operations, strong=True)
-        # The filter repeats the check in the engine: another process may have written since the read.
+        # Repeat the check as a filter in Qdrant, because another process may have written since the read.
         await self._points.upsert(self._target.physical, points, update_filter=replaceable, inserts=True, strong=True)
         if tombstones and are_there:
             await self._points.batch(
@@ -197,9 +197,9 @@ def _is_missing(key: str) -> Filter:
 
 
 def _is_older(existing: Mapping[str, Any], rev: int, before_ms: int | None) -> bool:
-    """Return whether a revision may replace a point: the condition of `replaceable_by` for an existing point.
+    """Return whether a revision may replace an existing point that was read: the condition of `replaceable_by`.
 
-    A point without `rev` (`rev` is 0) replaces nothing.
+    `rev` is 0 for a point without a revision. Such a point replaces no existing point.
     """
     if rev_of(existing) >= rev:
         return False
@@ -236,7 +236,7 @@ class VectorReuse(WrappedEmbedder):
         self._kept = {content: vector for content, vector in vectors.items() if content is not None and vector}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return one vector for each text, in order. Raises the errors of the other embedder."""
+        """Return one vector for each text, in order. Errors of `inner` pass through."""
         new_texts = [text for text in texts if text not in self._kept]
         embedded = dict(zip(new_texts, await self._inner.embed(new_texts), strict=True)) if new_texts else {}
         return [self._kept[text] if text in self._kept else embedded[text] for text in texts]

@@ -66,7 +66,7 @@ class RecallMeasurement:
             sources = await self._search(self.task.source_name, self.task.source.collection, probes, source_vectors)
             targets = await self._search(self.task.target_name, self.target.collection, probes, target_vectors)
         except StoreRejected as exc:
-            # For example, strict mode forbids exact searches, without which recall cannot be measured.
+            # Report no recall if Qdrant rejects a search, for example because strict mode forbids exact searches.
             log.info("recall of %s is not measured: %s", self.task.target_name, exc)
             return ProbeRecall(probes=0)
         probed = [
@@ -132,7 +132,7 @@ class RecallMeasurement:
         sources = await read_rows_by_id(points, self.task.source_name, ids, page, keys=keys)
         targets = await read_rows_by_id(points, self.task.target_name, ids, page, keys=VERSION_KEYS)
         unchanged = {id_: row for id_, row in sources.items() if is_alike(row, targets.get(id_))}
-        # An encrypted memory has no vector in the target yet.
+        # Leave out encrypted memories, which have no vector in the target yet.
         return {id_: row.get("contentHash") or id_ for id_, row in unchanged.items() if not is_locked(row)}
 
 

@@ -55,7 +55,7 @@ class RebuildRemoval:
         """
         async with self.locks.lock_for(memory.slug):
             live = await find_live(server, alias_of(memory.slug), record.source)
-            # Under the lock: a step may have changed the record after `record` was read.
+            # Read the record again under the lock: a step may have changed it after `record` was read.
             metadata = await server.snapshots.metadata(record.target) or {}
             record = record_from_json(metadata) or record
             if (live is not None and live.physical == record.target) or is_plain_deleted(record, alias_of(memory.slug)):

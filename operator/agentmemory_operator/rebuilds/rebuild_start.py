@@ -99,13 +99,13 @@ async def correct_point_count(live: Observation, points: PointStore) -> Observat
     try:
         page, _ = await points.scroll(live.physical, {"limit": 1, "with_payload": False, "with_vector": False})
     except NotFound:
-        # The collection was deleted after it was observed. Later calls fail because of that.
+        # Ignore that the collection was deleted after it was observed: later calls fail because of it.
         return live
     return replace(live, points=len(page))
 
 
 def has_background_rebuild(refusal: Refusal | None) -> bool:
-    """Return whether a pass left a rebuild to `Rebuilds`, which runs it in the background: no decision is needed.
+    """Return whether a pass left a rebuild to `Rebuilds`, which runs it in the background without a further decision.
 
     Args:
         refusal: Refusal of the pass; None if it withheld no change.
@@ -178,7 +178,7 @@ class RebuildStarter:
         """
         message = f"{task.source_name} is being rebuilt as {task.target_name} and keeps serving"
         await self.reports.post_event(task.memory, Event("Normal", "RebuildBegun", message))
-        # The object may leave these two fields unset: then the target gets the source's values.
+        # Use the source's values for two fields that the object may leave unset.
         live, desired = task.source.collection, task.desired
         shards = desired.shard_number or live.shard_number
         factor = desired.replication_factor or live.replication_factor

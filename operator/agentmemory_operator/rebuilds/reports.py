@@ -36,8 +36,8 @@ class RebuildReports:
     cluster: Cluster
     clock: Clock
     statuses: Statuses = field(init=False)
-    # The last state of each rebuild, by object and its UID, even if the status does not contain it yet: progress is
-    # written rarely, and the state of a queued rebuild by the next pass.
+    # The last state of each rebuild, by object and its UID. The stored status may be older, because progress is written
+    # rarely, and the state of a queued rebuild by the next pass.
     _statuses_by_object: dict[tuple[Key, str], Json] = field(default_factory=dict)
     _shown_ms: dict[Key, int] = field(default_factory=dict)
 
@@ -74,7 +74,7 @@ class RebuildReports:
         return replace(done, refusal=replace(refusal, reason=reason, message=last.get("message", ""), digest=digest))
 
     async def report_progress(self, key: Key, record: RebuildRecord, message: str) -> None:
-        """Report progress. A change of step, state or message is written at once, numbers at most every two seconds.
+        """Write the progress to the status. Changes of numbers alone are written at most every two seconds.
 
         Args:
             message: Current action, or the cause of a wait; "" for neither.
@@ -122,7 +122,7 @@ class RebuildReports:
         """Report the end of a rebuild.
 
         Args:
-            retry_value: Present value of the annotation that requests another attempt of a failed rebuild. None if the
+            retry_value: Current value of the annotation that requests another attempt of a failed rebuild. None if the
                 object has no such annotation, or the rebuild did not fail.
         """
         new_status = render_rebuild_status(record, state, message, end_time=self.statuses.now)
@@ -146,7 +146,7 @@ class RebuildReports:
 
         Args:
             digest: Digest of the plan; None for any plan.
-            requested_at: Present value of the annotation that requests another attempt; None without it.
+            requested_at: Current value of the annotation that requests another attempt; None without it.
         """
         last = self.last_status(key)
         is_same = digest is None or last.get("digest") == digest

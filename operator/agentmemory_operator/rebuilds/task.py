@@ -16,7 +16,7 @@ from agentmemory_operator.spec.naming import alias_of
 
 @dataclass(slots=True, kw_only=True)
 class RebuildRun:
-    """One run of a rebuild or rollback, from its recorded step on.
+    """Run of a rebuild or rollback, from its recorded step on.
 
     Attributes:
         memory: AgentMemory at the start of this run.

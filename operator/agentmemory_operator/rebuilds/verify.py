@@ -51,7 +51,6 @@ class RebuildComparison:
     Attributes:
         target: Target as observed at the start.
         embedder: Embedder of the target's vectors; None if they were copied.
-        vectors: Tolerances for vectors.
         pair: Compares the source's points (live) with the target's (copy).
         sampler: Draws a sample of the points that are alike in both.
         sources: Sampled points of the source, with payload and vectors; set by `run_checks`.
@@ -156,7 +155,7 @@ class RebuildComparison:
         return [finding, *await self._check_embeddings(sample.copies)]
 
     async def _check_embeddings(self, targets: Sequence[Json]) -> list[CheckFinding]:
-        """Embed at most 8 sampled texts again, and compare with the target's vectors; [] if these were copied."""
+        """Embed at most 8 sampled texts again, and compare with the target's vectors. Return [] if all were copied."""
         if self.embedder is None:
             return []
         checked = choose_probes(targets, self.alike, needs_content=True)[:MAX_CHECKED_TEXTS]
@@ -187,7 +186,7 @@ class VerifyStep:
         """
         recall = task.record.recall
         if recall is not None and (reason := _why_held(task, recall)):
-            # Users see why the rebuild is held, not the progress of its passes.
+            # Report no progress, so that users see why the rebuild is held.
             await catch_up(replace(task, report_progress=_show_nothing))
             raise RebuildAwaitsApproval(reason)
         embedder = build_budgeted_embedder(task)

@@ -105,7 +105,7 @@ class RestorePasses:
         """Run one pass over a MemoryRestore; return the seconds until the next pass, or None if none is scheduled.
 
         Raises:
-            TransientError: If the pass must be repeated. Until the restore has ended, the status has the reason.
+            TransientError: If the pass must be repeated. Until the restore has ended, the status gives the reason.
         """
         opened = self._book.open(key)
         if opened is None:
@@ -138,7 +138,7 @@ class RestorePasses:
         """Continue a restore until it ends, waits, or fails; return the seconds until the next pass.
 
         Raises:
-            TransientError: If the restore is retried; the status has the reason.
+            TransientError: If the restore is retried; the status gives the reason.
         """
         try:
             if obstacle := find_obstacle(job, self.table):
@@ -333,7 +333,7 @@ class RestorePasses:
     async def _roll_back(self, job: RestoreJob) -> float | None:
         """Roll a restore back; return the seconds until the next check if the rollback must wait, else None.
 
-        If the rollback is impossible, the status has the reason.
+        If the rollback is impossible, the status gives the reason.
 
         Raises:
             TransientError: If the rollback must be repeated.
@@ -362,7 +362,7 @@ class RestorePasses:
         return None
 
     async def _check_alive(self, job: RestoreJob) -> None:
-        """Raise unless the AgentMemory is the one that the restore started for.
+        """Raise unless the AgentMemory that the restore started for still exists.
 
         Reads the object from the API server, because the watch may lag.
 
@@ -391,5 +391,5 @@ class RestorePasses:
 
 
 def _abandoned_names(job: RestoreJob) -> list[str]:
-    """Return the last `MAX_ABANDONED` abandoned collection names, with the present name as the last."""
+    """Return the last `MAX_ABANDONED` abandoned collection names, with the current name as the last."""
     return [*job.abandoned, str(job.physical)][-MAX_ABANDONED:]

@@ -61,7 +61,7 @@ from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.times import parse_time, render_second
 
-# Checks of the contents. Others may fail: the live collection keeps its own settings and owner.
+# Only checks of the contents count here. Others may fail, because the live collection keeps its own settings and owner.
 _CONTENTS = (Check.RESTORE, Check.MISSING, Check.SAMPLE, Check.PROBES)
 
 
@@ -90,7 +90,7 @@ class InPlaceRestore:
         self.safety = SafetySnapshots(self.table, self.cluster, self.limits)
 
     async def run(self, task: RestoreRun) -> None:
-        """Run the steps to the end, or until one must wait; another pass then continues.
+        """Run the steps to the end, or until a step must wait. Another pass then continues.
 
         Raises:
             SpecInvalid, NotOwned, StoreRejected: If the restore cannot be completed. The caller must call `undo`.
@@ -130,7 +130,7 @@ class InPlaceRestore:
         job, server, physical = task.job, task.server, task.physical
         if "closedSince" not in job.status:
             await job.write(with_fields(job.status, {"closedSince": job.stamp.now}))
-        # Show the closing in the status of the AgentMemory.
+        # Request a pass, which shows the closing in the status of the AgentMemory.
         self.request(job.target_key)
         announcement = await self.announcer.announce(server, physical, physical)
         await self.announcer.wait_until_effective(announcement)
@@ -139,8 +139,8 @@ class InPlaceRestore:
         if self.claims is not None:
             await self.claims.set_min_epoch(job.slug, epoch)
         await server.snapshots.write_metadata(physical, _closing_metadata(job, epoch) | {MOVING_KEY: None})
-        # Wait for late writes: after Recover they could match revisions of the snapshot. After this wait the safety
-        # snapshot contains them.
+        # Wait for late writes, so that the safety snapshot contains them. After Recover, such a write could match a
+        # revision of the snapshot.
         await self.announcer.wait_for_late_writes(server)
         return "the API answers 503"
 
@@ -164,7 +164,7 @@ class InPlaceRestore:
         uid = task.job.metadata.uid
         async with self.scratch.reserve(task.server, uid) as name:
             await self._restore(task, name)
-            # `compare` requires only points from before the start. This start is in the future: it requires all points.
+            # Set a start in the future. `compare` requires only points from before the start, and so requires all.
             recorded = SnapshotRecord(started_ms=task.job.now_ms + 2 * CLOCK_MARGIN_MS)
             subject = ComparedSnapshot(uid=uid, physical=name, name="", recorded=recorded, live=name)
             verdict = await compare(task.physical, subject, task.server)
@@ -193,7 +193,7 @@ class InPlaceRestore:
     async def _erase(self, task: RestoreRun) -> str:
         """Repeat the erasures since the snapshot; return their number, as text for users.
 
-        Those of the live collection are read from the safety snapshot, restored into a scratch collection.
+        Erasures in the live collection are read from the safety snapshot, restored into a scratch collection.
         """
         async with self.scratch.reserve(task.server, task.job.metadata.uid) as name:
             await restore_into(name, self.safety.subject(task.job), task.server)
@@ -306,14 +306,14 @@ async def restore_file_over(physical: str, subject: ComparedSnapshot, server: Se
         physical: Collection to overwrite.
         subject: Snapshot file, which may be of another collection of the same server.
 
-    Raises: As `SnapshotStore.recover`.
+    Errors are those of `SnapshotStore.recover`.
     """
     location = await server.snapshots.own_location(subject.physical, subject.name)
     await server.snapshots.recover(physical, location, sha256=subject.sha256)
 
 
 def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
-    """Return the epoch with which the collection will open: the claim's minimum if higher than its own, else a new one.
+    """Return the epoch for opening the collection: the claim's minimum if higher than its own, else a new epoch.
 
     Args:
         metadata: Metadata of the collection; None counts as epoch 0.

@@ -1,4 +1,4 @@
-"""The job of a MemoryRestore, with its spec and accessors for its status; and the run that its steps get."""
+"""The job of a MemoryRestore, with its spec and accessors for its status, and the run that is passed to its steps."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -106,7 +106,7 @@ class RestoreJob(Job):
     def keep_until(self) -> str:
         """Time from which a collection that is replaced now may be removed, RFC 3339.
 
-        The present time plus `keepPreviousHours`, by default 24.
+        The current time plus `keepPreviousHours`, by default 24.
         """
         hours = self.restore.spec.keep_previous_hours
         keep_s = (DEFAULT_KEEP_HOURS if hours is None else hours) * 3600

@@ -28,7 +28,8 @@ def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None
     if owner != key:
         return Reason.SLUG_TAKEN, f"agent {slug_of(document)!r} belongs to the older AgentMemory {owner}"
     preceding = find_preceding(_contender(job.key, table), _others(job.key, key, table))
-    # A started restore blocks the move of a rebuild. If both waited for each other, neither would ever proceed.
+    # Only a restore that has not started waits for a rebuild. A started restore blocks the move of a rebuild, so if it
+    # waited too, neither would ever proceed.
     if job.physical is None and (rebuild := moving_rebuild_message(key, table)):
         return Reason.WAITS_FOR_REBUILD, rebuild
     if preceding is not None:

@@ -45,7 +45,7 @@ class ReplacedCollectionRemoval:
         except TransientError:
             raise
         except AgentMemoryError as exc:
-            # For example, the connection was deleted. The state of the collection is unknown: do not remove it.
+            # Keep the collection and check again later: its state is unknown, for example without its connection.
             log.warning("checking the collection that %s replaced is postponed: %s", job.key, exc)
             return self.periods.replaced_check_period_s
 
@@ -105,9 +105,9 @@ class PreviousSweeper:
     async def sweep(self, server: Server) -> list[str]:
         """Remove this cluster's replaced collections that are due; return their names.
 
-        Only collections with the name prefix of agents' aliases are examined. One with an incomplete owner in its
-        marker is kept. In those that are not due yet, the erasures in the live collection since the replacement are
-        repeated.
+        Only collections with the name prefix of agents' aliases are examined. A collection whose marker names an
+        incomplete owner is kept. In a collection that is not due yet, the erasures that the live collection has had
+        since the replacement are repeated.
         """
         cluster_id, removed = await self.cluster_id(), []
         for name in await server.snapshots.collections():

@@ -1,8 +1,8 @@
 """Restore every agent that lost its collection with a Qdrant server.
 
-Each is restored from its newest verified snapshot; if that fails, from the next older one. The name of a restore is
-derived from the agent, the time of the loss, and the snapshot. So an interrupted command can run again: existing
-restores are found by name and awaited, and nothing is restored twice.
+Each agent is restored from its newest verified snapshot; if that fails, from the next older snapshot. The name of a
+restore is derived from the agent, the time of the loss, and the snapshot. So an interrupted command can run again: it
+finds existing restores by name, waits for them, and restores nothing twice.
 """
 
 import asyncio
@@ -133,7 +133,7 @@ class RestoreAll:
         return list(await asyncio.gather(*(restore_in_slot(agent) for agent in agents)))
 
     async def _restore(self, lost_agent: LostAgent) -> RestoredAgent:
-        """Restore one agent from its newest snapshot; if that restore fails, try the next older one.
+        """Restore one agent from its newest snapshot. If that restore fails, try the next older snapshot.
 
         If a MemoryRestore cannot be created, no older snapshot is tried.
         """
@@ -151,7 +151,7 @@ class RestoreAll:
         return RestoredAgent(agent=agent, is_restored=False, message=message)
 
     async def _wait_for_end(self, document: Json) -> tuple[bool, str]:
-        """Wait for a restore to end; return whether it was applied, and its message. A deleted one counts as failed."""
+        """Wait until a restore ends; return whether it was applied, and its message. A deleted restore has failed."""
         metadata = document["metadata"]
         while True:
             try:

@@ -1,4 +1,4 @@
-"""Start a restore: run the checks that need no recovery, and record the collection names before any is created."""
+"""Start a restore: run the checks that need no recovery, and record the names of collections before creating any."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -71,7 +71,7 @@ class RestoreStarter:
             await self._check_room(memory, desired)
         await job.set_finalizer()
         async with self.locks.lock_for(memory.slug):
-            # Check again under the lock, where a rebuild checks for restores: one of both detects the other.
+            # Check again under the lock. A rebuild checks for restores under the same lock, so one detects the other.
             if rebuild := moving_rebuild_message(job.target_key, self.table):
                 raise StoreUnavailable(rebuild)
             await self.choose_names(job, server, memory)
@@ -85,7 +85,7 @@ class RestoreStarter:
         As long as the status contains them, no pass over the AgentMemory creates another collection.
 
         Args:
-            extra: Further status fields to write; None for none.
+            extra: Further status fields to write. None writes no further fields.
         """
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await find_live(server, alias, memory.reported_physical)
@@ -106,7 +106,7 @@ class RestoreStarter:
         await job.write(with_fields(status, extra or {}))
 
     async def _check_room(self, memory: AgentMemory, desired: Collection) -> None:
-        """Raise unless an agent that never had a collection may get one. A restored collection counts as a new one.
+        """Raise unless an agent that never had a collection may get its first. A restored collection counts as new.
 
         Raises:
             ServerFull: If its server has no capacity for new agents.

@@ -1,7 +1,7 @@
 """Check which collections a restore may use. Every pass checks again, because tenants can write the restore's status.
 
-The new collection of a swap is never the one behind the agent's alias: this is checked before each call that would
-replace it.
+The new collection of a swap must not be the collection behind the agent's alias. This is checked before each call that
+would replace the new collection.
 """
 
 import logging
@@ -48,7 +48,7 @@ async def read_own_live(
     live = await find_live(server, alias, expected)
     old_owner = check_ownership(live, desired, takeover=takeover)
     if live is not None and old_owner is not None:
-        # A takeover: grant the other owner's collection now. The next pass over the object writes its own marker.
+        # In a takeover, grant the other owner's collection. The next pass over the object writes its own marker.
         server.grant(live.physical)
         server.grant(alias)
     return live

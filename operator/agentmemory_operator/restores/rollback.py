@@ -1,4 +1,4 @@
-"""Roll a restore by swap back: point the alias to the replaced collection again, in one move."""
+"""Roll a restore by swap back, by moving the alias to the replaced collection again."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field

@@ -24,8 +24,8 @@ class SafetyLimits:
     """Limits of safety snapshots.
 
     Attributes:
-        max_attempts: Maximum number of safety snapshots of a restore. A direct write to Qdrant after the start of one
-            requires another.
+        max_attempts: Maximum number of safety snapshots of a restore. After a direct write to Qdrant since the start of
+            the last one, another is required.
     """
 
     max_attempts: int = 3
@@ -94,7 +94,7 @@ class SafetySnapshots:
         """Return the safety snapshot of a restore, as `restore_into` and `restore_file_over` accept it.
 
         Raises:
-            SpecInvalid: If its status has no location in Qdrant.
+            SpecInvalid: If its object was deleted, or its status has no location in Qdrant.
         """
         name = read_safety_name(job)
         document = self.table.get(Key(MEMORY_SNAPSHOT, job.key.namespace, name)) or {}
@@ -115,7 +115,7 @@ def read_safety_name(job: RestoreJob) -> str:
 def build_safety_manifest(key: Key, memory: str) -> Json:
     """Build the manifest of a safety MemorySnapshot of an AgentMemory, given by its name.
 
-    The snapshot is pinned, and deleting its object keeps its bytes.
+    The snapshot is pinned, and its file is kept when its object is deleted.
     """
     return {
         "apiVersion": API_VERSION,

@@ -55,7 +55,6 @@ class SnapshotSource:
     """Snapshot that a restore recovers, and the facts about it that are known before the recovery.
 
     Attributes:
-        description: Description for users.
         recover: Recovers the snapshot into a collection; see `RecoverInto`.
         version: Qdrant version that created the snapshot; None if unknown.
         dimensions: Size of the snapshot's vectors; None if unknown.
@@ -115,7 +114,7 @@ class RestoreSources:
         description = url.partition("?")[0]
 
         async def recover(server: Server, physical: str) -> None:
-            # Stream through this process: a server that downloads by itself follows every redirect.
+            # Stream through this process, because a server that downloads by itself follows every redirect.
             async with self.files.open(url) as content:
                 stream = CheckedStream(content, name=description, size=None, sha256=digest)
                 await server.snapshots.upload(physical, aiter(stream), sha256=digest)
@@ -166,7 +165,7 @@ class RestoreSources:
                 except (StoreRejected, NotFound, SpecInvalid, NotOwned, ChecksumMismatch) as exc:
                     failure = failure or exc
                 except (_OriginUnavailable, StorageUnavailable) as exc:
-                    # This location may become available again, so its error takes precedence.
+                    # Report this error rather than a permanent one, because the location may become available again.
                     failure = exc
                 else:
                     return
@@ -239,7 +238,7 @@ def _check_completed(name: str, status: Mapping[str, Any]) -> None:
     conditions = status.get("conditions") or []
     if is_true(conditions, "Succeeded"):
         failing = next((item for item in conditions if (item["type"], item["status"]) == ("Verified", "False")), None)
-        # While a verification is in progress, its result is outdated.
+        # Accept the snapshot while it is being verified again: the failed result is then outdated.
         if failing is None or is_true(conditions, "Progressing"):
             return
         raise SpecInvalid(

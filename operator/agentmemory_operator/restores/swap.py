@@ -95,7 +95,7 @@ class SwapRestore:
         }
 
     async def _recover(self, task: RestoreRun) -> str:
-        # A killed run may have left a partial copy. It is not live: with a moved alias, `run` resumes at Settle.
+        # Delete the partial copy of a killed run. It is not live, because `run` resumes at Settle if the alias moved.
         await task.server.collections.delete(task.physical)
         try:
             await task.source.recover(task.server, task.physical)
@@ -117,7 +117,7 @@ class SwapRestore:
             if not found_marker.is_same_object(own_marker):
                 origin = metadata.get(ORIGIN_KEY) or task.source.agent or found_marker.agent or found_marker.name
                 changes |= {ORIGIN_KEY: origin}
-        # Write all in one call: once the marker names the agent, only ORIGIN_KEY records the original owner.
+        # Write marker and ORIGIN_KEY in one call, because a marker that names this agent no longer names the owner.
         await task.server.snapshots.write_metadata(task.physical, changes)
         return f"it was {found_marker.namespace}/{found_marker.name}'s" if found_marker else "it had no owner"
 
@@ -143,7 +143,7 @@ class SwapRestore:
         count = await task.server.collections.count(task.physical)
         count_finding = compare_count(count, recorded, deleted)
         findings = (*compare_configuration(observed.collection, None, source.config_hashes), count_finding)
-        # More memories than counted are no loss: a deletion after the snapshot's moment is not in it.
+        # Check only the minimum. More memories than counted are no loss, because the snapshot may precede a deletion.
         min_expected = min((number for number in (source.before, source.after) if number is not None), default=0)
         faults = [
             finding.message
@@ -167,7 +167,7 @@ class SwapRestore:
             task.desired,
             store=task.server.collections,
             last_physical=task.physical,
-            # A missing collection counts as lost and is not created again empty.
+            # A last number above 0 makes a missing collection count as lost, so that it is not created again empty.
             last_points=1,
             permit=PassPermit(terms=replace(terms, drift_policy=DriftPolicy.CORRECT)),
         )
@@ -206,11 +206,11 @@ class SwapRestore:
     async def _switch(self, task: RestoreRun) -> str:
         live = await task.read_live()
         if live is not None and live.physical != task.job.previous:
-            # The alias was moved after the restore started: its present target is the collection to replace.
+            # Count again if the alias was moved after the restore started: its current target is to be replaced.
             await self._count(task)
 
         async def check() -> None:
-            # Right before the move: no alias may be created for a deleted agent or to a deleted collection.
+            # Check right before the move: no alias may be created for a deleted agent, or to a deleted collection.
             await task.check_target()
             await self._observe(task)
 

@@ -19,7 +19,7 @@ class ClusterIdentity:
     """Caches the id of the cluster.
 
     Args:
-        read_id: Reads the id; an empty one counts as unknown. The message of its error names the remedy.
+        read_id: Reads the id. An empty id counts as unknown. The message of its error names the remedy.
     """
 
     def __init__(self, read_id: Callable[[], Awaitable[str]]) -> None:
@@ -33,7 +33,7 @@ class ClusterIdentity:
         return self._known is not None
 
     async def cluster_id(self) -> str:
-        """Return the id that `run` has read; no I/O.
+        """Return the id that `run` has read, without I/O.
 
         Raises:
             TransientError: If the id is not known yet.

@@ -1,9 +1,9 @@
 """Queue with fair shares: each tenant (namespace) has a share of the slots, and each lane (server) a share of that.
 
 Admission rule: a tenant can start another key only while fewer of its own keys run than slots are free. A tenant that
-is alone gets at most half of the slots, and a second one at most half of the rest. A released slot goes to the tenant
-with the fewest running keys, so shares become equal. Among tenants with equally many, the one served longest ago is
-first.
+is alone gets at most half of the slots, and a second tenant at most half of the rest. A released slot goes to the
+tenant with the fewest running keys, so shares become equal. Among tenants with equally many, the least recently served
+tenant is first.
 
 The slots of a lane that several tenants share are assigned by the same rule.
 """
@@ -50,8 +50,8 @@ class FairQueue(Generic[K]):
     """Waiting keys, and the number of running keys by tenant and lane.
 
     Args:
-        share: Maximum number of running keys of a single tenant; twice as many for all tenants together.
-        width: Maximum number of running keys of one tenant in a lane; twice as many for all tenants together.
+        share: Maximum number of running keys of a single tenant. All tenants together may have twice as many.
+        width: Maximum number of running keys of one tenant in a lane. All tenants together may have twice as many.
     """
 
     def __init__(self, share: int, width: int) -> None:
@@ -80,7 +80,7 @@ class FairQueue(Generic[K]):
         lanes.setdefault(tenant_lane.lane, OrderedDict())[key] = None
 
     def drop(self, key: K) -> None:
-        """Remove a waiting key; any other key is no error."""
+        """Remove a waiting key. A key that does not wait is no error."""
         tenant_lane = self._tenant_lanes.pop(key, None)
         if tenant_lane is None:
             return
@@ -96,7 +96,7 @@ class FairQueue(Generic[K]):
     def take(self) -> tuple[K, TenantLane] | None:
         """Remove and return the next key with its tenant and lane, or None if no waiting key may start.
 
-        Call `release` with the latter when the work on the key is done.
+        Call `release` with tenant and lane when the work on the key is done.
         """
         found = self._next_tenant()
         if found is None:
@@ -127,7 +127,7 @@ class FairQueue(Generic[K]):
         self._forget_idle(tenant_lane.tenant)
 
     def _next_tenant(self) -> tuple[Hashable, _Tenant[K]] | None:
-        """Return the admissible tenant with the fewest running keys; among equals, the one served longest ago."""
+        """Return the admissible tenant with the fewest running keys; among equals, the least recently served tenant."""
         if not self._free:
             return None
         best: tuple[Hashable, _Tenant[K]] | None = None
@@ -152,8 +152,8 @@ class FairQueue(Generic[K]):
     def _recheck_lane(self, lane: Hashable) -> None:
         """Let tenants check a lane for a free slot again: at most as many as there are slots in total.
 
-        If the lane has a free slot, only tenants with a running key are refused it. Fewer keys run than there are
-        slots, so among that many waiting tenants at least one gets the slot.
+        If the lane has a free slot, only tenants with a running key may be refused. Fewer keys run than there are
+        slots, so if that many tenants wait, at least one of them gets the slot.
         """
         names = self._shut_out.get(lane, OrderedDict())
         for name in list(islice(names, self._all)):

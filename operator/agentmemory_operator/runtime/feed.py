@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class PassRequests(Protocol):
-    """Receives the requests for passes; `work_queue.Queues` implements it."""
+    """Receives the requests for passes. Implemented by `work_queue.Queues`."""
 
     def request(self, key: Key) -> None:
         """Request a pass over the object of a key."""
@@ -61,7 +61,7 @@ class OperatorFeed:
     def take(self, event: str, document: Json) -> None:
         """Process one event: update the table, and request passes over the object and those that depend on it.
 
-        A deleted object needs no pass itself. A change of only the status causes no passes at all.
+        A deleted object needs no pass itself. If only the status has changed, no pass is requested.
 
         Args:
             event: Type of the event. "DELETED" removes the object, every other type adds or updates it.
@@ -70,7 +70,7 @@ class OperatorFeed:
         self._take(event, key, document)
         memory = target_memory_key(document) or (key if event == "DELETED" and key.kind == AGENT_MEMORY else None)
         if memory is not None:
-            # Also for status changes, which do not cause a pass over the snapshot itself.
+            # Notify also of status changes, which cause no pass over the snapshot itself.
             self._heard(memory)
 
     def _take(self, event: str, key: Key, document: Json) -> None:

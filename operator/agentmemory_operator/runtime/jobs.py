@@ -1,4 +1,4 @@
-"""Jobs (MemorySnapshot, MemoryRestore), which run once in recorded steps; and recurring runs for each AgentMemory.
+"""Jobs (MemorySnapshot, MemoryRestore), which run once in recorded steps, and recurring runs for each AgentMemory.
 
 `JobBook` opens an object as a `Job`, which reads and writes its status and finalizer. `run_steps` runs its steps in
 order and records each before it starts. So the successor of a killed process repeats only the recorded step.
@@ -22,7 +22,7 @@ from agentmemory_operator.spec.times import parse_time
 S = TypeVar("S", bound=StrEnum)
 T = TypeVar("T")
 
-# Pause before a run that waits for a rebuild checks again.
+# Seconds after which a run that waits for a rebuild checks again.
 REBUILD_RECHECK_S = 30.0
 
 
@@ -79,7 +79,7 @@ class Job:
 
     @property
     def age_s(self) -> float:
-        """Seconds since the job was started; 0 before."""
+        """Seconds since the job was started; 0 before its start."""
         return self.seconds_since(self.status.get("startTime"))
 
     def seconds_since(self, time: str | None) -> float:
@@ -93,7 +93,7 @@ class Job:
             self.status = status
 
     async def post_event(self, kind: str, reason: str, message: str) -> None:
-        """Post an event about the object; it is dropped if it cannot be posted. `kind` is Normal or Warning."""
+        """Post an event about the object, or drop the event if that fails. `kind` is Normal or Warning."""
         await self.book.cluster.post_event(self.key.kind, self.metadata, Event(kind, reason, message))
 
     @property
@@ -114,7 +114,11 @@ class Job:
         await self.book.cluster.write_finalizers(self.key.kind, self.metadata, finalizers)
 
     async def remove_finalizer(self) -> None:
-        """Remove the finalizer of `book`: Kubernetes may then delete the object. Raises as `set_finalizer`."""
+        """Remove the finalizer of `book`. Kubernetes may then delete the object.
+
+        Raises:
+            TransientError: If the object has changed since it was read. Retry in the next pass.
+        """
         await self.set_finalizer(is_present=False)
 
     async def release(
@@ -214,17 +218,17 @@ class RunSchedule:
         self.queue = WorkQueue(self.run_if_due, tenant_lane_of=self.table.tenant_lane_of, share=self.share)
 
     def last_result(self, key: Key, memory: AgentMemory) -> Json:
-        """Return the newer of the result in the status and the one kept in memory; empty if there is none."""
+        """Return the last result, from the status or memory, whichever is newer; empty if there is none."""
         in_status: Json = memory.status.get(self.status_field) or {}
         uid, recorded = self._results.get(key, ("", {}))
         return recorded if uid == memory.metadata.uid and recorded["time"] >= in_status.get("time", "") else in_status
 
     def record_result(self, key: Key, memory: AgentMemory, result: Json) -> None:
-        """Keep the result of a run in memory: a pass writes it into the status later. See `last_result`."""
+        """Keep the result of a run in memory until a pass writes it into the status. See `last_result`."""
         self._results[key] = (memory.metadata.uid, result)
 
     def plan(self, key: Key, due_ms: int) -> None:
-        """Schedule the check of an object for `due_ms`, Unix milliseconds; at once if that time has passed."""
+        """Schedule the check of an object for `due_ms`, Unix milliseconds; immediately if that time has passed."""
         self.queue.request(key, after_s=max(0, due_ms - self.clock.now_ms()) / 1000)
 
     async def run_if_due(self, key: Key) -> float | None:
@@ -260,7 +264,7 @@ class RunSchedule:
         """
         if self.is_rebuilding(key):
             raise StoreUnavailable("the collection is being rebuilt: waiting for it")
-        # At most one worker processes an object, so `key` cannot be in the set already.
+        # Add the key without a check: at most one worker processes an object, so the set cannot contain it.
         self._changing.add(key)
         try:
             yield

@@ -7,7 +7,7 @@ Each process measures time with its own monotonic clock; clocks of different mac
 2. The leader renews every `renew_s`. Each accepted renewal allows writes until `deadline_s` after it was sent.
 3. Transports call `check` before each write, and run the write inside `limit_write`, which aborts it at the deadline.
 
-Invariant: unless the Lease object is deleted, an expired leader has stopped writing before a new one starts. It stops
+Invariant: unless the Lease object is deleted, an expired leader stops writing before a new leader starts. It stops
 `deadline_s` after it sent its last renewal. A standby saw that renewal later than that, and waits for the longer
 `duration_s`. A process that was suspended finds its deadline passed.
 """
@@ -26,13 +26,13 @@ from agentmemory_operator.ports.kubernetes import Lease, LeaseStore
 
 log = logging.getLogger(__name__)
 
-# Time without a usable response of the API server after which `acquire` fails.
+# Seconds without a usable response of the API server after which `acquire` fails.
 MAX_UNAVAILABLE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Durations in seconds. If the API server responds at once, a new leader starts within `duration_s + 2 * try_s`.
+    """Durations in seconds. If the API responds without delay, a new leader starts within `duration_s + 2 * try_s`.
 
     Attributes:
         duration_s: Time after which other processes may take a lease that is not renewed.
@@ -51,7 +51,7 @@ class LeaseTiming:
 
 
 def monotonic_s() -> float:
-    """Return seconds of a monotonic clock; on Linux it also counts while the machine is suspended."""
+    """Return seconds of a monotonic clock. On Linux the clock also counts while the machine is suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
@@ -60,8 +60,7 @@ class Leadership:
     """Acquires, renews and releases the lease.
 
     Args:
-        store: Store of the lease.
-        identity: Globally unique name of this process; never reused.
+        identity: Globally unique name of this process, which no other process ever uses.
         timing: Durations. None for the default ones.
         now_s: Monotonic clock.
         sleep: Waits for seconds of that clock.
@@ -87,14 +86,14 @@ class Leadership:
         self._observed: Lease | None = None
         self._observed_s = 0.0
         self._problem = ""
-        # Reason of `give_up`.
+        # Reason that `give_up` was called with; '' before.
         self._give_up_reason = ""
         self._calls_in_progress: set[asyncio.Timeout] = set()
 
     @property
     def is_leading(self) -> bool:
         """True if this process may write now."""
-        # A renewal that was in flight when this process gave up may still be accepted.
+        # Check the reason too: a renewal that was in flight when this process gave up may still be accepted.
         return self._held is not None and not self._give_up_reason and self._now_s() < self._deadline_s
 
     def check(self) -> None:
@@ -177,7 +176,7 @@ class Leadership:
         """Wait until this process has taken the lease and may write.
 
         Raises:
-            AgentMemoryError: If no attempt got a usable response for `MAX_UNAVAILABLE_S`. The message has the cause.
+            AgentMemoryError: If no attempt got a usable response for `MAX_UNAVAILABLE_S`. The message gives the cause.
         """
         since_s = self._now_s()
         while not await self._attempt():
@@ -207,7 +206,7 @@ class Leadership:
                 pause_s = self._timing.try_s
 
     async def release(self) -> None:
-        """Release the lease, so that a standby can take it at once. A failure is only logged.
+        """Release the lease, so that a standby can take it immediately. A failure is only logged.
 
         Do nothing if this process does not hold the lease, or it has expired.
         """
@@ -252,7 +251,7 @@ class Leadership:
         try:
             await self._write(lease)
         except Conflict:
-            # The conflict can come from our own earlier renewal, if its response was lost.
+            # Read the lease: an own earlier renewal whose response was lost can cause the conflict.
             found = await self._bounded(self._store.read())
             if found is None or found.holder != self._identity:
                 self._held = None
@@ -289,5 +288,5 @@ class Leadership:
 
 
 def _now() -> str:
-    """Return the time for the fields of a Lease; no decision uses it."""
+    """Return the wall-clock time for the fields of a Lease, which no decision reads."""
     return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

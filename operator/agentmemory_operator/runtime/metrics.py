@@ -30,9 +30,9 @@ from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
 Labels = tuple[str, ...]
 
-# From a pass over an unchanged object to the creation of a collection on a busy server.
+# Histogram buckets, from a pass over an unchanged object to the creation of a collection on a busy server.
 DURATION_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-# The text format would export the creation times as separate metrics.
+# Disable creation times, which the text format would export as separate metrics.
 disable_created_metrics()
 PROCESS = ProcessCollector(registry=None)
 
@@ -121,7 +121,7 @@ GONE, FAILED = "Gone", "Failed"
 _RESULT_TYPES = ("Suspended", "Stalled", "Reconciling", "Progressing", "InSync", "Succeeded")
 # Condition types that are a result also when False.
 _RESULT_TYPES_IF_FALSE = ("InSync", "Succeeded")
-# Reasons of a pass that failed at the server, not at the object: an administrator has to act.
+# Reasons of a pass that failed at the server, not at the object, so that an administrator has to act.
 _SERVER_REASONS = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNORED)
 
 
@@ -214,7 +214,7 @@ class OperatorMeter:
         ]
 
     def _record_result(self, key: Key) -> str:
-        """Return the reason label of a pass; record its time unless it must be retried or failed at the server."""
+        """Return the reason label of a pass. Record its time, unless it must be retried or failed at the server."""
         document = self._table.get(key)
         if document is None:
             self._successes.pop(key, None)
@@ -223,7 +223,7 @@ class OperatorMeter:
         reason = condition.get("reason")
         if condition.get("type") != "Reconciling" and reason not in _SERVER_REASONS:
             self._successes[key] = self._now_s()
-        # Only known reasons become labels: tenants can write statuses, and must not create time series.
+        # Use only known reasons as labels, because tenants can write statuses, and must not create time series.
         return str(reason) if reason in set(Reason) else FAILED
 
     def _woken_at(self, key: Key) -> str | None:

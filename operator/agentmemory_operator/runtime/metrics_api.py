@@ -11,13 +11,13 @@ from prometheus_client import Histogram
 from agentmemory_operator.ports.tracing import Span, Tracer
 from agentmemory_operator.runtime.metrics import NO_TRACES, MetricSet
 
-# From a search over few memories to a batch of a thousand texts on a slow embedding service.
+# Histogram buckets, from a search over few memories to a batch of a thousand texts on a slow embedding service.
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 CANDIDATE_BUCKETS = (10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
 
 UNMATCHED, OTHER = "unmatched", "other"
 UNREACHABLE = "unreachable"
-# Other methods become `OTHER`: clients must not create time series.
+# Methods that become labels. Others become `OTHER`, because clients must not create time series.
 METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
 

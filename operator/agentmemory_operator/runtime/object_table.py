@@ -1,8 +1,8 @@
 """Object table: the last received state of every object of the project's kinds, and the owner of each slug.
 
 The operator, the API process and the development stack update it from their sources (Kubernetes, a folder). Every part
-of the operator writes statuses through `Statuses`, which also updates the table at once, before the watch delivers the
-change.
+of the operator writes statuses through `Statuses`, which also updates the table immediately, before the watch delivers
+the change.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,7 +32,7 @@ MEMORY_RESTORE = "MemoryRestore"
 _MEMORY_REFS = {MEMORY_SNAPSHOT: "agentMemoryRef", MEMORY_RESTORE: "target"}
 
 MAX_PARSED_MEMORIES = 1024
-"""Maximum number of cached parsed AgentMemories; most are 3 to 5 kB."""
+"""Maximum number of cached parsed AgentMemories, most of which take 3 to 5 kB."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -77,7 +77,7 @@ def owned_memory(table: "ObjectTable", key: Key) -> AgentMemory | None:
 
 
 def slug_of(document: Mapping[str, Any]) -> str:
-    """Return the slug that an AgentMemory claims; it may be malformed."""
+    """Return the slug that an AgentMemory claims. The slug may be malformed."""
     spec = document.get("spec")
     agent = spec.get("agent") if isinstance(spec, dict) else None
     return str(agent or document["metadata"]["name"])
@@ -102,7 +102,7 @@ def documents_in(table: "ObjectTable", kind: str, namespace: str) -> list[Json]:
 def read_recorded_names(table: "ObjectTable", namespace: str) -> list[str | None]:
     """Return all physical names in the statuses of a namespace's snapshots and restores; None for each absent field.
 
-    Statuses of other namespaces are not read: they prove nothing about this one.
+    Statuses of other namespaces are not read, because they prove nothing about this namespace.
     """
     documents = [
         snapshot_or_restore
@@ -137,9 +137,9 @@ class ObjectTable:
     def put(self, document: Json) -> bool:
         """Store an object from a source; return whether it needs a pass.
 
-        A new object needs one, and a change of uid, generation, deletionTimestamp or our annotations. A change of the
-        status alone needs none. Parts of the status that do not fit the schema are dropped. If the source is older than
-        a status that `put_status` stored, that status is kept.
+        A pass is needed for a new object, and after a change of uid, generation, deletionTimestamp or this project's
+        annotations. A change of the status alone needs no pass. Parts of the status that do not fit the schema are
+        dropped. If the source is older than a status that `put_status` stored, that status is kept.
         """
         key = key_of(document)
         existing = self._documents.get(key)
@@ -148,8 +148,8 @@ class ObjectTable:
         if not is_late:
             self._written.pop(key, None)
         if stored_status is not None and (is_late or stored_status == document.get("status")):
-            # The source echoes the status of a pass, or is older. Keep our copy, which has been checked: a status of
-            # other types may be equal to it, because True == 1.
+            # The source echoes the stored status, or is older. Keep the stored status, because it was validated: the
+            # received one may have other types and still be equal, because True == 1.
             document = document | {"status": stored_status}
         else:
             document = with_readable_status(document)
@@ -185,7 +185,7 @@ class ObjectTable:
         if document is None or uid_of(document) != uid:
             return
         if written and written < max(self._written.get(key, 0), _version_of(document)):
-            # A later write has already arrived from the source.
+            # Ignore the status: a later write has already arrived from the source.
             return
         document["status"] = status
         if written:
@@ -282,7 +282,7 @@ class ObjectTable:
     def iter_unclaimed_owners(self, namespace: str) -> Iterator[Key]:
         """Yield the keys of a namespace's AgentMemories that own a slug without a claim, in order of insertion."""
         for slug, claimants in self._claimants.items():
-            # Fast path: most slugs are claimed, or have no claimant in this namespace.
+            # Skip most slugs: they are claimed, or have no claimant in this namespace.
             if slug in self.claims.claims or all(key.namespace != namespace for key in claimants):
                 continue
             owner = self.find_owner(slug)
@@ -366,7 +366,7 @@ def uid_of(document: Json | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Statuses:
-    """Writes statuses to the cluster, and to the table at once, before the watch delivers them."""
+    """Writes statuses to the cluster, and to the table immediately, before the watch delivers them."""
 
     table: ObjectTable
     cluster: Cluster

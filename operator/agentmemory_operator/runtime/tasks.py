@@ -1,7 +1,7 @@
 """Run tasks concurrently; repeat compare-and-set writes; run long CPU-bound work in slices.
 
 Work in slices does not block the event loop. It is a generator that yields at least every few milliseconds. The first
-slice of 10 ms runs at once. Work that needs more waits for a lock of the event loop (its lane) before each further
+slice of 10 ms runs immediately. Work that needs more waits for a lock of the event loop (its lane) before each further
 slice. Between two slices the loop runs all other tasks once, however many such jobs are waiting.
 
 A thread would not help: `re` and `json` hold the interpreter lock for a whole call.
@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 T = TypeVar("T")
 R = TypeVar("R")
 
-# An attempt fails only if another writer succeeded, so some writer always makes progress.
+# Maximum number of attempts. An attempt fails only if another writer succeeded, so some writer makes progress.
 MAX_UPDATE_ATTEMPTS = 100
 
 SLICE_S = 0.01
@@ -49,7 +49,7 @@ async def cancel(*tasks: asyncio.Task[Any]) -> None:
 async def gather_bounded(runs: Iterable[Coroutine[Any, Any, T]], *, concurrency: int) -> list[T]:
     """Run coroutines with limited concurrency; return their results in order.
 
-    The first exception is raised at once; the other coroutines continue. A single one runs without a task.
+    The first exception is raised immediately; the other coroutines continue. A single one runs without a task.
     """
     if len(runs := list(runs)) == 1:
         return [await runs[0]]
@@ -74,8 +74,8 @@ async def update(
 
     Args:
         read: Reads the current value.
-        write: Writes a new value that follows from the one that was read. Returns None if another writer was faster;
-            then `read` and `write` are called again.
+        write: Writes a new value that is derived from the value that was read. Returns None if another writer was
+            faster; then `read` and `write` are called again.
         busy: Exception to raise if other writers were faster in `max_attempts` attempts.
         wait_s: Upper bound in seconds of the random wait after the first failed attempt; it doubles with each attempt.
     """

@@ -74,7 +74,7 @@ class WorkQueue(Generic[K]):
         self._workers = 2 * share
         self._tenant_lane_of = tenant_lane_of
         self._line: FairQueue[K] = FairQueue(share, width)
-        # Keys that `FairQueue` has released; never more than there are workers.
+        # Keys that `FairQueue` has released. There are never more than workers.
         self._released: asyncio.Queue[tuple[K, TenantLane]] = asyncio.Queue()
         self._running: set[K] = set()
         self._repeat: set[K] = set()
@@ -96,7 +96,7 @@ class WorkQueue(Generic[K]):
         return asyncio.get_running_loop().time() - self._last_progress_s
 
     def request(self, key: K, *, after_s: float = 0.0) -> None:
-        """Request a pass, now or after `after_s` seconds. Of two requests for a key, the one that is due first wins."""
+        """Request a pass, now or after `after_s` seconds. Of two requests for a key, the earlier due time applies."""
         if after_s > 0:
             self._schedule(key, after_s)
         elif key in self._running:
@@ -162,7 +162,7 @@ class WorkQueue(Generic[K]):
         except TransientError as exc:
             return self._backoff(key, exc)
         except Exception as exc:
-            # Outermost handler of a pass: an error of one object must not stop the queue.
+            # Catch every error here, because an error of one object must not stop the queue.
             log.exception("%s: the pass failed", key)
             return self._backoff(key, exc)
         self._failures.pop(key, None)
@@ -185,7 +185,7 @@ class WorkQueue(Generic[K]):
         self._timers[key] = loop.call_later(after_s, self._due, key)
 
     def _due(self, key: K) -> None:
-        # Remove the timer first: `request` must not treat it as pending.
+        # Remove the timer first, so that `request` does not treat it as pending.
         del self._timers[key]
         self.request(key)
 

@@ -1,6 +1,6 @@
 """Count the memories of an agent and the memories that a search may return.
 
-With an index on type, the engine counts the memories of an agent in seven requests: one for each of the five states,
+With an index on type, Qdrant counts the memories of an agent in seven requests: one for each of the five states,
 and two for the oldest and the newest memory. The scoring model Confidence lowers the confidence of a memory while it is
 not used. With this model and at most 10,000 active memories, this process also counts those with faded confidence.
 """
@@ -24,13 +24,13 @@ from agentmemory_operator.search.rules.memory_states import (
 )
 from agentmemory_operator.spec.expression.scoring_parameters import Confidence
 
-# Maximum number of memories that are counted exactly, by listing in ten calls, if the strict mode forbids exact counts.
+# Maximum number of memories to count exactly if the strict mode forbids exact counts. Listing them takes ten calls.
 MAX_LISTED = 20_000
-# Memories or types per response of the engine.
+# Memories or types per response of Qdrant.
 PAGE = 1_000
-# Maximum number of active memories that are read to count faded ones: 10 requests, about 100 ms in total.
+# Maximum number of active memories to read for counting faded ones. They take 10 requests, about 100 ms in total.
 MAX_DECAY_READS = 10_000
-# Maximum number of memories of one state that are read to count types without an index on type: some seconds.
+# Maximum number of memories of one state to read for counting types without an index on type. They take some seconds.
 MAX_TYPE_READS = 100_000
 TOO_MANY_UNINDEXED = (
     f"cannot be counted for more than {MAX_TYPE_READS:,} memories without an index: name user_id, or add"
@@ -41,7 +41,7 @@ TOO_MANY_UNINDEXED = (
 async def count_matching(agent: Agent, filter_: Filter) -> int:
     """Return the number of matching memories.
 
-    If the strict mode forbids exact counts and the engine estimates more than 20,000, return that estimate.
+    If the strict mode forbids exact counts and Qdrant estimates more than 20,000, return that estimate.
     """
     if not agent.allows_exact:
         estimate = await agent.store.count(agent.alias, filter_, exact=False)
@@ -76,7 +76,8 @@ async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int 
     body = {"filter": active, "limit": PAGE, "with_payload": list(DECAY_KEYS), "with_vector": False}
     decayed = 0
     async for points in read_pages(agent, body):
-        # The engine reads payloads after it matches: a memory deleted in between is a tombstone without times.
+        # Skip tombstones, which have no times: Qdrant reads payloads after it matches, and so returns memories that
+        # were deleted in between.
         rows = (point["payload"] for point in points)
         decayed += count_decayed((row for row in rows if "createdAt" in row), agent.settings.ranking, now_ms)
     return decayed
@@ -92,7 +93,7 @@ async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]
         max_limit = agent.settings.ranking.max_query_limit
         limit = PAGE if max_limit is None else min(PAGE, max_limit)
         with suppress(StoreRejected):
-            # Qdrant rejects a facet until the index exists: read the memories instead.
+            # Without an index on type, Qdrant rejects the facet: read the memories instead.
             facets = (agent.store.facet(agent.alias, "type", filter_, limit=limit) for filter_ in filters)
             return list(await asyncio.gather(*facets))
     return [await _count_types_by_reading(agent, filter_) for filter_ in filters]

@@ -1,8 +1,8 @@
 """Determine the memories that a search may return.
 
-If the engine may evaluate a criterion differently from `criteria_match`, the engine only finds candidates and
-`criteria_match` decides. The filter of the search then contains the ids that match, and the condition that the engine
-can decide with certainty (`compile_certain`).
+If Qdrant may evaluate a criterion differently from `criteria_match`, it only finds candidates and `criteria_match`
+decides. The filter of the search then contains the ids that match, and the condition that Qdrant can decide with
+certainty (`compile_certain`).
 """
 
 from dataclasses import replace
@@ -21,9 +21,9 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 from agentmemory_operator.zones.sealed_store import without_decryption
 
 PAGE = 500
-# Maximum number of memories that are read to decide a criterion: about 3 s.
+# Maximum number of memories to read for deciding a criterion. They take about 3 s.
 MAX_READ = 100_000
-# Maximum number of ids in a request: 800 KB, and each list of candidates repeats them.
+# Maximum number of ids in a request. They take 800 KB, which each list of candidates repeats.
 MAX_MATCHING = 20_000
 NARROW = "narrow the search by types, tags, session_id, namespace or another filter"
 
@@ -40,11 +40,11 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
     """
     indexes, criterion = agent.settings.indexes, selection.criterion
     found = visible_filter(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)
-    # Memories of some zones have no vector, so a search by vector cannot find them.
+    # Exclude the zones whose memories have no vector, because a search by vector cannot find them.
     hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
     filter_ = narrow(found, {"must_not": [equals_any(ZONE_KEY, hidden)]}) if hidden else found
     if criterion is not None and not is_exact(criterion, indexes):
-        # Read only the candidates that the engine cannot decide with certainty.
+        # Read only the candidates that Qdrant cannot decide with certainty.
         certain = compile_certain(criterion, indexes)
         unread = [{"must_not": [certain]}] if certain else []
         ids = await _find_matching(agent, criterion, narrow(filter_, *unread))
@@ -68,7 +68,8 @@ async def _find_matching(agent: Agent, criterion: Criterion, candidates: Filter)
     count = 0
     async for points in read_pages(replace(agent, store=without_decryption(agent.store)), body):
         count += len(points)
-        # The engine reads payloads after it matches. A memory deleted in between has no values and would meet a NOT.
+        # Skip memories that were deleted after Qdrant matched them and before it read them: they have no values, and
+        # would meet a NOT.
         found = (point for point in points if TOMBSTONE_KEY not in point["payload"])
         matching += [point["id"] for point in found if matches(criterion, point["payload"])]
         if count > MAX_READ:

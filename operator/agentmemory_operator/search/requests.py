@@ -30,7 +30,7 @@ class SearchRequest:
         weights: Weights of the model Weighted; None uses those of the object.
         terms: True to return similarity, recency and utility of each result.
         neighbours: Number of memories before and after each result in its session to return, 0..3.
-        explain: True to return the terms of each score, and whether the result is exact. The engine then runs several
+        explain: True to return the terms of each score, and whether the result is exact. Qdrant then runs several
             more queries, with full scans if the strict mode allows them.
     """
 

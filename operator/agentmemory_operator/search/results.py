@@ -25,7 +25,7 @@ class MeteredReranker:
         self._meter = meter
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
-        """Return a score for each text, in order; larger is better. Errors of the inner reranker pass through."""
+        """Return a score for each text, in order. Larger is better. Errors of the inner reranker pass through."""
         with self._meter.measure_reranking(len(texts)):
             return await self._inner.rerank(model, query, texts)
 

@@ -1,4 +1,4 @@
-"""Search: read counts, vector and entities; then one engine request finds, scores and returns the best memories."""
+"""Search: read counts, vector and entities; then one request to Qdrant finds, scores and returns the best memories."""
 
 import asyncio
 import time
@@ -64,7 +64,7 @@ _UNINDEXED = (
 
 
 class SearchHit(NamedTuple):
-    """One result.
+    """Result of a search: a memory with its score.
 
     Attributes:
         terms: Terms of the score; None without `explain` and `terms`.
@@ -86,7 +86,7 @@ class CandidateCounts:
     """Candidates of a search; only with `explain`.
 
     Attributes:
-        scored: Number of candidates that the engine scored. They have the minimum similarity, or were found by words or
+        scored: Number of candidates that Qdrant scored. They have the minimum similarity, or were found by words or
             names.
         below_threshold: Number of candidates, found by full scans if allowed, that only the threshold removes.
         eligible: Number of memories that the filters select.
@@ -107,11 +107,11 @@ class SearchAnswer:
         generation: Generation of the object whose ranking was used.
         ranking: Ranking that was used, including the overrides of the request.
         has_terms: True if similarity, recency and utility were requested.
-        total_candidates: Number of memories that competed: those the filters select, limited to those the engine
+        total_candidates: Number of memories that competed: those the filters select, limited to those Qdrant
             scores. May lag 10 s behind writes of other processes.
         removed_by_threshold: Number of results, within `top_k`, that the thresholds on score and similarity removed.
         threshold: Minimum score; minus infinity if there is none.
-        duration_ms: Duration of embedding, engine and reranking together; reading neighbours is not included.
+        duration_ms: Duration of embedding, requests to Qdrant and reranking, without reading neighbours.
         candidates: Figures of the candidates; None without `explain`.
         neighbours: Neighbours of results; None unless requested.
         warnings: Reasons why this search is expensive, with the remedy, or was not reranked.
@@ -160,7 +160,7 @@ class SearchService:
             reread = await rerank_points(self._reranker, setup.rerank, request.query, above_threshold)
         returned, span = reread.points[: setup.top_k], request.neighbours
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
-        # Excluded by the model, independent of the threshold.
+        # Do not count memories that the model excludes as removed by the threshold.
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
         total = max(len(response.points), min(setup.eligible, setup.plan.total))
         ranked = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
@@ -189,7 +189,7 @@ class SearchService:
         narrow = partial(find_eligible, agent, request.selection, now_ms)
         follow = partial(self._along, agent, request, fusion)
         if request.vector is not None:
-            # The calls rarely wait: tasks would cost more than they save.
+            # Await the calls one after the other. They rarely wait, so tasks would cost more than they save.
             vector, narrowed, activations = (
                 normalise_vector(request.vector, distance=agent.distance),
                 await narrow(),
@@ -215,7 +215,7 @@ class _SearchSetup:
 
     Attributes:
         top_k: Maximum number of results.
-        fetched: Number of results requested from the engine; more than `top_k` if more are reranked.
+        fetched: Number of results requested from Qdrant; more than `top_k` if more are reranked.
         rerank: None if nothing is reranked.
         words: Keyword query; None if keywords do not count in the search.
         features: Features of the query; None if the agent has no keyword index or the request no query.
@@ -257,7 +257,7 @@ def _resolve(
     fetched = max(top_k, rerank.candidates) if rerank else top_k
     keyword, query = agent.keyword, request.query
     corpus = request.selection if IDF_CORPUS in agent.capabilities else None
-    # Reserve one more list for entities if the engine limits the number of results.
+    # Count a list for entities only if the query limit is shared: whether there are activations is not known yet.
     extra_lists = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
     plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, extra_lists=extra_lists)
     return _SearchSetup(
@@ -279,7 +279,7 @@ def _resolve(
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """Response of the engine.
+    """Response of Qdrant.
 
     Attributes:
         matches: Matches of all candidates, nearest first; only with `explain`, and with `terms` if scores do not
@@ -349,13 +349,13 @@ async def _explained(
         point["id"] for point in setup.filter_points(best)
     }
     scores = [point["score"] for point in best]
-    # The proof may take tens of milliseconds for hundreds of cells, which would block the event loop.
+    # Prove in a thread: hundreds of cells take tens of milliseconds, which would block the event loop.
     prove = partial(is_proven_complete, unlisted, scores, top_k=setup.fetched, threshold=setup.threshold)
     return _Response(points, question.matches(lists, setup.features), below, is_same and await asyncio.to_thread(prove))
 
 
 def _body(agent: Agent, question: CandidateQueries, setup: _SearchSetup) -> Json:
-    # Templates for weights of one request would evict those of the objects from the cache.
+    # Cache only the templates of objects. Those for the weights of a single request would evict them.
     make = build_scoring_template if setup.ranking is agent.settings.ranking else build_scoring_template.__wrapped__
     clues = setup.features
     template = make(

@@ -1,4 +1,4 @@
-"""List users and scopes with their numbers of memories, which the engine counts; read and name a single user."""
+"""List users and scopes with their numbers of memories, which Qdrant counts. Read and name a single user."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from agentmemory_operator.memories.stored_memories import UserPoint, change_poin
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.search.rules.memory_states import state_filters
 
-# Users per request: even with the longest names, the response stays below the size limit.
+# Users per request. Even with the longest names, the response stays below the size limit.
 USERS_PER_REQUEST = 5_000
-# Number of users after which no further page of counts is read. The engine returns users with the most memories first.
+# Number of users after which no further page of counts is read. Qdrant returns users with the most memories first.
 MAX_LISTED_USERS = 50_000
 # Queries per request.
 QUERIES_PER_REQUEST = 100
@@ -111,7 +111,7 @@ async def read_user(agent: Agent, user_id: str) -> UserDetails:
 
 
 async def name_user(agent: Agent, user_id: str, name: str) -> None:
-    """Set the name of a user or scope; store a profile for it if there is none.
+    """Set the name of a user or scope. Store a profile if the user or scope has none.
 
     Raises:
         StoreUnavailable: If Qdrant is unavailable, or other writers changed the name in every attempt.

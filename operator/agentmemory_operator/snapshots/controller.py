@@ -1,4 +1,4 @@
-"""Passes over MemorySnapshots: each is created once, in steps. Each step is recorded in the status before it starts.
+"""Passes over MemorySnapshots. A snapshot is created once, in steps, each recorded in the status before it starts.
 
 `snapshots/rules/steps.py` lists the steps. After a crash at any point the next operator resumes at the recorded step.
 If the response to a create was lost, the file is found by its creation time among the server's files. Partial data is
@@ -66,7 +66,7 @@ from agentmemory_operator.spec.kinds.parse import parse_snapshot
 log = logging.getLogger(__name__)
 
 SUCCEEDED, FAILED = "succeeded", "failed"
-# Histogram buckets in seconds: from small collections to hundreds of gigabytes.
+# Histogram buckets in seconds, from small collections to hundreds of gigabytes.
 SECONDS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0)
 
 # Reasons of errors after which a snapshot waits up to `wait_s`, because the user may still be applying objects.
@@ -81,7 +81,7 @@ _AWAITED = (
 
 
 class SnapshotMeter(MetricSet):
-    """Metrics of snapshots: number and duration by result, and bytes."""
+    """Metrics of snapshots: number and duration by result, and size."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class SnapshotPasses:
         """Run one pass over a MemorySnapshot; return the seconds until the next one, or None if the object is deleted.
 
         Raises:
-            TransientError: If the pass must be repeated. Until the snapshot is created, the status has the reason.
+            TransientError: If the pass must be repeated. Until the snapshot is created, the status gives the reason.
         """
         job = self._book.open(key)
         if job is None:
@@ -179,7 +179,7 @@ class SnapshotPasses:
         return await self._advance(job)
 
     async def _advance(self, job: Job) -> float:
-        """Continue an unfinished snapshot; return the seconds until the next pass. Raises: As `_handle_error`."""
+        """Continue an unfinished snapshot; return the seconds until the next pass."""
         try:
             if current_step(job.status) is SnapshotStep.CLEAN:
                 await self._clean(job)
@@ -272,7 +272,7 @@ class SnapshotPasses:
             self.request(memory)
 
     async def _remove(self, job: Job) -> None:
-        """Remove the bytes of a snapshot, and files that its attempts created but did not record."""
+        """Remove the recorded files of a snapshot, and files that its attempts created but did not record."""
         namespace, physical = job.metadata.namespace, job.status.get("physical")
         await self.removal.remove(job.status, snapshot=job.document)
         if physical and job.status.get("attempts") and "name" not in job.status:
@@ -314,7 +314,7 @@ class SnapshotPasses:
         return self.periods.check_period_s
 
     async def _verify_again(self, job: Job) -> None:
-        """Verify a snapshot if an annotation requests it and that request was not done yet. Its bytes are kept.
+        """Verify a snapshot if an annotation requests it and that request was not done yet. Its files are kept.
 
         Raises:
             TransientError: If the verification must be repeated.
@@ -327,7 +327,7 @@ class SnapshotPasses:
             or connection is None
         ):
             return
-        # An explicit request overrides `verify: None`.
+        # Replace `verify: None` by the default, because an explicit request overrides it.
         mode = job.status.get("verify") if job.status.get("verify") != "None" else DEFAULT_VERIFY
 
         async def prove(server: Server) -> ConditionState:
@@ -352,10 +352,10 @@ class SnapshotPasses:
         await self._report(job, "Warning", "BytesLost", message)
 
     async def _release(self, job: Job) -> None:
-        """Remove a deleted snapshot's bytes if `is_removing_bytes` or it is unfinished; then remove the finalizer.
+        """Remove a deleted snapshot's files if `is_removing_bytes` or it is unfinished; then remove the finalizer.
 
         Raises:
-            TransientError: If the bytes cannot be removed yet. The deletion then waits at most `release_s`.
+            TransientError: If the files cannot be removed yet. The deletion then waits at most `release_s`.
         """
 
         async def remove() -> None:
@@ -369,9 +369,9 @@ class SnapshotPasses:
 
 
 def is_removing_bytes(job: Job) -> bool:
-    """Return whether deleting the object removes the bytes: its policy is Delete, or an annotation confirms it."""
+    """Return whether deleting the object removes its files: its policy is Delete, or an annotation confirms it."""
     is_confirmed = job.metadata.annotations.get(CONFIRM_DELETE) == job.metadata.name
-    # The document may come from a manifest file, which is not validated.
+    # Check the types, because the document may come from a manifest file, which is not validated.
     spec = job.document.get("spec")
     return is_confirmed or (isinstance(spec, dict) and spec.get("deletionPolicy") == "Delete")
 

@@ -26,7 +26,7 @@ from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 
-# Age from which an unfinished upload is aborted. No upload should take that long, so a killed process left it.
+# Age from which an unfinished upload is aborted. No upload takes that long, so a killed process left it.
 ABANDONED_MS = 24 * 3_600_000
 MAX_SEND_ATTEMPTS = 2
 
@@ -37,7 +37,6 @@ class ServerFile:
 
     Attributes:
         physical: Name of the collection in Qdrant.
-        name: File name.
         size: Size in bytes.
         sha256: Hex digest listed by the server; None if the server lists none.
     """
@@ -49,7 +48,7 @@ class ServerFile:
     sha256: str | None
 
     async def sha256_of_bytes(self) -> str:
-        """Return the hex SHA-256: the one listed by the server, else computed from a download of the file."""
+        """Return the hex SHA-256 that the server lists, or else compute it from a download of the file."""
         if self.sha256:
             return self.sha256
         async with self.store.download(self.physical, self.name) as content:
@@ -87,7 +86,7 @@ class Copies:
         """
         sha256 = await file.sha256_of_bytes()
         async with self.storages.open_location(location, namespace, encryption=storage.encryption) as (objects, key):
-            # Killed processes may have left unfinished uploads for this agent.
+            # Abort the unfinished uploads that killed processes may have left for this agent.
             folder, owner = copy_folder(storage, namespace=namespace, slug=slug), KeyOwner(namespace, slug)
             await objects.abort_uploads(
                 folder, older_than_ms=ABANDONED_MS, matches=lambda key: parse_owner(key) == owner
@@ -98,7 +97,7 @@ class Copies:
                     await _read_back(objects, key, size=file.size, sha256=sha256)
                     break
                 except ChecksumMismatch:
-                    # Delete the bad object: no restore may read it.
+                    # Delete the bad object, because no restore may read it.
                     await objects.delete(key)
                     if attempt == MAX_SEND_ATTEMPTS:
                         raise
@@ -115,11 +114,11 @@ class Copies:
     ) -> None:
         """Have a server restore the collection `physical` from an object in storage.
 
-        The bytes are streamed through this process: the server need neither reach the storage nor accept URLs.
+        The content is streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
             SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
-            ChecksumMismatch: If its bytes differ from its SHA-256. No collection was created from them.
+            ChecksumMismatch: If its content differs from its SHA-256. No collection was created from it.
             StoreRejected: If the server or the storage rejects the call.
             TransientError: If the storage or the server is unavailable.
         """
@@ -130,10 +129,10 @@ class Copies:
     async def open(
         self, location: S3Object, *, namespace: str, progress: Progress = report_nothing
     ) -> AsyncIterator[tuple[CheckedStream, StoredObject]]:
-        """Return a context with the bytes of an object, and its metadata with the SHA-256 that is checked.
+        """Return a context with the content of an object, and its metadata with the SHA-256 that is checked.
 
-        Reading raises ChecksumMismatch before the last chunk if the bytes differ from the SHA-256 of `location`, or of
-        the object's metadata if `location` has none.
+        Reading raises ChecksumMismatch before the last chunk if the content differs from the SHA-256 of `location`, or
+        of the object's metadata if `location` has none.
 
         Raises:
             SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
@@ -147,7 +146,7 @@ class Copies:
 
     @asynccontextmanager
     async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Return a context with the bytes of a copy at a location from a status. Errors are as in `open`."""
+        """Return a context with the content of a copy at a location from a status. Errors are those of `open`."""
         async with self.open(parse_location(location), namespace=namespace) as (content, _):
             yield aiter(content)
 
@@ -155,7 +154,7 @@ class Copies:
         """Read an object completely; return its metadata.
 
         Raises:
-            ChecksumMismatch: If its bytes differ from its SHA-256. Other errors are as in `open`.
+            ChecksumMismatch: If its content differs from its SHA-256. Other errors are those of `open`.
         """
         async with self.open(location, namespace=namespace, progress=progress) as (content, stored):
             await read_to_end(content)
@@ -182,7 +181,7 @@ async def _send_missing(objects: ObjectStore, key: str, file: ServerFile, *, sha
     stored = await objects.head(key)
     if stored is not None and (stored.size, stored.sha256) == (file.size, sha256):
         return
-    # Only one pass at a time uploads to a key, so an unfinished upload to it was left by a killed process.
+    # Abort unfinished uploads to the key: only one pass at a time uploads to it, so a killed process left them.
     await _abort_uploads(objects, key)
     async with file.store.download(file.physical, file.name) as content:
         metadata = {"sha256": sha256, "size": str(file.size)}

@@ -38,7 +38,7 @@ The rebuild may still correct late writes then; this takes a few times the durat
 """
 
 OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-"""Opens the bytes of a snapshot's copy in object storage."""
+"""Opens the copy of a snapshot in object storage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +51,9 @@ class ComparedSnapshot:
         size: Recorded size in bytes; 0 if unknown.
         sha256: SHA-256 from its creation, hex; None if unknown.
         recorded: Facts from its creation.
-        live: Collection to compare the copy with, normally the one that the snapshot was created from. None if unknown.
+        live: Collection to compare the copy with, normally that from which the snapshot was created. None if unknown.
         owner: Expected owner; None accepts the owner of the live collection.
-        open_copy: Opens the bytes in object storage; None to read the file from Qdrant.
+        open_copy: Opens the copy in object storage; None to read the file from Qdrant.
     """
 
     uid: str
@@ -143,7 +143,7 @@ async def _count(copy: str, recorded: SnapshotRecord, live: Observation | None, 
     count = await server.collections.count(copy)
     deleted: int | None = None
     if recorded.deleted is None and live is not None and recorded.started_ms is not None:
-        # The count may include deletions from shortly before the start, because clocks differ by an unknown amount.
+        # Count deletions from shortly before the start too, because clocks differ by an unknown amount.
         deleted = await count_deleted(server.points, live.physical, recorded.started_ms - CLOCK_MARGIN_MS)
     return compare_count(count, recorded, deleted)
 

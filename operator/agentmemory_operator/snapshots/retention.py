@@ -1,12 +1,12 @@
 """Remove the scheduled snapshots that no rule keeps.
 
 1. Record the removal in the status. From then on restores reject the snapshot, and the rules do not count it.
-2. In the next run, delete its bytes: the copy in object storage, the file in Qdrant, and the collection's placeholder
+2. In the next run, delete its files: the copy in object storage, the file in Qdrant, and the collection's placeholder
    if that was its last file.
 3. Delete the object.
 
-The object exists until its bytes are deleted, and its status has their locations. So after a crash the next operator
-repeats the removal. Only a file that the namespace may not delete remains in Qdrant.
+The object exists until its files are deleted, and its status contains their locations. So after a crash the next
+operator repeats the removal. Only a file that the namespace may not delete remains in Qdrant.
 """
 
 import logging
@@ -42,22 +42,22 @@ log = logging.getLogger(__name__)
 MAX_CONCURRENT_AGENTS = 2
 # Maximum number of snapshots of one agent in a run, so that other agents get their turn.
 MAX_REMOVALS_PER_RUN = 5
-# Pauses before the next run of an agent: after a step, after an error, and if nothing is to be removed.
+# Pauses in seconds before the next run of an agent: after a step, after an error, and if nothing is to be removed.
 SOON_S, RETRY_S, PERIOD_S = 0.0, 60.0, 3600.0
 
 
 class BytesRemoval(Protocol):
-    """Removes the bytes of a snapshot from all locations."""
+    """Removes the files of a snapshot from all locations."""
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
-        """Remove the snapshot's own bytes at the locations in its status. Missing bytes are no error.
+        """Remove the snapshot's own files at the locations in its status. Missing files are no error.
 
         Args:
-            status: Status with the locations of the bytes.
+            status: Status with the locations of the files.
             snapshot: The MemorySnapshot as received.
 
         Raises:
-            AgentMemoryError: If some bytes remain. Another call continues.
+            AgentMemoryError: If a file remains. Another call continues.
         """
         ...
 
@@ -72,7 +72,7 @@ class RetentionRuns:
     """Removes snapshots that no rule keeps, for at most 2 agents of a namespace at a time.
 
     Attributes:
-        removal: Removes the bytes of a snapshot.
+        removal: Removes the files of a snapshot.
         read_overview: Returns the state of an agent's snapshots. None if the agent is deleted, suspended or invalid, so
             that nothing may be removed.
     """
@@ -149,7 +149,7 @@ class RetentionRuns:
         if facts.is_being_removed:
             await self._remove(outlook, document, facts.metadata)
         else:
-            # The next run deletes the bytes. By then the table contains any restore that was created before this step.
+            # The next run deletes the files. By then the table contains any restore that was created before this step.
             await self._mark_removed(outlook, document, facts.metadata, why=verdict.text)
 
     async def _mark_removed(self, outlook: SnapshotOverview, document: Json, metadata: Metadata, *, why: str) -> None:
@@ -163,9 +163,9 @@ class RetentionRuns:
         try:
             await self.removal.remove(document.get("status") or {}, snapshot=document)
         except NotOwned as exc:
-            # The namespace may not delete the file that the status names: keep the file, but delete the object.
+            # Keep the file that the status names, because the namespace may not delete it, but delete the object.
             log.warning("snapshot %s/%s is deleted, but not what it names: %s", metadata.namespace, metadata.name, exc)
         await self.cluster.delete_object(MEMORY_SNAPSHOT, metadata)
-        # The watch delivers the deletion later: mark the object now, so that the next run skips it.
+        # Mark the object now, so that the next run skips it: the watch delivers the deletion later.
         document["metadata"].setdefault("deletionTimestamp", render_second(outlook.now_ms / 1000))
         self._removed.inc()

@@ -77,7 +77,7 @@ class ScheduleMeter:
         self._overdue.pop(key, None)
 
     def record(self, key: Key, overview: SnapshotOverview) -> None:
-        """Replace an agent's metrics by the present state of its snapshots; remove them if it has no schedule."""
+        """Replace an agent's metrics by the current state of its snapshots. Without a schedule, remove the metrics."""
         self.forget(key)
         if overview.figures.stale_ms is None:
             return
@@ -98,7 +98,7 @@ class SnapshotSchedule:
 
     Attributes:
         request: Requests a pass over an object.
-        removal: Removes the bytes of snapshots that retention does not keep.
+        removal: Removes the files of snapshots that retention does not keep.
     """
 
     table: ObjectTable

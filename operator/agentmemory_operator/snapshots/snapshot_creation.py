@@ -57,7 +57,7 @@ from agentmemory_operator.spec.kinds.spec_snapshot import S3Object, S3Storage
 from agentmemory_operator.spec.naming import alias_of, is_snapshot_file_of, physical_names
 from agentmemory_operator.spec.times import parse_time
 
-# Minimum pause between snapshots of one collection: the file names of Qdrant contain the time in whole seconds.
+# Minimum seconds between snapshots of one collection, because Qdrant's file names contain whole seconds.
 MIN_INTERVAL_S = 1.1
 # Status fields that are only valid for one collection. They are removed if the collection no longer exists.
 _COLLECTION_FIELDS = ("step", "attempts", "newestBefore", "physical")
@@ -158,7 +158,7 @@ class SnapshotCreator:
             return []
         physical = job.status.get("physical", "")
         return unrecorded_files(
-            # Qdrant did not name any other file: a user has put it there.
+            # Leave out files with other names: Qdrant did not create them, a user has put them there.
             [(file.created_ms, file.name) for file in files if is_snapshot_file_of(physical, file.name)],
             newest_before_ms=job.status["newestBefore"],
             named=recorded_files(other_statuses(self.table, job.key), physical),
@@ -233,11 +233,11 @@ class SnapshotCreator:
             fields |= {"shards": shards_status(file)} if file.shards else {}
             storage, slug = self._storage(job, snapshot), job.status["agent"]
             copy = [copy_location(storage, job.metadata, slug=slug, file=file.name)] if storage else []
-            # Qdrant lists a checksum of every file that it creates, except for those in object storage.
+            # A file without a checksum is in object storage: Qdrant lists one for every other file that it creates.
             is_on_disk = all(part.sha256 for part in file.shards or (file,))
             location = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
             fields |= {"locations": [location, *copy]}
-            # Record the file before the lock is released. Else the next snapshot could treat the file as its own.
+            # Record the file before the lock is released, because the next snapshot could treat it as its own.
             await write_progress(
                 job, job.status | fields | {"step": SnapshotStep.COPY if copy else SnapshotStep.VERIFY}
             )
@@ -311,7 +311,7 @@ class SnapshotCreator:
         try:
             return await server.snapshots.create(physical)
         except NotFound as exc:
-            # For example, a restore has replaced the collection: the next pass chooses the collection again.
+            # Let the next pass choose the collection again: it no longer exists, for example because of a restore.
             job.status = {key: value for key, value in job.status.items() if key not in _COLLECTION_FIELDS}
             raise StoreUnavailable(f"{physical} no longer exists: {exc}") from exc
         finally:
@@ -334,7 +334,7 @@ async def write_progress(
 ) -> None:
     """Write a running snapshot's status: the step that starts next, or the cause of a wait.
 
-    Args: As `running_status`.
+    The arguments are those of `running_status`.
     """
     generation = job.metadata.generation
     await job.write(

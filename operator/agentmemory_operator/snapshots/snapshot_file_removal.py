@@ -1,4 +1,4 @@
-"""Delete a snapshot's bytes: the copy in object storage, the file in Qdrant, and the placeholder of its last file."""
+"""Delete a snapshot: the copy in object storage, the file in Qdrant, and a placeholder without further files."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,24 +17,24 @@ from agentmemory_operator.snapshots.snapshot_creation import recorded_connection
 
 @dataclass(slots=True)
 class SnapshotRemoval:
-    """Deletes the bytes at the locations in a MemorySnapshot's status, but only the snapshot's own. See `remove`."""
+    """Deletes the files at the locations in a MemorySnapshot's status, but only the snapshot's own. See `remove`."""
 
     servers: Servers
     copies: Copies
 
     async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
-        """Delete a snapshot's bytes in object storage, and then, even if that fails, in Qdrant.
+        """Delete a snapshot's copy in object storage, and then, even if that fails, its file in Qdrant.
 
-        Missing bytes are no error.
+        Missing files are no error.
 
         Args:
-            status: Status with the locations of the bytes.
+            status: Status with the locations of the files.
             snapshot: The MemorySnapshot as received.
 
         Raises:
             SpecInvalid, NotOwned: If a location does not belong to the snapshot or its namespace, or a user must fix
                 the connection or the storage.
-            AgentMemoryError: Any other, if some bytes remain. Another call continues.
+            AgentMemoryError: Any other, if a file remains. Another call continues.
         """
         namespace = key_of(snapshot).namespace
         copy, location = location_of(status, S3), location_of(status, QDRANT)
@@ -43,7 +43,7 @@ class SnapshotRemoval:
                 check_copy(copy, snapshot)
                 await self.copies.remove(copy, namespace=namespace)
         finally:
-            # If the storage rejects the deletion, still free the server's disk.
+            # Free the server's disk even if the storage rejects the deletion.
             if location is not None:
                 await self.remove_files(status, location["physical"], lambda _: [location["name"]], namespace=namespace)
 

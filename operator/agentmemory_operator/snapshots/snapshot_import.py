@@ -48,7 +48,7 @@ class SnapshotImport:
         Raises:
             NotOwned: If the snapshot belongs to another agent and no annotation allows a takeover.
             SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the server cannot restore it.
-            ChecksumMismatch: If its bytes differ from its SHA-256.
+            ChecksumMismatch: If its content differs from its SHA-256.
             StorageRejected: If a user must fix the storage or the Secret.
             TransientError: If the import must be repeated.
         """
@@ -85,7 +85,7 @@ class SnapshotImport:
         except StoreRejected as exc:
             raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server rejects it: {exc}") from exc
         except StoreUnavailable as exc:
-            # This call raises if the server is unavailable: then the failure shows nothing about the snapshot.
+            # Raise if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             if job.status["attempts"] < MAX_RESTORE_ATTEMPTS:
                 raise

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 OpenStoredCopy = Callable[[Json, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-"""Opens the bytes at a location in object storage, from a status, with the credentials of a namespace."""
+"""Opens the file at a location in object storage, from a status, with the credentials of a namespace."""
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class Verification:
     Attributes:
         scratch: Scratch collections to restore into.
         max_scratch_bytes: Size in bytes above which a snapshot is verified by checksum only; None for no limit.
-        open_elsewhere: Opens bytes in object storage; None if no object storage can be read.
+        open_elsewhere: Opens a file in object storage; None if no object storage can be read.
     """
 
     scratch: ScratchCollections
@@ -118,12 +118,12 @@ class Verification:
         try:
             await restore_into(name, subject, server)
         except StorageRejected:
-            # A wrong bucket or access key shows nothing about the snapshot.
+            # Pass the error through: a wrong bucket or access key shows nothing about the snapshot.
             raise
         except (NotFound, StoreRejected, ChecksumMismatch) as exc:
             message = f"the server cannot restore it: {exc}"
         except StoreUnavailable as exc:
-            # This call raises if the server is unavailable: then the failure shows nothing about the snapshot.
+            # Raise if the server is unavailable: then the failure shows nothing about the snapshot.
             await server.snapshots.collections()
             self._failures[subject.uid] += 1
             if self._failures[subject.uid] < MAX_RESTORE_ATTEMPTS:
@@ -136,17 +136,17 @@ class Verification:
 
 
 async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -> None:
-    """Have the server restore a collection from a snapshot: from its own URL of the file, else from uploaded bytes.
+    """Have the server restore a collection from a snapshot.
 
-    With `open_copy`, the bytes are always uploaded.
+    The server downloads the file from its own URL. If that fails, or `open_copy` is set, the file is uploaded to it.
 
     Args:
         target: Name of a collection that does not exist.
 
     Raises:
-        NotFound: If the bytes do not exist.
-        StoreRejected: If the server rejects the uploaded bytes, because they or the collection are invalid.
-        ChecksumMismatch: If the bytes of `open_copy` differ from their checksum.
+        NotFound: If the file does not exist.
+        StoreRejected: If the server rejects the uploaded file, because the file or the collection is invalid.
+        ChecksumMismatch: If the content from `open_copy` differs from its checksum.
         StorageRejected, SpecInvalid, StorageUnavailable: If `open_copy` cannot read the object storage.
         StoreUnavailable: If the server is unavailable or did not complete the restore.
         RecoveryOutcomeUnknown: If the response was lost. The server may still complete the restore.
@@ -157,10 +157,10 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
             await server.snapshots.recover(target, location, sha256=subject.sha256)
             return
         except RecoveryOutcomeUnknown:
-            # The server may still complete this recovery, and then replace anything uploaded now.
+            # Do not upload: the server may still complete this recovery, and would then replace the uploaded data.
             raise
         except (StoreRejected, StoreUnavailable) as exc:
-            # The server may not accept URLs, or may not reach itself by this one.
+            # Upload the file instead: the server may not accept URLs, or may not reach itself by this URL.
             log.info("uploading %s, because the server does not download it: %s", subject.name, exc)
             await server.collections.delete(target)
     async with open_bytes(subject, server) as content:
@@ -168,7 +168,7 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
 
 
 def open_bytes(subject: ComparedSnapshot, server: Server) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-    """Return a context with a snapshot's bytes: from `open_copy` if it is set, else downloaded from the server."""
+    """Return a context with a snapshot's content: from `open_copy` if set, else downloaded from the server."""
     if subject.open_copy is not None:
         return subject.open_copy()
     return server.snapshots.download(subject.physical, subject.name)
@@ -177,7 +177,7 @@ def open_bytes(subject: ComparedSnapshot, server: Server) -> AbstractAsyncContex
 async def _judge_rejected(error_message: str, subject: ComparedSnapshot, server: Server) -> VerificationVerdict:
     """Return the findings of the checks Checksum and Restore for a snapshot that the server cannot restore.
 
-    If its bytes match the checksum, the cause may be the server (a full disk, a deadline), so the result is unknown.
+    If the file matches its checksum, the cause may be the server (a full disk, a deadline), so the result is unknown.
     """
     checksum = (await _verify_checksum(subject, server)).findings[0]
     is_good = None if checksum.is_good else False

@@ -21,7 +21,7 @@ GLOBAL, GROUP_PREFIX = "global", "group:"
 SCOPE_PATTERN = r"^(global|group:[A-Za-z0-9][A-Za-z0-9._-]{0,62})$"
 _SCOPE = re.compile(SCOPE_PATTERN)
 
-# Scopes that a search includes if it names none, as far as its caller may read them.
+# Shared scopes that a search includes if it names none and its caller may read them.
 DEFAULT_SCOPES = (GLOBAL,)
 MAX_SCOPES = 32
 
@@ -70,7 +70,7 @@ class Verb(StrEnum):
     """Right of a caller.
 
     READ: Search, read and export memories. WRITE: Create, import and change memories, and delete single ones. ADMIN:
-    Forget a user or many memories at once; delete immutable memories; lower a privacy zone; export sealed memories in
+    Forget a user or many memories; delete immutable memories; lower a privacy zone; export sealed memories in
     plain text; list users and receipts; read the changes of all users. IMPERSONATE: Set an author other than the
     caller. DELEGATE: Mint user tokens.
     """
@@ -82,7 +82,7 @@ class Verb(StrEnum):
     DELEGATE = "delegate"
 
 
-# Verbs that a user token may have. A token cannot mint further tokens, which would outlive its expiry.
+# Verbs that a user token may have. It may not mint further tokens, because these would outlive its expiry.
 DELEGATED_VERBS = tuple(verb for verb in Verb if verb is not Verb.DELEGATE)
 MAX_TOKEN_TTL_S = 3600
 
@@ -110,7 +110,7 @@ class Caller:
     """Sender of a request.
 
     Attributes:
-        namespace, name: Identity of the ServiceAccount; with a user token, of the one that minted it.
+        namespace, name: Identity of the ServiceAccount that authenticated. With a user token, that which minted it.
         is_unbounded: True allows every verb for every agent, as AGENTMEMORY_AUTH none and token do.
         delegation: Content of the user token that the request carries. None without a user token.
         hook: Name of the hook that the request was signed for. Empty without a signature.

@@ -28,7 +28,7 @@ NAME_PATTERN = rf"^[^{CONTROL}]*[^\s{CONTROL}{INVISIBLE}][^{CONTROL}]*$"
 
 _VISIBLE = re.compile(VISIBLE_PATTERN)
 
-# Longer names are not compared: a request may contain many of them, and each comparison is slow.
+# Length of the longest names to compare, because a request may contain many names, and each comparison is slow.
 MAX_COMPARED_CHARS = 32
 
 
@@ -48,7 +48,7 @@ def is_blank(text: str) -> bool:
 
 
 def nearest_name(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most similar to `name`; case, `_` and `-` are ignored.
+    """Return the known name most similar to `name`. Case, `_` and `-` are ignored.
 
     None if no known name is similar, or if `name` has more than 32 characters.
     """

@@ -36,7 +36,7 @@ ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 
 
 def schedule_fault(schedule: str) -> str | None:
-    """Return why a schedule cannot be used: it is invalid or never occurs. None if it can, or if it is `Never`."""
+    """Return why a schedule is invalid or never occurs. None if it is usable, or if it is `Never`."""
     if schedule == NEVER:
         return None
     try:
@@ -86,7 +86,7 @@ def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
     if last is None:
         return None
     last_ms = int(last.timestamp() * 1000)
-    # If clocks repeat an hour, cronsim skips the times of its first pass. Search forward for them.
+    # Search forward for the times that cronsim skips: those of the first pass of an hour that clocks repeat.
     while (later_ms := next_time_ms(schedule, time_zone, after_ms=last_ms)) is not None and later_ms <= until_ms:
         last_ms = later_ms
     return last_ms
@@ -110,7 +110,7 @@ def max_interval_ms(schedule: str, time_zone: str) -> int | None:
 
 
 def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> int:
-    """Return the delay of a run after its scheduled time in milliseconds, so that many runs do not start at once.
+    """Return by how many milliseconds to delay a run, so that runs of the same schedule do not start together.
 
     The delay is at most 5 minutes, and at most a tenth of the time until the next run. So runs scheduled every minute
     still happen every minute. It depends only on the identity and this maximum, and is 0 without a next run.

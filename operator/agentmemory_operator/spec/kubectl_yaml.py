@@ -20,11 +20,11 @@ _WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("n", "N", "no", "No", "NO", "false", "False", "FALSE", "off", "Off", "OFF"), False),
 }
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
-# Go's rules, applied after all underscores are removed.
+# Go's rules for numbers, applied after all underscores are removed.
 _INTEGER = re.compile(r"[-+]?(0[xX][0-9a-fA-F]+|0[bB][01]+|0[oO]?[0-7]+|0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _OCTAL = re.compile(r"^([-+]?)0[oO]?(?=[0-7])")
-# Length of a 64-bit number in base 2, with its sign and prefix.
+# Maximum length of an integer: a 64-bit number in base 2, with its sign and prefix.
 MAX_INTEGER_CHARS = 67
 INT64, UINT64 = 1 << 63, 1 << 64
 
@@ -71,7 +71,7 @@ class _Kubectl:
             return f"{_TAG}float"
         parsed = scalar_of(value)
         if isinstance(parsed, int | float) and not isinstance(parsed, bool):
-            # 1.0 has the value 1, but PyYAML writes it with the tag of its original float.
+            # Decide by the text: 1.0 has the value 1, but PyYAML writes it with the tag of its original float.
             return f"{_TAG}int" if _INTEGER.fullmatch(value.replace("_", "")) else f"{_TAG}float"
         return _TAG + {bool: "bool", type(None): "null"}.get(type(parsed), "str")
 
@@ -90,7 +90,7 @@ def _text(_: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
 
 for _name in ("bool", "int", "float", "null"):
     KubectlLoader.add_constructor(_TAG + _name, _scalar)
-# kubectl keeps times as they are written, and reads a `<<` used as a value as text.
+# Read times, and a `<<` used as a value, as text, like kubectl.
 for _name in ("timestamp", "merge"):
     KubectlLoader.add_constructor(_TAG + _name, _text)
 
@@ -99,7 +99,7 @@ class _KubectlDumper(_Kubectl, yaml.SafeDumper):
     """Quotes strings that kubectl or PyYAML's own loader would read as other values."""
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        """Return the tag of a node without one; the string tag only if both loaders read the value as a string."""
+        """Return the tag for a node that has none. It is the string tag only if both loaders read a string."""
         tag = super().resolve(kind, value, implicit)
         return str(yaml.SafeDumper.resolve(self, kind, value, implicit)) if tag == f"{_TAG}str" else tag  # type: ignore[no-untyped-call]
 

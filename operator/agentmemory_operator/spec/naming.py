@@ -29,7 +29,7 @@ MAX_NUMBER_DIGITS = 9
 # Limits of Kubernetes for the name of an object and the value of a label.
 MAX_OBJECT_NAME_CHARS, MAX_LABEL_CHARS = 253, 63
 
-# Qdrant rejects the same characters. "." and ".." would change the path of the URL.
+# Excludes the characters that Qdrant rejects, and "." and "..", which would change the path of the URL.
 _COLLECTION = re.compile(r"(?!\.\.?$)[^<>:\"/\\|?*\x00-\x1f\x7f\ud800-\udfff]{1,255}")
 _NUMBER = re.compile(rf"[0-9]{{1,{MAX_NUMBER_DIGITS}}}")
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
@@ -87,7 +87,7 @@ def next_physical(alias: str, names: Iterable[str | None]) -> str:
     numbers = {number for name in names if name and (number := number_of(name, alias)) is not None}
     number = max(numbers, default=0) + 1
     if number >= 10**MAX_NUMBER_DIGITS:
-        # The operator's counting never gets that far: another writer chose the number, in a status or for a collection.
+        # Use the lowest free number. The operator never counts that far, so another writer has chosen the highest.
         number = next(candidate for candidate in count(1) if candidate not in numbers)
     return f"{alias}__{number}"
 

@@ -7,7 +7,7 @@ controls would display other text than is stored.
 
 import re
 
-# Starts a line that the operator adds on purpose, such as the position in an expression.
+# Start of a line that the operator adds on purpose, such as the position in an expression.
 _INDENTED_BREAK = "\n  "
 
 # Maximum length of a quoted message of a server.
@@ -38,7 +38,7 @@ def printable_start(text: str) -> str:
     Escape sequences, unprintable characters and runs of whitespace become one space. Only the first 2,000 characters
     are read.
     """
-    # Ten times the limit leaves enough after escapes are removed, and bounds the work on a large page.
+    # Read ten times the limit, which leaves enough after escapes are removed, and bounds the work on a large page.
     stripped = _ESCAPES.sub(" ", text[: 10 * MAX_QUOTED_CHARS])
     line = " ".join("".join(char if char.isprintable() else " " for char in stripped).split())
     return line if len(line) <= MAX_QUOTED_CHARS else line[: MAX_QUOTED_CHARS - 1] + "…"

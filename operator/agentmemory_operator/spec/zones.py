@@ -20,7 +20,7 @@ class Zone(StrEnum):
     PROFESSIONAL = "PROFESSIONAL"
 
 
-# Text can be reconstructed from vectors, so SENSITIVE memories have none unless the object allows it.
+# Zones that have vectors unless the object changes that. SENSITIVE has none, because vectors reveal the text.
 DEFAULT_VECTORS = frozenset({Zone.PERSONAL, Zone.PROFESSIONAL})
 
 

@@ -1,13 +1,13 @@
-"""Deliver events from each agent's change log, and its cleanups, to the webhooks that its object declares.
+"""Deliver events to webhooks: the changes in each agent's change log, and the agent's last cleanup.
 
 Only the leading operator delivers. For each webhook it repeats:
 1. Post an event for the last cleanup in the status, unless it was reported before or is withheld.
 2. Read the next page of the agent's change log after the webhook's cursor.
 3. Post each event that the webhook subscribes to, then move the cursor in memory past the change.
-4. If that changed anything, request a pass over the object, which writes the new state into its status.
+4. If the delivery state has changed, request a pass over the object, which writes the new state into the status.
 
-There is no queue of events, so an unreachable URL costs no memory, and of an erased memory only the erasure is still
-sent. If the process ends before that pass, the next operator sends the same events again, with the same ids.
+There is no queue of events. So an unreachable URL costs no memory, and of an erased memory only the erasure is still
+sent. If the process ends before the pass of step 4, the next operator sends the same events again, with the same ids.
 
 Tenants can forge the status. A forged cursor only decides which of the tenant's own events are skipped or sent again.
 """
@@ -42,11 +42,11 @@ from agentmemory_operator.webhooks.rules.events import (
 
 log = logging.getLogger(__name__)
 
-# For a tenant that is alone. `WorkQueue` permits twice as many for all tenants together.
+# Maximum for a tenant that is alone. `WorkQueue` permits twice as many for all tenants together.
 MAX_CONCURRENT_AGENTS = 8
 POLL_S, START_DELAY_S = 10.0, 1.0
 PAGE = 100
-# Time after which a webhook sends no further event in this pass over its agent, because the other webhooks wait.
+# Milliseconds after which a webhook sends no further event in this pass, because the agent's other webhooks wait.
 MAX_WEBHOOK_MS = 20_000
 # Delay before a cursor is written to the status, so that one write covers several events.
 STATUS_DELAY_S = 5.0

@@ -17,7 +17,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.webhooks.rules.events import decode_key, verify_signature
 
-# Unsigned requests of strangers cause at most one read of a hook's Secret in this time, in each process.
+# Milliseconds in which unsigned requests of strangers cause at most one read of a hook's Secret, in each process.
 KEY_CACHE_MS = 10_000
 MAX_KEYS = 1_000
 
@@ -33,9 +33,9 @@ class HookVerifier:
     directory: AgentDirectory
     secrets_of: Callable[[str], Secrets]
     clock: Clock
-    # By slug, uid and hook: read time in Unix milliseconds, and the key or None if no usable one could be read.
+    # Read time in Unix milliseconds, and the key (None if unusable), by slug, uid and hook.
     _keys: dict[tuple[str, str, Hook], tuple[int, bytes | None]] = field(default_factory=dict, init=False)
-    # By slug, uid and hook. A read of one hook's Secret may be slow, and must not delay the other hooks.
+    # Locks by slug, uid and hook, because a slow read of one hook's Secret must not delay the other hooks.
     _locks: WeakValueDictionary[tuple[str, str, Hook], asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -84,5 +84,5 @@ class HookVerifier:
                 await self.secrets_of(settings.slug).read(settings.namespace, ref.name, ref.key, to=NOWHERE)
             )
         except AgentMemoryError:
-            # An unauthenticated caller gets no details. A missing Secret is reported in the object's conditions.
+            # Give an unauthenticated caller no details. A missing Secret is reported in the object's conditions.
             return None

@@ -1,12 +1,12 @@
 """Check the keys of every object with zones: whether they exist, and whether they use the current wrapping key.
 
 1. Read the wrapping keys from the Secret of the object.
-2. Wait until the retrieval API has the same keys: it could not decrypt a data key under any other.
+2. Wait until the retrieval API has the same keys, because it cannot decrypt a data key that another key encrypts.
 3. If the wrapping key changed, encrypt all data keys with it (`zones/rewrap.py`). Otherwise count them, usually once an
    hour.
 4. If the result is not in the object's status yet, request a reconcile pass, which writes it there.
 
-The results are kept in memory only: a restart checks again.
+The results are kept in memory only, so a restarted operator checks again.
 """
 
 import logging
@@ -77,7 +77,6 @@ class _KeyState:
     """State of the keys of one object.
 
     Attributes:
-        uid: UID of the object.
         fingerprints: Fingerprints of the wrapping keys that the last check found, in the Secret and in the API.
         since_ms: Time at which a check first found these fingerprints, Unix milliseconds.
         requested: Fingerprints for which a pass was requested to copy the keys to the API.
@@ -176,7 +175,8 @@ class KeyChecks:
     async def _check(self, key: Key) -> float | None:
         """Check the keys of an object; return the seconds until the next check.
 
-        None, which ends the checks, if the object has no zones, is absent, deleted or invalid, or owns no slug.
+        The result is None, which ends the checks, if the object has no zones, is absent, deleted or invalid, or owns no
+        slug.
 
         Raises:
             TransientError: If the Secret with the wrapping keys cannot be read now.
@@ -242,7 +242,7 @@ class KeyChecks:
     async def _has_api_keys(self, memory: AgentMemory, zones: ZoneSettings, wrapping: WrappingKeys) -> bool:
         """Return whether the retrieval API has these wrapping keys.
 
-        Without them it cannot decrypt the data keys under them.
+        Without these keys the API cannot decrypt the data keys that they encrypt.
         """
         if self.handover is None:
             return True

@@ -89,7 +89,7 @@ async def find_zone(shards: ShardCache, ring: Ring, zone: str) -> set[str]:
 async def destroy_scope(shards: ShardCache, ring: Ring, scope: str) -> set[str]:
     """Destroy the keys of a scope; return their ids.
 
-    Reads the shards of all levels: below a shard that was lost and created again, the scope may have keys too.
+    Reads the shards of all levels, because the scope may also have keys below a shard that was lost and recreated.
 
     Raises:
         KeysUnavailable: If the key store is unavailable. Some keys may be destroyed.
@@ -118,8 +118,9 @@ async def _in_scope(scope: str, visit: Visit) -> set[str]:
 async def _in_all(visit: Visit) -> set[str]:
     """Visit an agent's shards from the top; return the ids found.
 
-    Visit those below a shard if it is closed, or lost: its parent records it, or was lost too. The first shard may have
-    been lost and created again: always visit those below it.
+    Shards below another shard are visited if that shard is closed or lost. A missing shard counts as lost if its parent
+    records it, or was lost too. Shards below the first shard are always visited, because it may have been lost and
+    created again.
     """
     ids: set[str] = set()
     names, recorded = [FIRST_SHARD], set[str]()

@@ -2,12 +2,11 @@
 
 Caches: a shard is reused for `FRESH_MS`, and a decrypted key until `FRESH_MS` after its wrapping key was read. So a key
 that another replica destroyed stops working here within a minute. If the wrapping key is removed, no key decrypts
-anything after a minute. A writer calls `Keyring.check_stored` after its write: an acknowledged memory uses a key
+anything after a minute. A writer calls `Keyring.check_stored` after its write, so an acknowledged memory uses a key
 that was still stored after the write.
 
 Shards are never deleted one by one. So if the shard of an encrypted memory does not exist, its keys were lost. Such a
-memory does not count as erased. No new shard replaces the lost one, because a backup of the lost one could then not be
-restored.
+memory does not count as erased. No new shard replaces a lost shard, because its backup could then not be restored.
 """
 
 import logging
@@ -171,7 +170,7 @@ class Keyring:
         scope, parent = scope_hash(zone, owner), None
         for level in range(LEVELS):
             name = shard_at(scope, level)
-            # Another replica may have created it since the cached read.
+            # Read again if the cached shard lacks the key, because another replica may have created it since.
             for read in (self._shards.read_cached, self._shards.read_now):
                 shard = await read(keys.ring, name)
                 if (key := await self._open_active(keys, shard, scope)) is not None:
@@ -221,8 +220,8 @@ class Keyring:
         shard = await self._shards.read_cached(ring, name)
         if not key_ids <= shard.entries.keys():
             shard = await self._shards.read_now(ring, name)
-        # An agent without encrypted memories cannot have lost keys. Such ids come from elsewhere, for example an
-        # import.
+        # Report lost keys only for an agent with encrypted memories. Other unknown ids come from elsewhere, for example
+        # an import.
         if not shard.version and await keys.has_sealed():
             raise _keys_lost_error(ring, name)
         for key_id in key_ids - shard.entries.keys():
@@ -232,14 +231,14 @@ class Keyring:
     def _is_absent(self, ring: Ring, key_id: str) -> bool:
         """Return whether a read within `FRESH_MS` found no such key.
 
-        A key is stored before its first memory, so none is added later.
-        The cache limits the reads that invalid ids cause: anyone who can write points can write such ids.
+        A key is stored before its first memory, so a missing key is not added later. The cache limits the reads that
+        invalid ids cause, which anyone can write who can write points.
         """
         at_ms = self._absent.get((ring, key_id))
         return at_ms is not None and self._age_ms(at_ms) < FRESH_MS
 
     async def find_active_key(self, keys: AgentKeys, key_id: str) -> DataKey | None:
-        """Return the active key of the owner and zone that a key belongs to; it may be the same key.
+        """Return the active key of the owner and zone that a key belongs to. It may be that same key.
 
         Replaces the active key if it is due for rotation. Returns None if the key does not exist or its scope has no
         active key.
@@ -380,7 +379,7 @@ class Keyring:
         return await self._wrapping.read(keys.ring, keys.read_wrapping_keys, fingerprint)
 
     def _age_ms(self, at_ms: int) -> float:
-        """Return the milliseconds since a time; infinite if the clock was set back."""
+        """Return the milliseconds since a time. The result is infinite if the clock was set back."""
         age_ms = self._clock.now_ms() - at_ms
         return age_ms if age_ms >= 0 else math.inf
 

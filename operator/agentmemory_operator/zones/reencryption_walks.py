@@ -1,8 +1,8 @@
 """Walk through the memories of agents whose data keys were rotated, and encrypt them with the active keys.
 
-Ids, hashes and vectors do not change, so nothing is embedded. Several replicas may walk at once, and each may be killed
-at any point. A memory is written only if its `rev` is unchanged, and remaining memories are found by the creation time
-of their key.
+Ids, hashes and vectors do not change, so nothing is embedded. Several replicas may walk concurrently, and each may be
+killed at any point. A memory is written only if its `rev` is unchanged, and remaining memories are found by the
+creation time of their key.
 """
 
 import logging
@@ -25,7 +25,7 @@ from agentmemory_operator.zones.sealed_store import ZoneKeys, decrypt_fields, en
 log = logging.getLogger(__name__)
 
 PAGE = 100
-# A call ends after this many pages, so that the caller can process other agents too.
+# Pages after which a call ends, so that the caller can process other agents too.
 MAX_PAGES_PER_CALL = 20
 
 PAUSE_AFTER_FAILURE_MS = 600_000
@@ -42,7 +42,7 @@ class SealedPoints:
 
     Attributes:
         store: Store that returns the points as stored, encrypted.
-        max_page_size: Maximum number of points that Qdrant returns at once; None if unlimited.
+        max_page_size: Maximum number of points in a response of Qdrant. None if unlimited.
     """
 
     store: PointStore
@@ -95,7 +95,7 @@ class _Walk:
         before_ms: Keys created before this time are replaced.
         offset: Offset of the next page; None for the first.
         done, failed: Memories since the first page that were encrypted again, and that could not be.
-        due_ms: Time of the next read, Unix milliseconds; 0 for at once.
+        due_ms: Time of the next read, Unix milliseconds; 0 if it is due now.
     """
 
     before_ms: int
@@ -143,7 +143,7 @@ async def _advance(points: SealedPoints, walk: _Walk, now_ms: int) -> int:
             resealed = await points.reseal(page, now_ms)
             are_keys_unavailable = False
         except KeysUnavailable as error:
-            # Perhaps only this page has lost its keys: the next call continues behind it.
+            # Count the page as failed. The next call continues after it, because only this page may have lost its keys.
             log.info("resealing memories of agent %s is postponed: %s", points.keys.keys.ring, error)
             resealed, are_keys_unavailable = 0, True
         sealed, walk.offset = sealed + resealed, next_offset

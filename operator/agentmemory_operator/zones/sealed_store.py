@@ -256,7 +256,7 @@ class _Sealing:
         self._used.add(key.id)
         unencrypted, plaintext = split_encrypted(payload)
         ciphertext = encrypt_fields(key, plaintext, scope=self._keys.scope, payload=payload)
-        # Replace the content hash: callers compute it without the owner's secret.
+        # Replace the content hash, which callers compute without the owner's secret.
         hash_fields = {HASH_KEY: hash_content(payload["content"], key.id_secret)} if "content" in payload else {}
         return unencrypted | hash_fields | ciphertext
 
@@ -282,13 +282,13 @@ def decrypt_fields(key: DataKey, envelope: Envelope, *, scope: str, payload: Map
     try:
         associated = associated_data(scope, payload)
     except (KeyError, TypeError) as exc:
-        # Anyone who can write the collection can write a malformed payload.
+        # Convert the error, because anyone who can write the collection can write a malformed payload.
         raise DecryptionFailed("the payload names no owner") from exc
     return open_sealed(key.cipher_key, envelope.blob, associated)
 
 
 def without_decryption(store: PointStore) -> PointStore:
-    """Return the wrapped store, which does not decrypt; `store` itself if it is no EncryptingPointStore."""
+    """Return the wrapped store, which does not decrypt, or `store` itself if it is no EncryptingPointStore."""
     return store.store if isinstance(store, EncryptingPointStore) else store
 
 

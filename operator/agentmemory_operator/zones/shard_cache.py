@@ -176,7 +176,7 @@ class ShardCache:
             self._keys -= _size_of(result)
 
     def _lock(self, shard_id: Place) -> asyncio.Lock:
-        # The dictionary is weak: a lock stays in it while a task uses the lock.
+        # Return a lock of the weak dictionary, in which it stays while a task uses it.
         return self._locks.setdefault(shard_id, asyncio.Lock())
 
 

@@ -166,14 +166,14 @@ async def read_wrapping_keys(
             look the same, so if the previous key cannot be read, it counts as absent.
 
     Raises:
-        SpecInvalid: As `parse_wrapping_keys`.
+        SpecInvalid: Errors of `parse_wrapping_keys`.
         TransientError: If the keys cannot be read now, or were not shared yet.
     """
     current = previous = None
     with suppress(SecretMissing):
         current = await secrets.read(namespace, zones.secret_name, zones.secret_key, to=NOWHERE)
     try:
-        # The previous key exists only during a rotation.
+        # Ignore a missing previous key, which exists only during a rotation.
         with suppress(SecretMissing):
             previous = await secrets.read(namespace, zones.secret_name, zones.previous_key, to=NOWHERE)
     except TransientError as exc:

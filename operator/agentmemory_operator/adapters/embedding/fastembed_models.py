@@ -24,11 +24,11 @@ from agentmemory_operator.adapters.embedding.onnx_models import (
 from agentmemory_operator.errors import EmbedderFailed, RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
-# Maximum time that a search waits for reranking.
+# Maximum seconds that a search waits for reranking.
 MAX_RERANK_S = 5.0
-# Pause before another attempt to open a reranker's model: a failing download is slow.
+# Seconds before another attempt to open a reranker's model, because a failing download is slow.
 RELOAD_PAUSE_S = 30.0
-# Longer texts are cut: memory grows with the square of the length, and most models use about 2,000 characters at most.
+# Length to which texts are cut. Memory grows with its square, and most models use about 2,000 characters at most.
 MAX_TEXT_CHARS = 2_000
 RERANK_BATCH_SIZE = 8
 
@@ -105,7 +105,7 @@ class FastEmbedReranker:
 
     def _load(self, name: str) -> Any:
         check_openable(name, self._files, field=FIELD, instead="remove rerank")
-        # The import takes a second, and most processes never rerank.
+        # Import here, because that takes a second, and most processes never rerank.
         from fastembed.rerank.cross_encoder import TextCrossEncoder
 
         return open_model(
@@ -127,7 +127,6 @@ class FastEmbedEmbedder:
     """Embeds with one of fastembed's models. A model is loaded once per process, at its first text.
 
     Args:
-        model: Name of the model.
         dimensions: Declared length of the vectors.
         files: Location of the models.
         batch_size: Texts per batch.
@@ -179,7 +178,7 @@ class FastEmbedEmbedder:
 
 @cache
 def _load(name: str, files: ModelFiles, device: str) -> Any:
-    # The import takes a second, and most processes never embed with it.
+    # Import here, because that takes a second, and most processes never embed with it.
     from fastembed import TextEmbedding
 
     if device == "CUDA":
@@ -192,7 +191,7 @@ def _load(name: str, files: ModelFiles, device: str) -> Any:
         kind, name, files, first_use=lambda model: list(model.embed(["text"])), field="spec.embedding.model"
     )
     if device == "CUDA" and _CUDA not in model.model.model.get_providers():
-        # Without CUDA the runtime would silently continue on the CPU, many times slower.
+        # Fail without CUDA, because the runtime would silently continue on the CPU, many times slower.
         raise _no_cuda("its CUDA libraries failed to load")
     return model
 

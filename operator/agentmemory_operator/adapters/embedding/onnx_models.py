@@ -68,7 +68,6 @@ def open_model(
 
     Args:
         kind: fastembed's class for this kind of model.
-        name: Name of the model.
         files: Location of the models.
         first_use: Uses the model once.
         field: Field of the object that names the model.
@@ -99,7 +98,7 @@ def model_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an error message, at most 300 characters; the class of an error without a message."""
+    """Return at most 300 characters of the first line of an error message, or the error's class without a message."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 

@@ -23,7 +23,7 @@ _loading = threading.Lock()
 
 
 class WordLlamaEmbedder:
-    """Embeds a text as the mean of its token vectors, scaled to unit length; takes about 0.05 ms a sentence.
+    """Embeds a text as the mean of its token vectors, scaled to unit length. A sentence takes about 0.05 ms.
 
     Raises:
         SpecInvalid: If `model` is neither `MODEL` nor None, or the dimensions are not in `DIMENSIONS`.
@@ -43,7 +43,7 @@ class WordLlamaEmbedder:
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Return one vector per text, in order; zeros for a text without tokens. Runs in a worker thread."""
+        """Return one vector per text, in order. A text without tokens gets zeros. Runs in a worker thread."""
         return await in_thread(_embed, list(texts), self._dimensions) if texts else []
 
 

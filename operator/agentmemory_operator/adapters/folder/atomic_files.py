@@ -1,6 +1,6 @@
 """Replace files atomically, and create files, never through a symbolic link.
 
-Another user may have prepared the folder: a link in it could redirect writes to another place.
+Links are not followed because another user may have put a link into the folder, to redirect writes to another place.
 """
 
 import os
@@ -30,7 +30,7 @@ def ensure_folder(path: Path) -> None:
 def write_file(path: Path, text: str) -> None:
     """Replace a file atomically, through the hidden draft `.NAME.new`, which readers of manifests ignore."""
     draft = path.with_name(f".{path.name}.new")
-    # An existing draft was left by a killed process, or is a malicious link.
+    # Remove an existing draft: a killed process left it, or it is a malicious link.
     draft.unlink(missing_ok=True)
     create_file(draft, text)
     draft.replace(path)
@@ -61,7 +61,7 @@ def create_file(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
         except OSError:
-            # A full disk must not leave a truncated file.
+            # Remove the file, because a full disk must not leave a truncated one.
             path.unlink(missing_ok=True)
             raise
 

@@ -19,11 +19,11 @@ from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.settings import is_cluster_id
 
 SIGNING_KEY_FILE = "user-token-key"
-# More than the length of any key. Limits the read if another program has written the file.
+# Limit of a read, more than any key, in case another program has written the file.
 _MAX_KEY_BYTES = 1024
 
 FILE = "cluster-id"
-# More than the length of any id. Limits the read if another program has written the file.
+# Limit of a read, more than any id, in case another program has written the file.
 _MAX_BYTES = 256
 
 

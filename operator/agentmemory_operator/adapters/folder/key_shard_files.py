@@ -11,7 +11,7 @@ from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.rules.shards import MAX_SHARD_BYTES, Shard, is_shard_name, parse_shard, render_shard
 
 FOLDER = "zone-keys"
-# Limits the read if another program has written the file.
+# Limit of a read, in case another program has written the file.
 _MAX_BYTES = 2 * MAX_SHARD_BYTES
 
 
@@ -26,7 +26,11 @@ class FileKeyShards:
         self._folder = data / FOLDER
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """Return a shard; an empty one if there is no file. Raises as the port."""
+        """Return a shard, or an empty shard if it has no file.
+
+        Raises:
+            KeysDamaged: If the file contains no keys in this version's format.
+        """
         with _mapped_errors():
             content = self._content(ring, name)
         if content is None:

@@ -50,7 +50,7 @@ class ManifestFiles:
 
     @property
     def default_namespace(self) -> str:
-        """Namespace of the AgentMemories if all are in one, else `default`."""
+        """Namespace of the AgentMemories if all have the same one, else `default`."""
         namespaces = {namespace for kind, namespace, _ in self._objects() if kind == "AgentMemory"}
         return namespaces.pop() if len(namespaces) == 1 else "default"
 
@@ -66,7 +66,7 @@ class ManifestFiles:
         return document
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
-        """Return all objects of a kind, and an empty version: files have none."""
+        """Return all objects of a kind, and "" as the version of the list, because files have no version."""
         return await self.list_in(kind, ""), ""
 
     async def event_times(self, _: str) -> dict[tuple[str, str], str]:
@@ -95,7 +95,7 @@ class ManifestFiles:
         """
         name = (kind, metadata.namespace, metadata.name)
         path = self._require_own_file(name, "delete it there")
-        # The uid of an object that the development stack has not read yet changes with each read.
+        # Compare the uid only if the development stack has stored it: otherwise it changes with each read.
         uids = [item["metadata"]["uid"] for item in _documents_in(self._folder / ".status") if _name_of(item) == name]
         if metadata.uid and uids not in ([], [metadata.uid]):
             raise AgentMemoryError(f"{kind} {metadata.namespace}/{metadata.name} was created again: it is not deleted")
@@ -104,7 +104,7 @@ class ManifestFiles:
     async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
         """Set annotations, or remove those that are None. Existence and uid of the object are not checked.
 
-        They are written into the manifest if a command created it, else to `.status/annotations/`.
+        If a command created the manifest, the annotations are written into it, else to `.status/annotations/`.
 
         Raises:
             AgentMemoryError: If the development stack created the object, or another author's manifest has one of the
@@ -140,7 +140,7 @@ class ManifestFiles:
         """Raise always: the author of a QdrantConnection has to edit its manifest.
 
         Raises:
-            AgentMemoryError: Always. The message has the entries to add.
+            AgentMemoryError: Always. The message contains the entries to add.
         """
         raise AgentMemoryError(
             f"QdrantConnection {namespace}/{name} is in a manifest in {self._folder} that agentmemory did not write:"
@@ -219,7 +219,7 @@ def _describe_edits(annotations: Mapping[str, str | None]) -> str:
 def _documents_in(folder: Path) -> list[Json]:
     documents = []
     for path in sorted(folder.glob("*.json")):
-        # The file may be deleted after it was listed.
+        # Skip a file that is deleted after it was listed.
         with contextlib.suppress(FileNotFoundError):
             documents.append(json.loads(path.read_text("utf-8")))
     return documents

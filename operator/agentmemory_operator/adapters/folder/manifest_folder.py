@@ -43,7 +43,7 @@ KINDS = ("AgentMemory", "QdrantConnection", *JOB_KINDS)
 CLUSTER_ID = "cluster-id"
 ANNOTATIONS = "annotations"
 NAME_LABEL = "kubernetes.io/metadata.name"
-# Short enough for a changed manifest to take effect within a second, long enough not to read a partly written file.
+# Milliseconds to wait after a change: a manifest takes effect within a second, but is not read while partly written.
 DEBOUNCE_MS, STEP_MS = 100, 25
 # Names that fit into the name of a status file, which has at most 255 characters with kind and suffix.
 FILE_NAMES = {"name": re.compile(r"[-._a-zA-Z0-9]{1,160}"), "namespace": re.compile(r"[-._a-zA-Z0-9]{1,63}")}
@@ -226,7 +226,7 @@ class ManifestFolder:
         return [event for event in updated + removed if event]
 
     def _annotated(self, document: Json) -> Json:
-        """Merge the annotations that commands have set into a manifest; those of the manifest win."""
+        """Merge the annotations that commands have set into a manifest. Annotations of the manifest take precedence."""
         path = self._file(self._annotations_folder, _name(document))
         if not self._keeps_status or not path.is_file():
             return document
@@ -270,7 +270,7 @@ class ManifestFolder:
 
     def _documents(self) -> Iterator[Json]:
         for path in sorted(self._folder.iterdir()):
-            # Skip pipes and devices: reading them might not end.
+            # Skip pipes and devices, because reading them might not end.
             if path.suffix not in SUFFIXES or path.name.startswith(".") or not path.is_file():
                 continue
             try:
@@ -339,7 +339,7 @@ def _merge(document: Json, record: Json | None) -> Json:
     if record is not None:
         state = {key: record["metadata"][key] for key in state}
         if kind in JOB_KINDS and record["spec"] != spec:
-            # The API server rejects this change too: a started job could not clean up by another spec.
+            # Ignore the change, as the API server rejects it: a started job could not clean up by another spec.
             log.error("%s %s/%s: its spec is immutable, the change is ignored: create another", kind, namespace, name)
             spec = record["spec"]
         state["generation"] += record["spec"] != spec

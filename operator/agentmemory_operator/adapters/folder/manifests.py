@@ -23,7 +23,7 @@ SUFFIXES = (".json", ".yaml", ".yml")
 
 STDIN = Path("-")
 MAX_BYTES = 32 * 1024 * 1024
-"""Maximum size of one file in bytes; bounds the memory for an endless device or pipe."""
+"""Maximum size of one file in bytes. An endless device or pipe would otherwise fill the memory."""
 MAX_NODES = 3 * 1024 * 1024 // 2
 """Maximum number of values in a document with aliases expanded.
 
@@ -134,7 +134,7 @@ def read_manifests(path: Path) -> tuple[list[Manifest], list[InvalidDocument]]:
 
     Raises:
         OSError: If the file cannot be read.
-        UnreadableManifest: As `parse_manifests`; none of its objects is returned.
+        UnreadableManifest: If the content cannot be parsed. None of its objects is returned.
     """
     if path == STDIN:
         return parse_manifests(sys.stdin.buffer.read(MAX_BYTES + 1))
@@ -231,7 +231,7 @@ def _check_keys(node: yaml.MappingNode) -> None:
     """Raise for a repeated key. The last one would hide the others: whole objects if a `---` is missing."""
     keys: set[str] = set()
     for key, _ in node.value:
-        # A merge key (<<) may occur several times.
+        # Skip merge keys (<<), which may occur several times.
         if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
             continue
         if key.value in keys:
@@ -252,7 +252,7 @@ def _objects(manifest: Manifest) -> Iterator[Manifest]:
         return
     defaults = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
     for entry, node in zip(entries, items[1].value, strict=True):
-        # In a list of one kind, such as AgentMemoryList, an item may omit apiVersion and kind: the list implies them.
+        # Add apiVersion and kind to an item that omits them: a list of one kind, such as AgentMemoryList, implies them.
         is_typed = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
         yield Manifest(entry if is_typed else defaults | entry, node)
 
@@ -269,7 +269,7 @@ def _error_of(document: object) -> FieldError | None:
 
 
 def find_line(node: yaml.Node, field: str) -> int:
-    """Return the line of a field, from 1; of its deepest existing parent if the document lacks the field."""
+    """Return the line of a field, from 1. If the document lacks it, return the line of its deepest existing parent."""
     line = node.start_mark.line + 1
     for step in field.replace("[", ".[").split("."):
         entry = _child(node, step)

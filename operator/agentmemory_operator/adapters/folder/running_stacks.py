@@ -15,9 +15,9 @@ from pathlib import Path
 from uuid import uuid4
 
 FOLDER = "running"
-# More than a stack writes. Limits the read if another program has written the file.
+# Limit of a read, more than a stack writes, in case another program has written the file.
 _MAX_BYTES = 16_384
-# URL of a stack's API.
+# Pattern of the URL of a stack's API.
 _OWN_URL = re.compile(r"http://127\.0\.0\.1:\d{1,5}")
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MAKE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -69,7 +69,7 @@ class RunningStacks:
         draft = path.with_suffix(".new")
         descriptor = os.open(draft, _MAKE, 0o600)
         try:
-            # Lock before the rename: another process would remove an unlocked file as stale.
+            # Lock before the rename, because another process would remove an unlocked file as stale.
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             os.write(descriptor, _rendered(stack))
             draft.rename(path)

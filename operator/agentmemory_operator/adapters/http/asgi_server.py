@@ -26,16 +26,16 @@ from agentmemory_operator.runtime.rules.fair_shares import MinimumRate, StallDet
 log = logging.getLogger(__name__)
 
 MAX_CONNECTIONS = 2048
-# Maximum number of idle connections to close at once if there are too many.
+# Maximum number of idle connections that are closed together if there are too many.
 MAX_EVICTED_CONNECTIONS = 64
 # Maximum time from the first to the last byte of a request head, and of a TLS handshake.
 MAX_HEAD_S = 10.0
 MAX_HEAD_BYTES = 1 << 15
-# Maximum time for the rest of a body whose request was answered already.
+# Maximum seconds for the rest of a body whose request was answered already.
 MAX_BODY_REST_S = 30.0
-# Maximum time without a request.
+# Maximum seconds that a connection is kept without a request.
 MAX_IDLE_S = 75.0
-# Time for a request that may already be in transit when the server stops.
+# Seconds for a request that may already be in transit when the server stops.
 LAST_REQUEST_S = 0.5
 # Maximum number of pipelined requests on one connection.
 MAX_PIPELINED_REQUESTS = 16
@@ -78,7 +78,7 @@ class ServedConnection(HttpToolsProtocol):
         return self._since_s
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start to count written bytes. With over 2,048 connections, close up to 64 idle ones, or else this one."""
+        """Start to count written bytes. Beyond 2,048 connections, close up to 64 idle ones, or else this connection."""
         self._since_s = time.monotonic()
         self._sent = _CountingTransport(transport)
         super().connection_made(self._sent)  # type: ignore[arg-type]
@@ -159,7 +159,7 @@ class ServedConnection(HttpToolsProtocol):
             self.cycle.default_headers = [*self.cycle.default_headers, (b"connection", b"close")]
 
     def abort(self) -> None:
-        """Close at once and discard unsent data, in the kernel's buffers too."""
+        """Close immediately and discard unsent data, in the kernel's buffers too."""
         if self._sent is not None and not self._sent.is_closed:
             self._sent.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
             self._sent.abort()
@@ -227,7 +227,7 @@ class _CountingTransport:
         self._call_soon = asyncio.get_running_loop().call_soon
         self.begins_answer = False
         self.is_closed = False
-        # uvicorn calls `is_closing` for each request: an attribute is faster than `__getattr__`.
+        # Set an attribute, which is faster than `__getattr__`: uvicorn calls `is_closing` for each request.
         self.is_closing = transport.is_closing
 
     def __getattr__(self, name: str) -> Any:
@@ -239,7 +239,7 @@ class _CountingTransport:
             self.begins_answer = False
             self._send_head()
             self._head = data
-            # The body usually follows in the same iteration of the event loop. If not, send the head without it.
+            # Wait one iteration of the event loop for the body, which usually follows. Then send the head without it.
             self._call_soon(self._send_head)
         elif self._head:
             head, self._head = self._head, b""
@@ -265,7 +265,7 @@ class _CountingTransport:
         return unsent, self._written_bytes - unsent
 
 
-# Time for requests in progress when the server stops.
+# Seconds for requests in progress when the server stops.
 GRACE_S = 10
 BACKLOG = 2048
 DEFAULT_RATE = MinimumRate()
@@ -338,7 +338,7 @@ class _Server(uvicorn.Server):
         """Abort the connections that are still open after the grace period."""
         for connection in list(self.server_state.connections):
             connection.transport.abort()
-        # asyncio calls `connection_lost` in the next iteration.
+        # Wait for the next iteration, in which asyncio calls `connection_lost`.
         await asyncio.sleep(0)
 
     async def on_tick(self, counter: int) -> bool:
@@ -364,7 +364,7 @@ def _configuration(app: Starlette) -> uvicorn.Config:
         access_log=False,
         lifespan="off",
         server_header=False,
-        # The peer of the connection is the client: do not trust `X-Forwarded-For`.
+        # Do not trust `X-Forwarded-For`: the peer of the connection is the client.
         proxy_headers=False,
         timeout_keep_alive=int(MAX_IDLE_S),
         timeout_graceful_shutdown=GRACE_S,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import aiohttp
 
 MIB = 1 << 20
-# Limit for error responses: no known service sends more.
+# Limit for error responses. No known service sends more.
 MAX_ERROR_BYTES = 64 << 10
 # Upper bound of a `Retry-After` that is obeyed.
 MAX_RETRY_AFTER_S = 3600.0
@@ -43,7 +43,7 @@ async def read_capped(response: aiohttp.ClientResponse, max_bytes: int) -> bytes
 
 
 async def read_error_body(response: aiohttp.ClientResponse) -> bytes:
-    """Read the body of an error response; b'' if it is larger than 64 KiB. Other errors as `read_capped`."""
+    """Read the body of an error response, or return b'' if it is larger than 64 KiB. Other errors pass through."""
     try:
         return await read_capped(response, MAX_ERROR_BYTES)
     except AnswerTooLarge:

@@ -30,12 +30,12 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 Resolve = Callable[[str, int], Awaitable[Sequence[Address]]]
 
 PORTS = ("http", "https")
-# Validity of a resolved name for checks without a connection, and of the API server's name.
+# Seconds for which a resolved name is valid, for checks without a connection and for the API server's name.
 RESOLVE_CACHE_S = 60.0
 RESOLVE_TIMEOUT_S = 5.0
 _MAX_RESOLVED_HOSTS = 1_000
 
-# A connection that was closed during the handshake is no TLS failure.
+# Errors of a connection that was closed during the handshake, which is no TLS failure.
 _CLOSED_ERRORS = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
 
 
@@ -50,7 +50,7 @@ async def resolve(host: str, port: int) -> Sequence[Address]:
         infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
     except UnicodeError as exc:
         raise socket.gaierror(socket.EAI_NONAME, "DNS lookup failed") from exc
-    # `parse_address` drops a zone id. Only link-local addresses have one, and the policy forbids them.
+    # Drop zone ids, as `parse_address` does. Only link-local addresses have one, and the policy forbids them.
     addresses = [parse_address(str(sockaddr[0])) for _, _, _, _, sockaddr in infos]
     return list(dict.fromkeys(address for address in addresses if address is not None))
 
@@ -106,7 +106,7 @@ class Egress:
             await self._filter_permitted(field, host, port, addresses)
 
     def check_name(self, field: str, host: str, port: int) -> None:
-        """Raise if the policy forbids a host name that a proxy will resolve; its addresses are unknown here.
+        """Raise if the policy forbids a host name. A proxy resolves the name, so its addresses cannot be checked here.
 
         Raises:
             SpecInvalid: If the name is forbidden. The message names `field`.
@@ -169,7 +169,7 @@ class Egress:
             async with asyncio.timeout(RESOLVE_TIMEOUT_S):
                 addresses = await self._resolve(host, port)
         except OSError:
-            # Also a timeout. Keep the addresses of the last successful lookup.
+            # Keep the addresses of the last successful lookup, after a timeout too.
             pass
         if len(self._resolved) >= _MAX_RESOLVED_HOSTS and (host, port) not in self._resolved:
             oldest = next(key for key in self._resolved if key not in self._api_servers)
@@ -180,7 +180,7 @@ class Egress:
 
 # Policy of a process outside a pod, without settings.
 DEFAULT_EGRESS = Egress(EgressPolicy())
-# For URLs from the process's own environment.
+# Policy for URLs from the process's own environment.
 UNCHECKED_EGRESS = Egress(None)
 
 
@@ -246,7 +246,7 @@ class HostSession:
             connector_options: dict[str, Any] = {}
         else:
             if _is_numeric(host):
-                # aiohttp calls no resolver for numeric hosts.
+                # Check a numeric host here, because aiohttp calls no resolver for it.
                 await self._check(host, port)
             proxy_options = {}
             connector_options = {
@@ -316,7 +316,7 @@ def host_and_port(field: str, url: str) -> tuple[str, int]:
         SpecInvalid: If it is another kind of URL, or has no host. The message names `field`.
     """
     try:
-        # Use the parser of the HTTP client: two parsers may find different hosts in one text.
+        # Use the parser of the HTTP client, because another parser may find a different host in the same text.
         parsed = URL(url, encoded=True)
         host, port = parsed.raw_host, parsed.port if parsed.scheme in PORTS else None
     except ValueError:
@@ -360,7 +360,6 @@ def build_tls_context(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
     """Build the TLS context for a server; None for a URL without TLS.
 
     Args:
-        url: URL of the server.
         ca_pem: Trusted CA certificates in PEM. None trusts the system's.
 
     Raises:
@@ -384,7 +383,7 @@ def build_tls_context(url: str, ca_pem: str | None) -> ssl.SSLContext | None:
 def find_tls_failure(error: BaseException | None) -> TlsVerificationFailed | None:
     """Return the exception for a failed TLS handshake in the causes of an error; None if there is none."""
     tls_error = None
-    # Take the innermost error: it is the interpreter's own and has the most detail.
+    # Take the innermost error, which is the interpreter's own and has the most detail.
     while error is not None:
         tls_error = error if isinstance(error, ssl.SSLError) and not isinstance(error, _CLOSED_ERRORS) else tls_error
         error = error.__cause__ or error.__context__

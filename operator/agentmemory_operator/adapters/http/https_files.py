@@ -13,7 +13,7 @@ from agentmemory_operator.errors import StorageRejected, StorageUnavailable
 
 CHUNK_BYTES = 256 << 10
 CONNECT_TIMEOUT_S = 10.0
-# Maximum time between two chunks of the stream; there is no limit for the whole file.
+# Maximum seconds between two chunks of the stream. There is no limit for the whole file.
 READ_TIMEOUT_S = 60.0
 TOO_MANY_REQUESTS = 429
 FIELD = "source.url"
@@ -32,12 +32,12 @@ class HttpsFiles:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content at a URL. Raises as the port; StorageUnavailable also while the content is read."""
+        """Open the content at a URL. StorageUnavailable may also be raised while the content is read."""
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:
             with _reachable(url):
-                # Redirects are not followed: only the host in `url` has been validated.
+                # Do not follow redirects, because only the host in `url` has been validated.
                 response = await host.request(
                     "GET", URL(url, encoded=True), headers={"accept-encoding": "identity"}, timeout=timeout
                 )

@@ -35,7 +35,7 @@ class HostTransport(httpx.AsyncBaseTransport):
     """Sends method, path and body of each request to the service at `url`.
 
     Headers come from the session and from the request's extension `HEADERS_EXTENSION`. Those of the library itself are
-    dropped: they can come from the environment, and must not be sent to a tenant's URL.
+    dropped, because they can come from the environment and must not be sent to a tenant's URL.
 
     Args:
         host: Session to send with.

@@ -15,11 +15,11 @@ from agentmemory_operator.adapters.http.egress import Egress, HostSession, build
 from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, build_httpx_client, find_reason
 from agentmemory_operator.errors import SpecInvalid
 
-# The client requires a key; self-hosted services often have none.
+# Key for the client, which requires one, if a service has none, like many self-hosted services.
 NO_KEY = "none"
-# A high limit, because the retrieval API already limits concurrent requests.
+# Maximum number of connections. It is high, because the retrieval API already limits concurrent requests.
 MAX_CONNECTIONS = 512
-# Many servers close idle connections after 5 s.
+# Seconds after which idle connections are closed here. Many servers close them after 5 s.
 KEEP_ALIVE_S = 4.0
 
 MAX_DELAY_S = 8.0
@@ -39,12 +39,9 @@ class ServiceError(Exception):
     """The service responded with an error.
 
     Args:
-        status: HTTP status.
         body: Body of the response, as parsed by the client.
-        headers: Headers of the response.
 
     Attributes:
-        status: HTTP status.
         code: The service's error code; empty if it has none that is safe to show.
         error_text: The service's error text. Not for users: it may quote the input.
         retry_after_s: Wait in seconds that the service requests; None if it requests none.
@@ -106,11 +103,11 @@ def build_service_session(egress: Egress, url: str, key: str | None, *, field: s
 def openai_client(host: HostSession, url: str) -> openai.AsyncOpenAI:
     """Build OpenAI's client for the service at the base URL `url`. Only the session needs to be closed."""
     return openai.AsyncOpenAI(
-        # Placeholders: the session has the real key and URL.
+        # Pass placeholders, because the session has the real key and URL.
         api_key=NO_KEY,
         base_url=BASE_URL,
         max_retries=0,
-        # The client accepts an httpx client too, but its type hints name only the class of httpx's successor.
+        # Cast, because the client accepts an httpx client, but its type hints name only the class of httpx's successor.
         http_client=cast(Any, build_httpx_client(host, url)),
     )
 
@@ -130,14 +127,14 @@ def map_service_errors(secret_field: str) -> Iterator[None]:
     try:
         yield
     except openai.APIStatusError as exc:
-        # `from None`: the text of the original exception is the service's error text.
+        # Use `from None`, because the text of the original exception is the service's error text.
         raise ServiceError(exc.status_code, exc.body, exc.response.headers) from None
     except openai.APIConnectionError as exc:
         reason = find_reason(exc) or exc
     else:
         return
     if isinstance(reason, ValueError):
-        # aiohttp rejects a header value that contains a line break.
+        # Report a key with a line break, which aiohttp rejects as a header value.
         message = f"{secret_field}: the key cannot be sent as a header: store it as one line"
         raise SpecInvalid("InvalidSpec", message) from reason
     raise reason
@@ -160,7 +157,6 @@ def permanent_error(refused: ServiceError, service: str, *, block: str, model: s
         refused: Error response of the service.
         service: Description of the service, for the message.
         block: Path in the object to URL, key and model.
-        model: Name of the model.
     """
     status = refused.effective_status
     remedies = {401: f"correct the key in {block}.secretRef", 403: f"the key has no access to model {model!r}"}
@@ -182,7 +178,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def _error_of(body: Any) -> tuple[str, str]:
     """Return the service's error code and its error text. The text may quote the input."""
-    # Gemini returns a list with one error, which the client does not unwrap.
+    # Unwrap the list with one error that Gemini returns, because the client does not.
     document = body[0] if isinstance(body, list) and body else body
     error = document.get("error", document) if isinstance(document, dict) else None
     if not isinstance(error, dict):

@@ -1,4 +1,4 @@
-"""Sender of webhooks: it obeys the egress policy, has a time limit, and does not read response bodies."""
+"""Send webhooks within the egress policy and a time limit, without reading response bodies."""
 
 import asyncio
 from collections.abc import Mapping

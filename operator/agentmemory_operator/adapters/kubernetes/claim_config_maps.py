@@ -1,6 +1,6 @@
 """Claims (the namespace that owns each slug) as ConfigMaps in the namespace of the operator's Lease.
 
-The operator writes them, the retrieval API watches them.
+The operator writes the ConfigMaps, and the retrieval API watches them.
 
 16 ConfigMaps (parts) contain all claims; the hash of a slug selects its part. The set of claims is complete only if all
 parts exist. If a part was deleted, the set is incomplete until the operator creates the part again.
@@ -44,9 +44,9 @@ class KubernetesClaims:
         return parse_claims(self._stored.values())
 
     async def save(self, claims: ClaimSet) -> None:
-        """Write the parts that have changed, each by compare-and-set on its version. Raises as the port.
+        """Write the parts that have changed, each by compare-and-set on its version.
 
-        After an error, some of the parts may have been written.
+        Each changed part is sent, even if another part fails. The first error is then raised.
         """
         bodies = _bodies(claims)
         changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]
@@ -70,7 +70,7 @@ class KubernetesClaims:
                 path = f"{self._folder}/{PREFIX}{part}"
                 return dict(await self._transport.call("PUT", path, {**body, "metadata": metadata}))
         except NotFound:
-            # The ConfigMap was deleted. Create it again: `body` has all of its claims.
+            # Create the ConfigMap again, which was deleted: `body` contains all of its claims.
             pass
         return dict(await self._transport.put(self._folder, body))
 

@@ -36,13 +36,13 @@ CONFIG_MAP = "ConfigMap"
 KINDS_MISSING = (
     f"the API server does not serve {API_VERSION}: apply the CRDs (agentmemory crds | kubectl apply --server-side -f -)"
 )
-# Short enough to detect a dead connection within a minute.
+# Seconds after which a watch is renewed, so that a dead connection is detected within a minute.
 WATCH_TIMEOUT_S = 50
 WATCH_RETRY_S = 1.0
 # Parts of the API server's messages.
 TERMINATING = "because it is being terminated"
 OBJECT_MISSING = '" not found'
-# A page of a thousand objects would be 7 MB of JSON, and ten times that in memory while it is parsed.
+# Objects per page. A page of a thousand would be 7 MB of JSON, and ten times that in memory while it is parsed.
 PAGE_SIZE = 100
 
 _DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -97,7 +97,7 @@ class KubernetesCluster:
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
         """Replace the status of an object; return its resourceVersion, or '' if no object has its uid."""
         patch = [
-            # Compare the uid: the object may have been deleted and created again.
+            # Compare the uid, because the object may have been deleted and created again.
             {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
             {"op": "add", "path": "/status", "value": status},
         ]
@@ -107,7 +107,7 @@ class KubernetesCluster:
         except NotFound:
             return ""
         except KubernetesRejected as exc:
-            # A failed `test` has no causes, unlike a status that violates the schema.
+            # Ignore a failed `test`, which has no causes, unlike a status that violates the schema.
             if exc.status != INVALID or exc.causes:
                 raise
             return ""
@@ -120,7 +120,7 @@ class KubernetesCluster:
             await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; return False if it exists already. Raises as the port."""
+        """Create an object; return False if it exists already."""
         metadata = Metadata.model_validate(document["metadata"])
         try:
             with _kinds_known():
@@ -134,9 +134,9 @@ class KubernetesCluster:
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object if it has the uid of `metadata`; a deleted one is no error."""
+        """Delete the object if it has the uid of `metadata`; a deleted object is no error."""
         body = {"preconditions": {"uid": metadata.uid}}
-        # Conflict: another object has the name now.
+        # Ignore a conflict: another object has the name now.
         with suppress(NotFound, KubernetesConflict):
             await self._transport.call("DELETE", _path(kind, metadata), body)
 
@@ -151,7 +151,7 @@ class KubernetesCluster:
         await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
-        """Append entries to `spec.takeovers` of a QdrantConnection; skip those that exist.
+        """Append entries to `spec.takeovers` of a QdrantConnection; skip existing entries.
 
         Raises:
             NotFound: If there is no such QdrantConnection.
@@ -253,7 +253,7 @@ class KubernetesCluster:
         with mapped_errors():
             items = json.loads(await response.read())["items"]
         events = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
-        # Sort by time only; events of the same second have no order.
+        # Sort by time only, because events of the same second have no order.
         events.sort(key=lambda entry: entry[0])
         return {(reference["namespace"], reference["name"]): time for time, reference in events}
 
@@ -271,7 +271,6 @@ class KubernetesCluster:
         Yields ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object).
 
         Args:
-            kind: Kind to watch.
             on_alive: Called at each sign of life of the API server: at least every 50 s while the watch works.
             on_failure: Called with an error message at each failed attempt.
             namespace: Namespace to watch; empty means all.
@@ -312,7 +311,7 @@ class KubernetesCluster:
                     heard()
                     event = json.loads(line)
                     if event["type"] == "ERROR":
-                        # 410 Gone or a similar error: the next list has the missed changes.
+                        # End the watch after 410 Gone or a similar error. The next list contains the missed changes.
                         return
                     document = event["object"]
                     version = document["metadata"]["resourceVersion"]
@@ -326,7 +325,7 @@ def _kinds_known() -> Iterator[None]:
     try:
         yield
     except NotFound as exc:
-        # The API server names a missing object or namespace in its message, but not a missing kind.
+        # Pass the error through for a missing object or namespace, which the message names, unlike a missing kind.
         if OBJECT_MISSING in str(exc):
             raise
         raise TransientError(KINDS_MISSING) from exc
@@ -370,19 +369,19 @@ def _path(kind: str, metadata: Metadata) -> str:
 
 
 class KubernetesInstallation(KubernetesCluster):
-    """Implements controllers.uninstall.InstallationApi: it also deletes CRDs, and reads the Leases of all operators."""
+    """Implements controllers.uninstall.InstallationApi: also deletes CRDs, and reads the Leases of all operators."""
 
     async def has_definition(self, kind: str) -> bool:
         """Return whether the CRD of a kind exists, even if it is being deleted."""
         return await self._transport.find(_definition(kind)) is not None
 
     async def delete_definition(self, kind: str) -> None:
-        """Delete the CRD of a kind with its objects; an absent one is no error."""
+        """Delete the CRD of a kind with its objects; an absent CRD is no error."""
         with suppress(NotFound):
             await self._transport.call("DELETE", _definition(kind))
 
     async def read_lease_renewals(self) -> dict[str, str]:
-        """Return the last renewal time of each operator's Lease, as text, by namespace; 'None' without a renewal."""
+        """Return the last renewal time of each operator's Lease, by namespace, as text. 'None' means no renewal yet."""
         query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
         leases = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
         return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in leases["items"]}

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 COMPONENT = "agentmemory-operator"
 MAX_MESSAGE_CHARS, MAX_NAME_CHARS = 1024, 200
-# Rate limit per object, as in Kubernetes' own components: 25 at once, then one in 5 minutes.
+# Rate limit per object, as in Kubernetes' own components: a burst of 25 events, then one in 5 minutes.
 BURST, REFILL_S = 25, 300.0
 MAX_COUNTS = 10_000
 
@@ -74,7 +74,7 @@ class KubernetesEvents:
         try:
             await self._transport.call("PATCH", f"{folder}/{name}", patch, content_type=MERGE_PATCH)
         except NotFound:
-            # The API server has deleted the Event because of its age.
+            # Create the Event again, which the API server has deleted because of its age.
             await self._transport.call("POST", folder, body | {"count": times})
             return times
         return count + times

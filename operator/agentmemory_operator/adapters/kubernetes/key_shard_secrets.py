@@ -23,7 +23,7 @@ NAMESPACE, AGENT, SHARD = f"{GROUP}/owner-namespace", f"{GROUP}/agent", f"{GROUP
 MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "agentmemory-operator"
 
 TIMEOUT_S = 5.0
-"""Timeout of a call; a request for a memory waits for it."""
+"""Timeout of a call in seconds. It is short, because a request for a memory waits for the call."""
 
 _PAGE = 500
 
@@ -42,7 +42,7 @@ class KubernetesKeyShards:
         self._folder = f"/api/v1/namespaces/{namespace}/secrets"
 
     async def read(self, ring: Ring, name: str) -> Shard:
-        """Return a shard; an empty one if there is no Secret.
+        """Return a shard, or an empty shard if there is no Secret.
 
         Raises:
             KeysDamaged: If the Secret contains no shard in a known format.
@@ -88,7 +88,7 @@ class KubernetesKeyShards:
             query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", next_page)]
             async with _with_timeout():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
-            # The API server returns null for an empty list.
+            # Replace null, which the API server returns for an empty list.
             secrets = (str(item["metadata"]["name"]) for item in page["items"] or ())
             names += (secret.removeprefix(prefix) for secret in secrets if secret.startswith(prefix))
             if not (next_page := page["metadata"].get("continue") or ""):

@@ -1,7 +1,7 @@
 """Leader lease of the operator as a `coordination.k8s.io/v1` Lease.
 
-The official client's leader election is not used: it compares wall clocks, cannot release the lease, and its API models
-need 90 MB of memory.
+The official client's leader election is not used, because it compares wall clocks, cannot release the lease, and loads
+API models that need 90 MB of memory.
 """
 
 from typing import Any
@@ -41,7 +41,12 @@ class KubernetesLease:
         return None if document is None else _lease_from(document)
 
     async def write(self, lease: Lease) -> Lease:
-        """Create the Lease if `lease` has no version, else replace it by compare-and-set. Raises as the port."""
+        """Create the Lease if `lease` has no version, else replace it by compare-and-set; return it as stored.
+
+        Raises:
+            KubernetesConflict: If the Lease exists already, or has changed since it was read; nothing was written.
+            TransientError: If the API server is unavailable, or the Lease to replace does not exist.
+        """
         return _lease_from(await self._transport.put(self._folder, self._body_of(lease)))
 
     def _body_of(self, lease: Lease) -> Json:

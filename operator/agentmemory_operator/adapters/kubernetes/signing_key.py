@@ -1,6 +1,6 @@
 """Signing key of user tokens in a cluster: one Secret in the API's namespace.
 
-The operator creates it, the API reads it.
+The operator creates the Secret, and the API reads it.
 """
 
 import base64
@@ -17,7 +17,7 @@ from agentmemory_operator.ports.access import SigningKey
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
-# Differs from the names of the agents' Secrets.
+# Names of the Secret, which no agent's Secret has, and of its entry.
 KEY_SECRET, KEY = "agentmemory-user-token-key", "key"
 
 
@@ -36,7 +36,7 @@ class KubernetesSigningKey:
         self._path = f"{self._folder}/{KEY_SECRET}"
 
     async def make_missing(self) -> None:
-        """Create the Secret with a new key if there is none; keep an existing one, even if it contains no key."""
+        """Create the Secret with a new key if there is none. Keep an existing Secret, even if it contains no key."""
         if await self._transport.find(self._path) is None:
             await self._create()
 
@@ -47,12 +47,14 @@ class KubernetesSigningKey:
             "metadata": {"name": KEY_SECRET, "labels": {MANAGED_BY: MANAGER}},
             "data": {KEY: base64.b64encode(new_key().encode()).decode()},
         }
-        # Conflict: another operator has created it in the meantime.
+        # Ignore a conflict: another operator has created the Secret in the meantime.
         with suppress(KubernetesConflict):
             await self._transport.call("POST", self._folder, body)
 
     async def read(self) -> SigningKey:
-        """Return the signing key. The cause of a failure is only logged: it reveals the permissions of this process.
+        """Return the signing key. The cause of a failure is logged and not raised, because callers could see it.
+
+        The cause reveals the permissions of this process.
 
         Raises:
             TransientError: If there is no key yet, or it cannot be read now.

@@ -9,7 +9,7 @@ from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.caller_rights import AUDIENCE, Caller, TokenReviewResult
 
-# `jwt` imports all of cryptography: import it on first use.
+# Import `jwt` on first use, because it imports all of cryptography.
 if TYPE_CHECKING:
     from jwt.types import Options
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 SERVICE_ACCOUNT = "system:serviceaccount:"
-# Only the API server can verify the signature. It accepts a token for a minute after its expiry; this check does not.
+# Check only the expiry here, without the minute that the API server adds. Only it can verify the signature.
 UNVERIFIED_OPTIONS: "Options" = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
 REVIEW_TIMEOUT_S = 5.0
 RETRY_AFTER_S = 2.0
@@ -53,7 +53,7 @@ class KubernetesTokenReviews:
             return TokenReviewResult(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
         status = await self._request_review(token)
         name = str((status.get("user") or {}).get("username", ""))
-        # An API server without support for audiences validates the token for its own audience.
+        # Require the audience, because an API server without support for audiences validates the token for its own.
         if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
             return TokenReviewResult(refusal="the token is invalid or has been revoked: request a new one")
         if not name.startswith(SERVICE_ACCOUNT):
@@ -72,7 +72,7 @@ class KubernetesTokenReviews:
             with mapped_errors():
                 status: Json = json.loads(await response.read())["status"]
         except AgentMemoryError as exc:
-            # Do not pass the cause to the caller: it reveals the permissions of this process.
+            # Log the cause instead of passing it to the caller, because it reveals the permissions of this process.
             log.warning("cannot check tokens: %s", exc)
             raise TransientError("tokens cannot be verified at the moment", retry_after_s=RETRY_AFTER_S) from exc
         return status

@@ -1,7 +1,7 @@
 """Calls to the API server through the official client's transport: TLS, tokens and their renewal.
 
-The client's typed API is not used: the models of the core API alone need 90 MB of memory. Commands use cluster and
-namespace of the kubeconfig's context, like kubectl; in a pod without a kubeconfig, those of the pod.
+The client's typed API is not used, because the models of the core API alone need 90 MB of memory. Commands use cluster
+and namespace of the kubeconfig's context, like kubectl. In a pod without a kubeconfig, they use those of the pod.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ SESSION = {"trust_env": bool(getproxies())}
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
 KUBECONFIG_ERRORS = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
-# Silence the client's warnings: `_describe_unusable` covers them.
+# Silence the client's warnings, because `_describe_unusable` covers them.
 logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
@@ -173,7 +173,7 @@ class KubernetesTransport:
     async def close(self) -> None:
         """Close the connections, and wait 0.1 s for TLS connections."""
         await self._api.close()
-        # TLS connections close after the session. If the event loop ends earlier, they stay half open.
+        # Wait until TLS connections are closed, too. If the event loop ends earlier, they stay half open.
         await asyncio.sleep(CLOSING_S)
 
     async def call(
@@ -185,13 +185,24 @@ class KubernetesTransport:
         content_type: str = JSON,
         query: Sequence[tuple[str, str]] = (),
     ) -> Any:
-        """Send a call; return the decoded JSON of the response. Raises as `send`; TransientError if it is no JSON."""
+        """Send a call; return the decoded JSON of the response.
+
+        Raises:
+            NotFound: On status 404.
+            KubernetesRejected: On another status from 300 to 499; KubernetesConflict on 409.
+            TransientError: If the API server is unreachable, responds with 5xx, or the body is no JSON.
+        """
         response = await self.send(method, path, body, content_type=content_type, query=query)
         with mapped_errors():
             return json.loads(await response.read())
 
     async def find(self, path: str) -> Any:
-        """Return the object at a path, or None if there is none. Raises as `call`, except NotFound."""
+        """Return the object at a path, or None if it does not exist.
+
+        Raises:
+            KubernetesRejected: On a status from 300 to 499 other than 404.
+            TransientError: If the API server is unreachable, responds with 5xx, or the body is no JSON.
+        """
         try:
             return await self.call("GET", path)
         except NotFound:
@@ -205,7 +216,7 @@ class KubernetesTransport:
 
         Raises:
             KubernetesConflict: If the object exists, or has changed since it was read.
-            TransientError: As `send`; also if the namespace, or the object to replace, does not exist.
+            TransientError: If the API server is unavailable, or the namespace or the object to replace does not exist.
         """
         metadata = body["metadata"]
         try:
@@ -240,11 +251,10 @@ class KubernetesTransport:
 
         Args:
             path: URL path of the object or list.
-            query: Query parameters.
             accept: METADATA or METADATA_LIST.
 
         Raises:
-            NotFound, TransientError: As `call`.
+            NotFound, TransientError: Errors of `call`.
         """
         response = await self._send("GET", path, None, {"Accept": accept}, query, CALL_TIMEOUT_S)
         with mapped_errors():
@@ -261,7 +271,7 @@ class KubernetesTransport:
     ) -> aiohttp.ClientResponse:
         parameters = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
-            # The body is not passed: it is plain JSON already, and the client would traverse it.
+            # Do not pass the body, which is plain JSON already, because the client would traverse it.
             _, url, sent_headers, *_ = await self._api.param_serialize(
                 method, path, query_params=parameters, header_params=dict(headers), auth_settings=["BearerToken"]
             )

@@ -105,7 +105,7 @@ class OpenAIChat:
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        """Return one answer that matches the schema. Raises as the port.
+        """Return one answer that matches the schema.
 
         Until the first success, a rejected request is repeated with the next of `FORMS`.
         """

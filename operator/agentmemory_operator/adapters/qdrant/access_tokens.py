@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-# `jwt` imports all of cryptography, 8 MiB, and few servers use tokens: import it on first use.
+# Import `jwt` on first use: it imports all of cryptography, 8 MiB, and few servers use tokens.
 if TYPE_CHECKING:
     from jwt.types import Options
 
 ALGORITHM = "HS256"
 POINTS_ONLY = "prw"
-# The caller checks the expiry.
+# Require an expiry, but do not check it: the caller does.
 DECODE_OPTIONS: "Options" = {"verify_exp": False, "require": ["exp"]}
 
 

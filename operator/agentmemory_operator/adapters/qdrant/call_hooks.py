@@ -1,9 +1,9 @@
 """Hooks around control calls to Qdrant, retry budget for reads of points, and HTTP session of both.
 
-A read of points that timed out is retried once. A pause of this process, or one lost packet, is over by then, so the
-retry succeeds at once. But retries double the load of a server that is slow or unavailable. So they are paid from a
-budget (https://finagle.github.io/blog/2016/02/08/retry-budgets/), and there are none after a read has failed without a
-response, until the next response.
+A read of points that timed out is retried once. The usual causes, a pause of this process or one lost packet, are over
+by then, so the retry succeeds. But retries double the load of a server that is slow or unavailable. Therefore each
+retry is charged to a budget (https://finagle.github.io/blog/2016/02/08/retry-budgets/). After a read has failed without
+a response, no read is retried until the next response.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -18,7 +18,8 @@ from agentmemory_operator.ports.tracing import Tracer
 
 # Fields of a QdrantConnection.
 URL_FIELD, NODES_FIELD = "spec.url", "spec.nodes"
-# The server closes idle connections after 5 s. A write sent into a closed connection has an unknown outcome.
+# Seconds after which idle connections are closed here. The server closes them after 5 s, and a write into a connection
+# that it has closed has an unknown outcome.
 KEEP_ALIVE_S = 4.0
 
 # Ends of the paths of POST calls that do not count as writes.
@@ -77,7 +78,7 @@ class CallHooks:
         """Send a call inside the hooks.
 
         Args:
-            send: Sends the call with the additional headers that it is given.
+            send: Sends the call. Its argument contains additional headers, such as the trace context.
         """
         if not is_write(method, path):
             return await self._traced(method, send)
@@ -111,7 +112,7 @@ def build_qdrant_session(
     Raises:
         SpecInvalid: If `url` is https, and `ca_pem` contains no certificate.
     """
-    # With aiohttp's default Accept-Encoding the server compresses, which costs 40 ms per call.
+    # Replace aiohttp's default Accept-Encoding, with which the server compresses. That costs 40 ms per call.
     headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
     headers |= {"api-key": api_key} if api_key else {}
     ssl = build_tls_context(url, ca_pem) or True
@@ -124,7 +125,7 @@ def is_write(method: str, path: str) -> bool:
 
 
 class ReadRetries:
-    """Retry budget for the reads of one server: one retry at the start, and one per ten reads; ten can be saved.
+    """Retry budget for the reads of one server: one retry at the start and one more per ten reads, ten at most.
 
     Several stores of the same server can share it.
     """

@@ -53,7 +53,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from agentmemory_operator.spec.zones import KEY_CREATED_KEY
 
-# Creating 11 indexes took 0.4 s with 2 segments on Qdrant 1.18.3; with the maximum of 256 segments, most of a minute.
+# Timeout for creating indexes. On Qdrant 1.18.3, 11 indexes took 0.4 s with 2 segments, and most of a minute with 256.
 MAX_INDEX_WAIT_S = 120.0
 # Maximum number of types that `count_unlisted` reports.
 MAX_LISTED_TYPES = 8
@@ -62,7 +62,7 @@ _ALIVE = {"must": [_LIVES]}
 
 
 class QdrantCollections:
-    """Implements ports.CollectionStore; connects and raises as `QdrantControl`."""
+    """Implements ports.CollectionStore. Connections and errors are those of `QdrantControl`."""
 
     def __init__(self, url: str, **options: Unpack[ControlOptions]) -> None:
         self._qdrant = QdrantControl(url, **options)
@@ -115,7 +115,8 @@ class QdrantCollections:
         """
         if (info := await self._qdrant.describe(alias)) and not _is_placeholder(info):
             physical = likely_physical if is_linked else await self._behind(alias, likely_physical)
-            # Without an alias this is a plain collection, unless the alias was deleted between the two calls.
+            # A name without an alias is a plain collection, unless the alias was deleted between the two calls: then
+            # the name no longer exists.
             if physical != alias or is_linked or await self._qdrant.describe(alias):
                 return await self._placed(_observed(info, physical=physical, is_aliased=physical != alias))
         info = await self._qdrant.describe(likely_physical) if likely_physical != alias else None
@@ -142,7 +143,7 @@ class QdrantCollections:
     async def _behind(self, alias: str, candidate: str) -> str:
         """Return the target of an alias, or the name itself if it is no alias.
 
-        The aliases of `candidate` are read first: the list of all aliases grows with the installation.
+        The aliases of `candidate` are read first, because the list of all aliases grows with the installation.
         """
         try:
             aliases = await self._aliases(candidate)
@@ -205,7 +206,7 @@ class QdrantCollections:
                 change_aliases_operation=models.ChangeAliasesOperation(actions=[action])
             )
         except StoreUnavailable:
-            # The alias may have been moved although the call failed.
+            # Call the hook too, because the alias may have been moved although the call failed.
             await after_move()
             raise
         await after_move()
@@ -226,7 +227,7 @@ class QdrantCollections:
                 await routes.delete_vector_name(physical, KEYWORD_VECTOR, wait=True)
 
     async def _move_vectors(self, physical: str, memory: str) -> None:
-        # A collection that has `memory` set ignores `on_disk`. Servers before 1.19 support only `on_disk`.
+        # Choose the field by the collection: `on_disk` is ignored if `memory` is set, which servers before 1.19 lack.
         info = await result_of(self._qdrant.collections.get_collection(physical))
         with map_parse_errors():
             is_tiered = info["config"]["params"]["vectors"].get("memory") is not None
@@ -241,7 +242,7 @@ class QdrantCollections:
                 physical, create_collection=models.CreateCollection(**creation_of(collection, record))
             )
         except StoreRejected as exc:
-            # 409: an earlier attempt created it and its response was lost, or another object owns it.
+            # On 409, an earlier attempt whose response was lost has created the collection, or another object owns it.
             if exc.status != 409 or not await self._is_owned(physical, collection.marker):
                 raise
 
@@ -251,7 +252,7 @@ class QdrantCollections:
         return live_marker is not None and marker is not None and live_marker.is_same_object(marker)
 
     async def _create_indexes(self, physical: str, indexes: tuple[tuple[str, str], ...]) -> None:
-        # The server applies operations on a collection in order: to wait for the last is to wait for all.
+        # Wait only for the last index, because the server applies operations on a collection in order.
         create = self._qdrant.indexes.create_field_index
         for number, (field, schema) in enumerate(indexes, 1):
             index = models.CreateFieldIndex(field_name=field, field_schema=models.PayloadSchemaType(schema))

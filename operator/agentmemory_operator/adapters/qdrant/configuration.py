@@ -45,7 +45,7 @@ from agentmemory_operator.spec.presets.table import (
 from agentmemory_operator.spec.printable import printable_start
 
 FLOAT32 = "Float32"
-# The engine weights each word by its inverse document frequency in the collection.
+# Qdrant weights each word by its inverse document frequency in the collection.
 KEYWORD_PARAMS = {"modifier": "idf"}
 ENCODINGS = {"OneBit": "one_bit", "OneAndHalfBits": "one_and_half_bits", "TwoBits": "two_bits"}
 ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
@@ -92,12 +92,11 @@ def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
 
 
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
-    """Build the body that creates a collection. Unset values are left out, and the engine chooses them.
+    """Build the body that creates a collection. It omits unset values, so Qdrant uses its defaults for them.
 
-    One exception: payloads are on disk unless `payload_on_disk` is False.
+    Only the storage of payloads is always set: they are on disk unless `payload_on_disk` is False.
 
     Args:
-        collection: Desired collection.
         record: Record of the rebuild that the collection is the target of. None for any other collection.
     """
     marker = {METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else {}
@@ -138,7 +137,7 @@ def placement_of(memory: str, *, is_tiered: bool) -> Json:
 
 
 def _names_of(kind: type[Hnsw] | type[Optimizers]) -> dict[str, str]:
-    """Return Qdrant's name of each field of a dataclass, by the field: Qdrant's names lack the unit."""
+    """Return Qdrant's name of each field of a dataclass, by the field's name. Qdrant's names lack the unit."""
     return {field_.name: field_.name.removesuffix("_kb") for field_ in fields(kind)}
 
 
@@ -186,7 +185,7 @@ def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -
 def _collection_from(info: Mapping[str, Any]) -> Collection:
     config, params = info["config"], info["config"]["params"]
     hnsw, optimizers, vectors = config["hnsw_config"], config["optimizer_config"], params.get("vectors") or {}
-    # The operator creates no named dense vectors, so a collection that has some is foreign: report size 0.
+    # Report size 0 for named dense vectors. The operator creates none, so the collection is foreign.
     vector: Mapping[str, Any] = vectors if isinstance(vectors.get("size"), int) else {"size": 0, "distance": "Cosine"}
     marker = (config.get("metadata") or {}).get(METADATA_KEY)
     return Collection(

@@ -45,7 +45,7 @@ from agentmemory_operator.ports.base import Json
 # Maximum time between two chunks of a stream.
 MAX_STREAM_PAUSE_S = 60.0
 CHUNK_BYTES = 256 * 1024
-# A server reads and writes about 100 MB/s, so this is enough for 300 GB.
+# Time limit of long calls. It suffices for 300 GB, because a server reads and writes about 100 MB/s.
 DEADLINE_S = 3600.0
 
 
@@ -62,7 +62,7 @@ class ControlOptions(TypedDict, total=False):
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """Convert the exceptions of the HTTP clients into StoreUnavailable; AgentMemoryErrors pass through."""
+    """Convert the exceptions of the HTTP clients into StoreUnavailable. An AgentMemoryError passes through."""
     try:
         yield
     except NoResponse as exc:
@@ -84,7 +84,7 @@ async def result_of(call: Awaitable[Any]) -> Any:
 
 
 def serialise_raw(body: Json) -> Any:
-    """Serialise a body from a server as it is: the client's models would reject fields of later servers."""
+    """Serialise a body from a server unchanged, without the client's models, which reject fields of later servers."""
     return orjson.dumps(body)
 
 
@@ -164,7 +164,7 @@ class QdrantControl(AsyncApiClient):
         await self.collections.update_collection(name, update_collection=models.UpdateCollection(metadata=changes))
 
     async def create_empty(self, name: str, metadata: Json, *, shards: int = 1, replicas: int | None = None) -> bool:
-        """Create a collection that contains only metadata; return False if one of this name exists.
+        """Create a collection that contains only metadata; return False if the name is in use.
 
         Args:
             replicas: Replication factor; None uses the server's default.
@@ -211,7 +211,7 @@ class QdrantControl(AsyncApiClient):
         try:
             return _document(await self._send_watched("POST", path, partial(self._send_form, path, form)))
         except StoreUnavailable:
-            # The HTTP client reports only that sending failed; raise the cause.
+            # Raise the error of the content, because the HTTP client reports only that sending failed.
             if source.fault is not None:
                 raise source.fault from None
             raise
@@ -242,7 +242,7 @@ class QdrantControl(AsyncApiClient):
 
     async def _send_request(self, request: httpx.Request, headers: Mapping[str, str]) -> CallResponse:
         request.extensions[HEADERS_EXTENSION] = headers
-        # Bypass httpx's handling of redirects, cookies and authentication: it takes as long as the call itself.
+        # Bypass httpx's handling of redirects, cookies and authentication, which takes as long as the call itself.
         with _reachable():
             response = await self._transport.handle_async_request(request)
         return CallResponse(response.status_code, response.headers, response.content)

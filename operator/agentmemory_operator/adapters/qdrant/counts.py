@@ -1,4 +1,4 @@
-"""Counts, estimates and facets. If strict mode forbids exact ones, all matching points are listed instead.
+"""Counts, estimates and facets. If strict mode forbids exact counts, all matching points are listed instead.
 
 With `search_allow_exact: false` the server rejects exact counts and facets in addition to exact searches (400, "Exact
 search disabled!"; Qdrant 1.18.3). Listing points is allowed, up to `max_query_limit` per page. The configuration of the
@@ -16,9 +16,9 @@ from agentmemory_operator.collections.rules.collection import effective_limits
 from agentmemory_operator.errors import StoreRejected
 
 Call = Callable[[str, str, Any], Awaitable[Any]]
-"""Makes a read call from method, path and body; returns `result` of its response."""
+"""Makes a read call from method, path and body. Returns the field `result` of the response."""
 
-# Points per page. Small, because a concurrent search has to wait for one page.
+# Points per page. The number is small, because a concurrent search has to wait for one page.
 PAGE_POINTS = 2_000
 
 
@@ -73,7 +73,6 @@ async def facet_exactly(
         call: Makes the calls.
         collection: URL path of the collection, `/collections/{name}`.
         key: Top-level payload key; nested keys are not supported.
-        filter_: Qdrant filter.
         limit: Maximum number of values.
 
     Raises:
@@ -89,7 +88,7 @@ async def facet_exactly(
                 counts.update(value for point in points for value in _values((point.get("payload") or {}).get(key)))
         return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:limit])
     with map_parse_errors():
-        # A value that only deleted points had is still listed, with count 0 (Qdrant 1.18.3).
+        # Skip counts of 0: Qdrant 1.18.3 still lists values that only deleted points had.
         return {hit["value"]: int(hit["count"]) for hit in result["hits"] if hit["count"]}
 
 
@@ -121,6 +120,6 @@ async def _list_points(
 
 
 def _values(payload_value: Any) -> Sequence[str]:
-    """Return the distinct keywords of a payload value: a facet counts a repeated one only once per point."""
+    """Return the distinct keywords of a payload value, because a facet counts a repeated keyword once per point."""
     values = payload_value if isinstance(payload_value, list) else [payload_value]
     return tuple({value for value in values if isinstance(value, str)})

@@ -42,7 +42,7 @@ class NodeView:
 
 
 class QdrantNode:
-    """One node of a cluster.
+    """Client of one node of a cluster.
 
     Args:
         qdrant: Client of this node only, not of a load balancer.
@@ -87,7 +87,7 @@ class QdrantNode:
             return [parse_snapshot(entry) for entry in result]
 
     async def delete(self, physical: str, shard: int, name: str) -> None:
-        """Delete a snapshot; an absent one is no error."""
+        """Delete a snapshot; an absent snapshot is no error."""
         try:
             await self.qdrant.snapshots.delete_shard_snapshot(physical, shard, name, wait=True)
         except (NotFound, StoreRejected) as exc:
@@ -95,7 +95,7 @@ class QdrantNode:
                 raise
 
     def download(self, physical: str, file: ShardFile) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of a shard snapshot that this node stores. Raises as `QdrantControl.download`."""
+        """Open the content of a shard snapshot that this node stores. Errors are those of `QdrantControl.download`."""
         return self.qdrant.download(_file(physical, file))
 
     def location(self, physical: str, file: ShardFile) -> str:
@@ -103,7 +103,7 @@ class QdrantNode:
         return self.qdrant.url + _file(physical, file)
 
     async def recover(self, physical: str, shard: int, location: str, *, sha256: str | None) -> None:
-        """Make the node fetch a shard snapshot, which replaces the node's replica. Raises as `recovery_errors`."""
+        """Make the node fetch a shard snapshot, which replaces the node's replica. Errors: see `recovery_errors`."""
         source = models.ShardSnapshotRecover(
             location=location, priority=PRIORITY, checksum=sha256, api_key=self.qdrant.api_key
         )
@@ -112,7 +112,7 @@ class QdrantNode:
             await recover(physical, shard, wait=True, shard_snapshot_recover=source)
 
     async def upload(self, physical: str, shard: int, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send the node a shard snapshot, which replaces the node's replica. Raises as `recovery_errors`."""
+        """Send the node a shard snapshot, which replaces the node's replica. Errors: see `recovery_errors`."""
         await upload_file(self.qdrant, _shard(physical, shard), content, sha256=sha256)
 
 
@@ -146,7 +146,7 @@ async def wait_for_views(
     """Poll until all reachable nodes have a collection, or none has it; return their views.
 
     Args:
-        timeout_s: Time limit in seconds; one more poll follows.
+        timeout_s: Time limit in seconds, after which the nodes are polled once more.
 
     Raises:
         NotFound: If no reachable node has the collection.
@@ -160,7 +160,7 @@ async def wait_for_views(
 
 
 async def poll_times(timeout_s: float) -> AsyncIterator[None]:
-    """Yield at once, then after pauses that grow from 0.02 s to 0.25 s, until `timeout_s` seconds have passed."""
+    """Yield immediately, then after pauses that grow from 0.02 s to 0.25 s, until `timeout_s` seconds have passed."""
     loop, pause_s = asyncio.get_running_loop(), FIRST_POLL_PAUSE_S
     ends_s = loop.time() + timeout_s
     yield

@@ -44,12 +44,12 @@ from agentmemory_operator.search.rules.score import JsonText
 from agentmemory_operator.spec.printable import printable_start
 
 MAX_CONNECTIONS = 64
-# The engine accepts 32 MiB; a thousand vectors of 1,536 numbers are 33 MiB as text.
+# Maximum size of an upsert request. Qdrant accepts 32 MiB, and a thousand vectors of 1,536 numbers are 33 MiB as text.
 MAX_UPSERT_BYTES = 24 << 20
 MAX_INLINE_POINTS = 100
-# The engine rejected the call for now; nothing was written.
+# Statuses after which nothing was written, and the call may be retried.
 _REFUSED_FOR_NOW = frozenset({429, 503})
-# The engine or a proxy failed during the call: a write may have taken effect.
+# Statuses of a failure in Qdrant or a proxy during the call. A write may have taken effect.
 _FAILED = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
 _OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 _NO_RESPONSE = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
@@ -169,12 +169,12 @@ class QdrantPoints:
         """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
-            OutcomeUnknown: As the port. Also if Qdrant became unavailable after a part of a large upsert was written.
-            StoreRejected: As the port. `is_partial` is True if a part of a large upsert was written before.
+            OutcomeUnknown: If a write may have taken effect, or Qdrant became unavailable after a part was written.
+            StoreRejected: If Qdrant rejects a part. `is_partial` is True if an earlier part was written.
         """
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
-            # In mode `upsert` the engine inserts missing points without applying the filter to them.
+            # In mode `upsert` Qdrant inserts missing points without applying the filter to them.
             mode = {"update_mode": "upsert" if inserts else "update_only", "update_filter": update_filter}
         requests = await _serialise(points)
         for number, part in enumerate(requests):
@@ -190,15 +190,15 @@ class QdrantPoints:
                 raise OutcomeUnknown(message, is_disk_full=error.is_disk_full) from error
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
-        """Merge `payload` into every matching point, durably; atomic per point."""
-        # Do not add `points`: with them, the engine ignores the filter.
+        """Merge `payload` into every matching point, durably. The change of each point is atomic."""
+        # Do not add `points`: with them, Qdrant ignores the filter.
         body = {"payload": encode_numbers(payload, is_part=True), "filter": filter_}
         await self._write("POST", f"/collections/{collection}/points/payload", body, strong=strong)
 
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order; not atomic. `wait` and `strong` as in the port."""
+        """Run the operations of `POST /points/batch` in order, not atomically."""
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 
@@ -211,7 +211,7 @@ class QdrantPoints:
         try:
             return await self._call(method, path, body)
         except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # Usually the server has closed the pooled connection. A read can be repeated.
+            # Repeat the read with its whole timeout: usually the server had closed the pooled connection.
             timeout = self._timeout
         except _NO_RESPONSE as error:
             if not (isinstance(error, TimeoutError) and self._retries.try_take()):
@@ -266,7 +266,7 @@ class QdrantPoints:
 
 
 def _serialise_fragment(value: object) -> orjson.Fragment:
-    """Insert a JsonText as it is; the `default` hook of orjson. Raise TypeError for a value of another type."""
+    """Insert a JsonText unchanged, as the `default` hook of orjson. Raise TypeError for a value of another type."""
     if isinstance(value, JsonText):
         return orjson.Fragment(value.text)
     raise TypeError(f"{type(value).__name__} is no JSON")
@@ -317,7 +317,7 @@ def _operation_of(method: str, path: str) -> str:
 
 
 async def _serialise(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
-    """Serialise an upsert into requests; in a thread if there are many points, to keep the event loop free."""
+    """Serialise an upsert into requests. With many points, this runs in a thread to keep the event loop free."""
     if len(points) <= MAX_INLINE_POINTS:
         return list(_requests_of(points))
     return await asyncio.to_thread(lambda: list(_requests_of(points)))
@@ -347,7 +347,7 @@ def _error_of(
     error = _refusal(status, "" if is_points_call else printable_start(error_text), headers, is_write=is_write)
     if isinstance(error, TransientError):
         error.is_disk_full = NO_SPACE in error_text
-    # A write may combine points of several callers, so none of them may see the text.
+    # Keep the server's text only for reads. A write may combine points of several callers, and none may see the text.
     error.server_message = printable_start(error_text) if is_points_call and not is_write else ""
     return error
 
@@ -362,7 +362,7 @@ def _refusal(status: int, text: str, headers: Mapping[str, str], *, is_write: bo
         kind = OutcomeUnknown if is_write else StoreUnavailable
         return kind(f"Qdrant failed{details}")
     if status == 404:
-        # Not Qdrant's 404 for a missing collection: usually a proxy responded, or the URL is wrong.
+        # Treat a 404 that is not Qdrant's own as transient: usually a proxy responded, or the URL is wrong.
         return StoreUnavailable(error_message(status, text), retry_after_s=2)
     return StoreRejected(status, error_message(status, text))
 

@@ -11,7 +11,7 @@ from agentmemory_operator.collections.rules.replicas import CopyReplica, DropRep
 from agentmemory_operator.errors import NotFound, StoreRejected
 from agentmemory_operator.spec.printable import printable_start
 
-# Statuses of a server that lacks the call; 405 if it is no cluster.
+# Statuses of a server that lacks the call, or is no cluster (405).
 NOT_SUPPORTED_STATUSES = (404, 405, 501)
 
 
@@ -71,7 +71,7 @@ class QdrantReplicas:
         except (NotFound, StoreRejected) as exc:
             if isinstance(exc, StoreRejected) and exc.status not in NOT_SUPPORTED_STATUSES:
                 raise
-            # Raises NotFound if not the API call but the collection is missing.
+            # Read the collection: this raises NotFound if the collection is missing, and not the API call.
             await self._qdrant.cluster.collection_cluster_info(physical)
             self._can_move = False
         return self._can_move
@@ -87,7 +87,7 @@ def _operation_of(move: Move) -> models.ClusterOperations:
 
 
 def states_of(info: Mapping[str, Any]) -> dict[int, dict[int, str]]:
-    """Return the state of each replica by shard and peer; for each shard the responding node's own replica first."""
+    """Return the state of each replica by shard and peer. Each shard starts with the replica of the responding node."""
     own_peer, shards = int(info["peer_id"]), dict[int, dict[int, str]]()
     for replica in (*info["local_shards"], *info["remote_shards"]):
         peer = int(replica.get("peer_id", own_peer))

@@ -22,14 +22,15 @@ from agentmemory_operator.spec.printable import printable_start
 
 # Statuses of a server or proxy below 500 after which a retry may succeed.
 TRANSIENT_STATUSES = (408, 429)
-# Part of the engine's message for a full disk, whether its own check or the system reports it. The status is only 500.
+# Part of Qdrant's message for a full disk, whether its own check or the system reports it. The status, 500, is that of
+# any error.
 NO_SPACE = "No space left on device"
 # Status of a server that does not implement the call.
 NOT_IMPLEMENTED = 501
 
 # Limit for a single object: a collection with its metadata, a count, facets, the result of a write.
 MAX_OBJECT_BYTES = 8 * MIB
-# Limit for a list of everything on a server: about 200,000 names.
+# Limit for a list of all names on a server. It suffices for about 200,000 names.
 MAX_LIST_BYTES = 32 * MIB
 # Limits per point: id and score, selected payload keys, whole payload, vectors. A memory has at most 1 MiB, a vector at
 # most 65,536 numbers.
@@ -39,7 +40,7 @@ MAX_POINT_BYTES, MAX_KEYS_BYTES, MAX_PAYLOAD_BYTES, MAX_VECTOR_BYTES = (
     MIB + (256 << 10),
     MIB + (512 << 10),
 )
-# Limit for any number of points: 1,000 vectors of 3,072 numbers with memories of usual size take less than 100 MiB.
+# Limit for any number of points. 1,000 vectors of 3,072 numbers with memories of usual size take less than 100 MiB.
 MAX_POINTS_BYTES = 192 * MIB
 # The server's default for `limit`.
 DEFAULT_LIMIT = 10
@@ -119,7 +120,7 @@ def map_parse_errors() -> Iterator[None]:
 
 
 def unreachable_error(exc: BaseException) -> StoreUnavailable:
-    """Build the exception for a call without a readable response; its message contains nothing from the server."""
+    """Build the exception for a call without a readable response. The message contains nothing from the server."""
     if isinstance(exc, AnswerTooLarge):
         return StoreUnavailable(f"the server is not Qdrant: {exc}")
     kind = ResponseTimeout if isinstance(exc, TimeoutError) else StoreUnavailable
@@ -145,7 +146,7 @@ def _max_points_bytes(bodies: Any) -> int:
     for body in bodies:
         count = len(body["ids"]) if "ids" in body else body.get("limit") or DEFAULT_LIMIT
         point_bytes = MAX_VECTOR_BYTES if body.get("with_vector") else 0
-        # Default of `with_payload`: a search returns no payload, a list the whole payload.
+        # Without `with_payload`, a search returns no payload, and a list the whole payload.
         match body.get("with_payload", "query" not in body):
             case False:
                 point_bytes += MAX_POINT_BYTES

@@ -22,10 +22,10 @@ _FIELDS = {
     "process_max_fds": "max_files",
     "collections_total": "collections",
 }
-# A metric without labels, on a line of its own. Text that clients can choose occurs only in labels.
+# Matches only metrics without labels, because text that clients can choose occurs only in labels.
 _LINE = re.compile(r"[a-zA-Z0-9_:]* ([0-9]{1,18})(?:\.0+)?[ \r]*")
 _MAX_LINE_CHARS, _MAX_TRIES = 256, 1_000
-"""Maximum characters of a metric's line, and maximum occurrences of its name to check. They bound the parsing time."""
+"""Maximum characters of a metric's line, and maximum occurrences of its name to check. Both bound the parsing time."""
 
 
 class QdrantServer:
@@ -48,9 +48,9 @@ class QdrantServer:
             StoreRejected: If the server rejects the key.
             StoreUnavailable: If the server is unavailable, or is not Qdrant. The next call reads the telemetry again.
         """
-        # Forget the telemetry unless this call succeeds: the server may restart with other settings.
+        # Forget the telemetry unless this call succeeds, because the server may have restarted with other settings.
         cached, self._telemetry = self._telemetry, {}
-        # The version is readable without a key. Check the key by a call that needs one.
+        # Check the key by a call that needs one, because the version is readable without a key.
         await self._qdrant.collections.collection_exists(ANY_NAME)
         result: Any = await self._qdrant.service.root()
         with map_parse_errors():
@@ -58,7 +58,7 @@ class QdrantServer:
             if not _VERSION.fullmatch(version := result["version"]):
                 raise ValueError("no version")
         app = cached.get(version) or await self._app()
-        # Replace the dict instead of updating it: concurrent calls use the old one as their `cached`.
+        # Replace the dict instead of updating it, because concurrent calls use the old dict as their `cached`.
         self._telemetry = {version: app}
         system = app.get("system") or {}
         with map_parse_errors():
@@ -83,7 +83,7 @@ class QdrantServer:
 
     async def _peers(self) -> int | None:
         peers = await self._replicas.peers()
-        # None: a key restricted to collections may not read the cluster state.
+        # Return None if the key is restricted to collections, and may not read the cluster state.
         return None if peers is None else len(peers) or 1
 
     async def _app(self) -> Mapping[str, Any]:
@@ -94,7 +94,7 @@ class QdrantServer:
                 app: Mapping[str, Any] = dict(result.get("app") or {})
                 return app
         except AgentMemoryError:
-            # Optional data; the other calls detect an unavailable server.
+            # Continue without these optional data. The other calls detect an unavailable server.
             return {}
 
 

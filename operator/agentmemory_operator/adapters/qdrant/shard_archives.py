@@ -15,7 +15,7 @@ from agentmemory_operator.ports.base import Json
 MANIFEST = "manifest.json"
 _BLOCK = tarfile.BLOCKSIZE
 END_OF_ARCHIVE = bytes(2 * _BLOCK)
-# The manifest of tens of shards has a few kilobytes.
+# Maximum size of a manifest. That of tens of shards has a few kilobytes.
 _MAX_MANIFEST_BYTES = 4 << 20
 
 
@@ -59,7 +59,7 @@ class ArchiveReader:
         self._buffer = b""
 
     async def manifest(self) -> tuple[Json, Json, list[tuple[int, int, str | None]]]:
-        """Read the manifest; must be the first call.
+        """Read the manifest. Call this before any other method.
 
         Returns:
             Configuration, payload indexes, and number, size in bytes and SHA-256 (None if unknown) of each shard.

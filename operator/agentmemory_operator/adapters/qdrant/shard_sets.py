@@ -1,7 +1,8 @@
 """Records of shard snapshot sets, stored in the metadata of a collection that serves no other purpose.
 
 Qdrant has no sets, only single files, each on its own node. The record is written before the first file is created, and
-marked as complete after the last one. After a crash it identifies the files to remove. An incomplete set is never used.
+marked as complete after the last file. After a crash the record identifies the files to remove. An incomplete set is
+never used.
 
 Nodes can have records of different age (docs/adr/0021). So a read queries every node, requires a majority, and takes
 the most advanced record of each set. A write completes when all reachable nodes have the record, or after 10 s a
@@ -42,7 +43,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardSet:
-    """One snapshot of every shard of a collection.
+    """A set of files: one snapshot of every shard of a collection.
 
     Attributes:
         physical: Name of the collection.
@@ -121,7 +122,11 @@ class ShardSets:
         return sorted(latest.values(), key=lambda set_: (set_.created_ms, set_.name))
 
     async def find(self, physical: str, name: str) -> ShardSet | None:
-        """Return a complete set by name, or None. Raises as `list_sets`."""
+        """Return a complete set by name, or None.
+
+        Raises:
+            StoreUnavailable: If no majority of the nodes is reachable.
+        """
         return next((set_ for set_ in await self.list_sets(physical) if set_.name == name and set_.is_complete), None)
 
     async def write(self, record: ShardSet) -> None:
@@ -135,14 +140,18 @@ class ShardSets:
         await self._change({_key(record.physical, record.name): document})
 
     async def delete(self, physical: str, name: str) -> None:
-        """Delete the record of a set. Waits and raises as `write`."""
+        """Delete the record of a set. Wait until all reachable nodes have deleted it, or after 10 s a majority.
+
+        Raises:
+            StoreUnavailable: If no majority has deleted the record in time. It may have been deleted.
+        """
         await self._change({_key(physical, name): None})
 
     async def _change(self, changes: Json) -> None:
         try:
             await self._qdrant.write_metadata(SHARD_SETS_COLLECTION, changes)
         except NotFound:
-            # A replica on every node: a node without one would return another node's metadata instead of its own.
+            # Create a replica on every node. A node without one would return the metadata of another node.
             await self._qdrant.create_empty(SHARD_SETS_COLLECTION, _METADATA, replicas=len(self._nodes))
             await self._qdrant.write_metadata(SHARD_SETS_COLLECTION, changes)
         await wait_for_metadata(self._nodes, SHARD_SETS_COLLECTION, changes)
@@ -182,7 +191,7 @@ class ShardReplicas:
         """
         async for _ in poll_times(MAX_AGREEMENT_S):
             views = await wait_for_views(self._nodes, physical)
-            # A shard of a new collection has only initializing replicas.
+            # Poll again while a shard has only initializing replicas, as in a new collection.
             if not any({*states} == {INITIALIZING} for _, view in views for states in view.states.values()):
                 break
         return _sources(views, physical)
@@ -194,7 +203,12 @@ class ShardReplicas:
         return {peer_id: node for node, peer_id in pairs if not isinstance(peer_id, BaseException)}
 
     async def find_holders(self, physical: str) -> dict[int, QdrantNode]:
-        """Return a reachable node with a replica, in any state, for each shard. Raises as `wait_for_views`."""
+        """Return a reachable node with a replica, in any state, for each shard.
+
+        Raises:
+            NotFound: If no reachable node has the collection.
+            StoreUnavailable: If the nodes do not agree in time, or none is reachable.
+        """
         views = await wait_for_views(self._nodes, physical)
         return {shard: node for node, view in views for shard in view.local}
 

@@ -12,7 +12,8 @@ Recover:
 2. Recover each shard on one node that has a replica of it.
 3. Wait until all replicas are active, then clear the mark. A collection left unfinished is deleted and created again.
 
-Nodes never recover a snapshot of the whole collection: that leaves one replica too many, and wrong counts for a while.
+Nodes never recover a snapshot of the whole collection, because that leaves one replica too many, and wrong counts for a
+while.
 """
 
 import hashlib
@@ -65,9 +66,9 @@ UNFINISHED_KEY = "agentmemoryRecovering"
 
 
 class QdrantShardSnapshots:
-    """Implements ports.SnapshotStore for a cluster; a set of shard snapshots is one file.
+    """Implements ports.SnapshotStore for a cluster: each `SnapshotFile` is a set of shard snapshots.
 
-    Connects and raises as `QdrantControl`; waits at most `deadline_s` for replicas.
+    Connections and errors are those of `QdrantControl`. Waits for replicas end after `deadline_s`.
 
     Args:
         url: http(s) URL of the cluster; any node may respond.
@@ -108,7 +109,7 @@ class QdrantShardSnapshots:
                 await self._sets.write(record)
             return _as_file(await self._finish(record))
         except AgentMemoryError:
-            # The next `create` removes the rest.
+            # Ignore errors of the removal: the next `create` removes the rest.
             with suppress(AgentMemoryError):
                 await self._remove_unfinished(physical)
             raise
@@ -116,8 +117,8 @@ class QdrantShardSnapshots:
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the complete sets whose files all exist, oldest first; empty if the collection is deleted.
 
-        Each node lists its own files. If a node does not have the collection yet, the call waits, then raises. If its
-        replica is not active and lists no files, the call raises at once: the files may still exist.
+        Each node lists its own files. If a node does not have the collection yet, the call waits, then raises. If a
+        node's replica is not active and lists no files, the call raises immediately, because its files may still exist.
 
         Raises:
             StoreUnavailable: If no majority of the nodes is reachable, or the nodes do not agree in time. Also if a
@@ -224,7 +225,8 @@ class QdrantShardSnapshots:
         replicas = max(len(self._nodes), len(peers))
         if not await self._front.create_empty(physical, marks, shards=max(shards, default=1), replicas=replicas):
             marks = {METADATA_KEY: (await self.metadata(physical) or {}).get(METADATA_KEY)}
-        # Until a node applies the creation, it reports the previous collection of this name, with active replicas.
+        # Wait until all nodes have applied the creation. A node that has not may report the previous collection of this
+        # name, with active replicas.
         await wait_for_metadata(self._nodes, physical, marks, timeout_s=self._deadline_s)
         # No later `create` will remove incomplete sets of a deleted collection, so remove them here.
         await self._replicas.wait_until_active(physical)
@@ -233,8 +235,8 @@ class QdrantShardSnapshots:
     async def metadata(self, physical: str) -> Json | None:
         """Return the metadata of a collection, {} if it has none; None if the collection does not exist.
 
-        If the node behind `url` does not have the collection, poll all nodes. If they still differ after 10 s, the
-        majority decides.
+        If the node behind `url` does not have the collection, poll it and all nodes for up to 10 s. If the nodes still
+        differ then, return the metadata if a majority of the nodes has the collection, else None.
         """
         copies: list[Json] = []
         async for _ in poll_times(MAX_AGREEMENT_S):
@@ -324,9 +326,10 @@ class QdrantShardSnapshots:
 
     @asynccontextmanager
     async def _prepare(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
-        """Create the collection, or check that an existing one fits. Delete a new one if the body of the context fails.
+        """Create the collection, or check that the existing collection fits.
 
-        An existing collection that is marked as unfinished is deleted first: its replicas may never become active.
+        If the body of the context fails, delete a collection that this call has created. An existing collection that is
+        marked as unfinished is deleted first, because its replicas may never become active.
         """
         metadata = await self.metadata(physical)
         if metadata is not None and UNFINISHED_KEY not in metadata:

@@ -29,7 +29,8 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.spec.kinds.conditions import Reason
 
-# Set explicitly, because the server's default differs from its documentation: the snapshot wins over existing points.
+# The snapshot takes precedence over existing points. Sent explicitly, because the server's default differs from its
+# documentation.
 PRIORITY = models.SnapshotPriority.SNAPSHOT
 # Name of an uploaded file on the server.
 UPLOAD_NAME = "agentmemory-received.snapshot"
@@ -39,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class QdrantSnapshots:
-    """Implements ports.SnapshotStore for a single server; connects and raises as `QdrantControl`.
+    """Implements ports.SnapshotStore for a single server. Connections and errors are those of `QdrantControl`.
 
     Attributes:
         qdrant: Client of the server.
@@ -77,7 +78,7 @@ class QdrantSnapshots:
             return sorted(map(parse_snapshot, result), key=lambda file: (file.created_ms, file.name))
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of a snapshot. Raises as `QdrantControl.download`."""
+        """Open the content of a snapshot. Errors are those of `QdrantControl.download`."""
         return self.qdrant.download(_snapshot(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
@@ -108,10 +109,11 @@ class QdrantSnapshots:
             if await self.metadata(physical) is not None:
                 await self.delete_file(physical, UPLOAD_NAME)
                 return
-            # Snapshot files are reachable only while a collection of their name exists.
+            # Create a placeholder: snapshot files are reachable only while a collection of their name exists.
             await self.create_placeholder(physical)
             await self.delete_file(physical, UPLOAD_NAME)
-            # Read again: a recovery that had timed out may have created the collection in the meantime.
+            # Delete the collection only if it is still the placeholder: a recovery that had timed out may have created
+            # the real collection in the meantime.
             if is_placeholder(await self.metadata(physical)):
                 await self.qdrant.collections.delete_collection(physical)
         except (StoreRejected, StoreUnavailable) as exc:
@@ -134,7 +136,7 @@ class QdrantSnapshots:
             )
 
     async def delete_file(self, physical: str, name: str) -> None:
-        """Delete a snapshot; an absent one is no error."""
+        """Delete a snapshot; an absent snapshot is no error."""
         try:
             await self.qdrant.snapshots.delete_snapshot(physical, name, wait=True)
         except NotFound:
@@ -186,7 +188,7 @@ def recovery_errors() -> Iterator[None]:
 
 
 async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-    """Send a snapshot, which the server recovers. Raises the errors of `recovery_errors`."""
+    """Send a snapshot, which the server recovers. Errors: see `recovery_errors`."""
     checksum = f"&checksum={sha256}" if sha256 else ""
     with recovery_errors():
         await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checksum}", content, name=UPLOAD_NAME)

@@ -45,7 +45,7 @@ class S3Objects:
         await self._calls.close()
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store a stream, with about two parts of 8 MiB or more in memory. Raises as the port.
+        """Store a stream, with about two parts of 8 MiB or more in memory.
 
         The object becomes visible as a whole, or not at all.
         """
@@ -58,7 +58,7 @@ class S3Objects:
         try:
             headers = (await self._calls.call(S3Request("HEAD", self._before + key))).headers
         except NotFound:
-            # A response to HEAD has no error code: GET distinguishes a missing object from a missing bucket.
+            # Send a GET, whose error code distinguishes a missing object from a missing bucket. HEAD gives no code.
             with suppress(NotFound):
                 async with self.get(key):
                     pass
@@ -68,13 +68,13 @@ class S3Objects:
 
     @asynccontextmanager
     async def get(self, key: str, *, offset: int = 0) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content of an object, from a byte offset. Raises as the port."""
+        """Open the content of an object, from a byte offset."""
         range_header = {"range": f"bytes={offset}-"} if offset else {}
         async with self._calls.stream(S3Request("GET", self._before + key, headers=range_header)) as response:
             yield self._chunks_of(response, skipped=offset if response.status == 200 else 0)
 
     async def delete(self, key: str) -> None:
-        """Delete an object; an absent one is no error."""
+        """Delete an object; an absent object is no error."""
         try:
             await self._calls.call(S3Request("DELETE", self._before + key))
         except NotFound:
@@ -99,7 +99,7 @@ class S3Objects:
         except StorageRejected as exc:
             if exc.status != NOT_IMPLEMENTED:
                 raise
-            # A storage that cannot list uploads removes them by itself, or by a lifecycle rule.
+            # Do nothing if the storage cannot list uploads: it removes them by itself, or by a lifecycle rule.
             return 0
         selected = [(key, upload_id) for key, upload_id in candidates if matches(key.removeprefix(self._before))]
         for key, upload_id in selected:
@@ -110,7 +110,7 @@ class S3Objects:
         """Yield key and upload id of incomplete uploads of a minimum age."""
         async for page, now_ms in self._pages({"uploads": "", "prefix": self._before + prefix}):
             for upload in page.iterfind("{*}Upload"):
-                # The Date header may lag by a second, so an upload started now could have a negative age.
+                # Compare no age if any is allowed: the Date header may lag, so a new upload could have a negative age.
                 if not min_age_ms or now_ms - _iso_ms(_text(upload, "Initiated")) >= min_age_ms:
                     yield _text(upload, "Key"), _text(upload, "UploadId")
 

@@ -1,8 +1,8 @@
 """Signed calls to one bucket of an S3-compatible storage, with retries and timeouts.
 
 Amazon's C runtime (awscrt) signs requests, and finds the identity of the process if the bucket has no access key;
-aiohttp sends them. Amazon's Python client is not used: its version of python-dateutil conflicts with that of the
-Kubernetes client.
+aiohttp sends them. Amazon's Python client is not used, because its version of python-dateutil conflicts with that of
+the Kubernetes client.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from agentmemory_operator.ports.objects import AccessKey, Bucket
 MAX_ATTEMPTS = 4
 FIRST_DELAY_S, MAX_DELAY_S = 0.2, 5.0
 CONNECT_TIMEOUT_S = 10.0
-# Maximum time between two chunks of a response; streams have no total timeout.
+# Maximum seconds between two chunks of a response. Streams have no total timeout.
 READ_TIMEOUT_S = 60.0
-# Timeout for one part or one response: enough for a part of 8 MiB at 28 KiB/s.
+# Timeout in seconds for one part or one response. It suffices for a part of 8 MiB at 28 KiB/s.
 CALL_TIMEOUT_S = 300.0
-# The largest response is a page of a list: 1,000 objects with keys of at most 1,024 bytes.
+# Limit of a response. The largest is a page of a list: 1,000 objects with keys of at most 1,024 bytes.
 MAX_RESPONSE_BYTES = 4 * MIB
 FIELD = "endpoint"
 READS = ("GET", "HEAD")
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class S3Request:
-    """One call.
+    """A call to the S3 API of a bucket, before it is signed.
 
     Attributes:
         key: Full key including the prefix, not encoded; empty for the bucket itself.
@@ -109,7 +109,7 @@ class S3Calls:
 
     @asynccontextmanager
     async def stream(self, request: S3Request) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Open the response to a call with an unread body. Raises as `call`."""
+        """Open the response to a call with an unread body. Opening raises the same errors as `call`."""
         response = await _retry(lambda: self._send(request, total_s=None))
         try:
             yield response
@@ -125,7 +125,7 @@ class S3Calls:
             raise self._unavailable(exc) from exc
         finally:
             response.release()
-        # Completing an upload can fail after the storage has sent status 200.
+        # Look for an error in the body: completing an upload can fail after the storage has sent status 200.
         if b"<Error>" in body[:200]:
             raise storage_error(500, body, self._bucket)
         return S3Response(response.headers, body)
@@ -145,7 +145,7 @@ class S3Calls:
                 request.method,
                 URL(f"{self._host}{path}", encoded=True),
                 headers=headers,
-                # aiohttp would write a body of type bytes at once, and keep a second copy.
+                # aiohttp would write a body of type bytes in one piece, and keep a second copy.
                 data=BytesIO(request.body) if request.body else None,
                 timeout=timeout,
             )
@@ -169,7 +169,7 @@ class S3Calls:
             service="s3",
             use_double_uri_encode=False,
             should_normalize_uri_path=False,
-            # The storage rejects a body with another digest.
+            # Sign the digest, so that the storage rejects another body.
             signed_body_value=digest.hex(),
             signed_body_header_type=auth.AwsSignedBodyHeaderType.X_AMZ_CONTENT_SHA_256,
         )

@@ -79,7 +79,7 @@ def read_xml(body: bytes) -> ElementTree.Element:
 
 
 def _read(body: bytes) -> tuple[str, str]:
-    """Return code and message of a storage's error; empty for any other body, which may come from another server."""
+    """Return code and message of an S3 error. Both are empty if the body is no S3 error, for example a proxy's page."""
     try:
         root = ElementTree.fromstring(body)
     except _NO_XML:

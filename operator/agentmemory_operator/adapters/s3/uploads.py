@@ -26,7 +26,7 @@ from agentmemory_operator.ports.objects import Bucket
 log = logging.getLogger(__name__)
 
 PART_BYTES = 8 << 20
-# Limit of S3; with a declared size above 78 GiB, parts are larger than `PART_BYTES`.
+# Limit of S3. With a declared size above 78 GiB, parts are larger than `PART_BYTES`.
 MAX_PARTS = 10_000
 ABORT_TIMEOUT_S = 10.0
 
@@ -60,12 +60,12 @@ class Upload:
         return self._digest.hexdigest()
 
     async def send(self, content: AsyncIterator[bytes]) -> None:
-        """Store the content, in one request or in parts. Errors of `content` pass through; nothing was stored then.
+        """Store the content, in one request or in parts. Errors of `content` pass through, and nothing is stored then.
 
         Raises:
             ChecksumMismatch: If the content differs from `sha256` or `size` of the metadata; nothing was stored.
             ValueError: If the content needs more than one part and the metadata has no `sha256`; nothing was stored.
-            StorageUnavailable, StorageRejected, NotFound, SpecInvalid: As `S3Calls.call`. If the response to the last
+            StorageUnavailable, StorageRejected, NotFound, SpecInvalid: See `S3Calls.call`. If the response to the last
                 call was lost, the object may be stored.
         """
         try:
@@ -73,7 +73,7 @@ class Upload:
             async for part, is_last in split_parts(content, part_bytes=max(PART_BYTES, min_part_bytes)):
                 await self._add_part(part, is_last=is_last)
         except BaseException:
-            # Not only Exception: the process may be stopping, and parts cost money until they are removed.
+            # Abort on every exception, also when the process stops, because parts cost money until they are removed.
             await self._abort()
             raise
 
@@ -132,7 +132,7 @@ class Upload:
         try:
             await self._calls.call(S3Request("POST", self._key, query={"uploadId": self._id}, body=body.encode()))
         except StorageRejected as exc:
-            # NoSuchUpload: an earlier attempt may have completed the upload, and its response was lost.
+            # On NoSuchUpload, look for the object: an earlier attempt may have completed it, and its response was lost.
             if exc.code != "NoSuchUpload" or not await self._is_stored():
                 raise
         self._id = ""
@@ -160,11 +160,11 @@ class Upload:
 
 
 async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool) -> None:
-    """Abort an incomplete upload with its parts; an absent one is no error. Other errors as `S3Calls.call`.
+    """Abort an incomplete upload with its parts; an absent upload is no error. Other errors: see `S3Calls.call`.
 
     Args:
         number: Upload id.
-        is_fenced: As in `S3Request`.
+        is_fenced: Value of `S3Request.is_fenced`.
     """
     try:
         await calls.call(S3Request("DELETE", key, query={"uploadId": number}, is_fenced=is_fenced))
@@ -176,7 +176,7 @@ async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool
 
 
 async def split_parts(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yield (part, is_last) for parts of `part_bytes`; the last part may be smaller, and is empty without content."""
+    """Yield (part, is_last) for parts of `part_bytes`. The last part may be smaller, and is empty without content."""
     buffer = bytearray()
     async for chunk in content:
         buffer += chunk

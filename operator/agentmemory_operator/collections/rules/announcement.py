@@ -1,4 +1,4 @@
-"""Announcements of a move of an alias, in the metadata of the alias's present target, and the durations around them.
+"""Announcements of a move of an alias, in the metadata of the alias's current target, and the durations around them.
 
 `collections/announce.py` writes them, `agents/fence.py` reads them.
 """
@@ -62,7 +62,7 @@ def copies_writes(metadata: Mapping[str, Any] | None) -> bool:
 
 
 def must_clients_wait(metadata: Mapping[str, Any] | None) -> bool:
-    """Return whether clients of a collection wait, or will soon: it is closed, or a move is announced or final."""
+    """Return whether clients of a collection wait, or will soon, because it is closed or its alias is being moved."""
     return phase_of(metadata) is not None or read_reopening_epoch(metadata) is not None
 
 

@@ -12,7 +12,7 @@ Shares of a limit:
 Memory maps of a collection, measured with ten empty ones of each layout on Qdrant 1.18.3: 11, 56, 139 with one segment
 and 0, 4, 11 payload indexes; 18, 110, 276 with two segments. The formula is 4, plus 7 for each segment, plus 12 for
 each index of each segment: never below the measured number, and at most 6 % above. Open files were not measured by
-layout: the next collection is assumed to use the server's present average.
+layout: the next collection is assumed to use the server's current average.
 """
 
 import math
@@ -33,7 +33,7 @@ MAX_DEFAULT_SEGMENTS = 8
 """Maximum number of segments if Qdrant chooses it: 2 to 8, by its CPUs (`default_segment_number`)."""
 
 DEFAULT_SEGMENTS, DEFAULT_INDEXES = 2, 12
-"""Assumed layout of a collection whose layout is unknown: that of the shipped presets."""
+"""Layout of the shipped presets, assumed for a collection whose layout is unknown."""
 
 MIN_REPORTED_CHANGE = 0.01
 """Share of a limit by which a number must change before the status is updated."""
@@ -89,7 +89,7 @@ class Load:
 
     @property
     def share(self) -> float:
-        """Used share of the limit; above 1 if it is exceeded."""
+        """Used share of the limit. It is above 1 if the limit is exceeded."""
         return self.used / self.limit
 
 
@@ -175,7 +175,7 @@ def find_shortage(
 ) -> str | None:
     """Return why a collection does not fit, with a remedy, or None if it fits.
 
-    The message does not contain the present usage, which changes all the time.
+    The message does not contain the current usage, which changes all the time.
 
     Args:
         queued: Collections that are being created and are not yet part of the loads.
@@ -229,7 +229,7 @@ def capacity_status(loads: Sequence[Load], old: CapacityStatus | None) -> Capaci
     Return `old` unchanged if the limits are the same and no usage changed by 1 % of its limit or more.
 
     Args:
-        old: Present value. None builds a new one.
+        old: Current value of `status.capacity`. None if there is none.
     """
     reported = {load.resource: UsedStatus(used=load.used, limit=load.limit) for load in loads}
     if not reported:

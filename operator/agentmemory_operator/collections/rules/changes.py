@@ -22,7 +22,7 @@ class CreateCollection:
     """Create the physical collection with everything that Qdrant accepts in one request.
 
     Attributes:
-        record: Record of the rebuild whose target it is. None otherwise.
+        record: Record of the rebuild that the collection is the target of. None if it is no rebuild's target.
     """
 
     physical: str
@@ -91,7 +91,7 @@ class UpdateReplication:
 
     @property
     def copies(self) -> tuple[CopyReplica, ...]:
-        """Those of `moves` that copy a shard; the others drop a replica."""
+        """Moves that copy a shard. The other moves drop a replica."""
         return tuple(move for move in self.moves if isinstance(move, CopyReplica))
 
 

@@ -277,7 +277,7 @@ def read_tenant(metadata: Mapping[str, Any] | None) -> Tenant | None:
 
 
 def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
-    """Return whether a collection's metadata names no owner: it has no marker, or is a placeholder without an owner."""
+    """Return whether a collection's metadata names no owner: no marker, or a placeholder's marker without an owner."""
     entry = (metadata or {}).get(METADATA_KEY)
     if is_placeholder(metadata):
         return "clusterId" not in (entry or {}) and "namespace" not in (entry or {})

@@ -1,4 +1,4 @@
-"""Desired collection of an object, in the canonical form that is compared with the server's state; terms of a pass."""
+"""Desired collection of an object, in the canonical form that is compared with the server's state, and pass terms."""
 
 import hashlib
 import json
@@ -45,7 +45,7 @@ from agentmemory_operator.spec.kinds.spec_index import Index, ShardingSpec
 from agentmemory_operator.spec.presets import CORTEX, PRESETS
 
 UNMARKED_PRESET = CORTEX.name
-"""Preset of a collection whose marker has none: it was the only preset at that time."""
+"""Preset of a collection whose marker names none: it was created when this was the only preset."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +56,9 @@ class PassTerms:
         takeover: Permissions to take over another object's collection. None permits nothing.
         approved: Digest of the approved plan or Rebuild, maybe with `-recall`. None without an approval.
         older: Desired collections under each older revision of the preset.
-        earlier_endings: For each older revision, a text about memories that the newest one removes earlier or rejects;
+        earlier_endings: For each older revision, a text about memories that the newest removes earlier or rejects;
             "" if there are none.
-        drift_policy: Handling of drift.
         needs_alias: True if an adopted plain collection must be replaced by one behind the alias.
-        rebuild: Settings of a Rebuild.
         batch_size: Maximum number of texts in one request to the embedding provider.
         cancelled: Digest of the cancelled Rebuild. None without one.
         rolled_back: Collection whose rebuild is or will be rolled back. None without one.

@@ -1,8 +1,8 @@
 """Drift: differences from the desired collection that no change of the spec explains.
 
-The config hash in a collection's marker identifies the configuration that was applied last. If it is the desired one,
-the operator has caused none of the differences. A missing alias, an outdated marker and paused optimizers are not
-drift: the operator repairs these under every policy.
+The config hash in a collection's marker identifies the configuration that was applied last. If it equals the desired
+hash, the operator has caused none of the differences. A missing alias, an outdated marker and paused optimizers are not
+drift, because the operator repairs these under every policy.
 """
 
 from collections.abc import Iterable, Iterator
@@ -116,7 +116,7 @@ def _differences(desired: Collection, live: Collection, change: Change) -> Itera
 
 
 def _shown(value: Any) -> str:
-    """Render a setting; a quantization as `Scalar (quantile 0.99, always_ram True)`."""
+    """Render a setting. A quantization looks like `Scalar (quantile 0.99, always_ram True)`."""
     if value is None or not is_dataclass(value) or isinstance(value, type):
         return str(value)
     figures = ", ".join(f"{name} {figure}" for name, figure in asdict(value).items())

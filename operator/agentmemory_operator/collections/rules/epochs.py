@@ -51,7 +51,7 @@ def next_epoch(last: Epoch, now_ms: int, *, copies_writes: bool, min_number: int
     """Return the epoch of the next change.
 
     Args:
-        now_ms: Present time, Unix milliseconds.
+        now_ms: Current time, Unix milliseconds.
         copies_writes: True if the change copies all earlier writes.
         min_number: Minimum number; see `SlugClaim.min_epoch`.
     """

@@ -1,6 +1,6 @@
 """RAM and disk that a collection needs, from its layout and the number of memories.
 
-Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 40,000 memories, docs/tuning.md):
+Bytes for one memory, fitted to segments of Qdrant (1.18 format, 10,000 to 40,000 memories, docs/tuning.md):
 
     vectors        dimensions * bytes of the datatype + 2
     quantized      int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
@@ -74,7 +74,7 @@ class Estimate:
 
 
 def estimate(layout: Layout, memories: int) -> Estimate:
-    """Estimate the bytes of a number of memories. RAM includes everything that the layout keeps in memory."""
+    """Estimate RAM and disk in bytes for a number of memories, in one replica."""
     vectors = memories * (layout.vector_bytes + 2)
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)
@@ -169,7 +169,7 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
 
 
 def _number_bytes(collection: Collection) -> int:
-    # The operator creates no Uint8 vectors, but an adopted collection may have them.
+    # Consider Uint8, which the operator never creates, but an adopted collection may have.
     return 1 if collection.datatype == "Uint8" else DATATYPE_BYTES[collection.datatype or "Float32"]
 
 

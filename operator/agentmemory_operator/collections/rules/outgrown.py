@@ -69,7 +69,7 @@ def build_outgrown_condition(
     if not passed_steps:
         return None
     highest = passed_steps[-1]
-    # Without the number of points, which would change the message in every pass.
+    # Leave out the number of points, which would change the message in every pass.
     message = (
         f"there are more than {highest.memories:,} memories, but the layout is for {expected_memories:,}:"
         f" {highest.advice}; then update spec.index.expectedMemories"
@@ -78,7 +78,7 @@ def build_outgrown_condition(
 
 
 def has_passed_step(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether the new status reports a higher step than the old one, or a step where the old one has none."""
+    """Return whether the new status reports a higher step than the old status, or the old status reports no step."""
     old_step, new_step = _step_in(old), _step_in(new)
     return new_step is not None and (old_step is None or old_step.memories < new_step.memories)
 

@@ -75,7 +75,7 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """First 12 hex digits of a SHA-256 over the changes; equal plans have equal digests.
+        """First 12 hex digits of a SHA-256 over the changes. Equal plans have equal digests.
 
         The marker's generation is left out: it changes with every edit, and an approval must survive an edit of the
         ranking. WakeOptimizers is left out too, because it depends on restarts of Qdrant.
@@ -85,7 +85,7 @@ class Plan:
         return hashlib.sha256(json.dumps(content, sort_keys=True, default=asdict).encode()).hexdigest()[:12]
 
 
-# A rebuild adds its record later. The peers with replicas may change while a plan waits for approval.
+# Fields that the digest leaves out. A rebuild adds its record later, and replicas may move while a plan waits.
 _OUTSIDE = frozenset({"record", "moves", "bytes_each"})
 
 
@@ -159,7 +159,7 @@ def _differences(desired: Collection, observed: Observation) -> Iterator[Change]
     if marker != live.marker and marker is not None:
         yield WriteMarker(marker)
     if live.has_keyword and not desired.has_keyword and marker is not None:
-        # After the marker: processes that have read it no longer write the vector.
+        # Drop the vector after the marker was changed: processes that have read the marker no longer write the vector.
         yield UpdateKeyword(has_keyword=False)
 
 
@@ -243,7 +243,7 @@ def _marker_to_write(desired: Collection, live: Collection, *, is_withheld: bool
     if desired.marker is None:
         return None
     if live.marker is None:
-        # The embedding of an adopted collection is known only if the collection needs no Rebuild.
+        # Mark an adopted collection only if it needs no Rebuild: otherwise its embedding is unknown.
         return None if is_withheld else desired.marker
     if is_withheld:
         embedding, config_hash = live.marker.embedding, live.marker.config_hash

@@ -66,7 +66,6 @@ class CollectionSample:
 
     Attributes:
         lengths: Characters of the contents of sampled memories; 0 for one without content.
-        resources: Resources of the server.
     """
 
     lengths: tuple[int, ...]
@@ -75,7 +74,7 @@ class CollectionSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Costs:
-    """Estimated costs of a Rebuild. Bytes are needed in addition to the present collection, until that is removed.
+    """Estimated costs of a Rebuild. Bytes are needed in addition to the current collection, until that is removed.
 
     Attributes:
         seconds: Minimum duration, without the response time of the embedding provider.
@@ -134,7 +133,7 @@ def estimate_costs(
     needed, nodes = _needed(desired, observed.points, lengths, resources)
     present, _ = _needed(observed.collection, observed.points, lengths, resources)
     if observed.is_plain:
-        # A copy of a plain collection is kept for the rollback: the collection itself is deleted.
+        # Add the copy of a plain collection, which is kept for the rollback because the collection itself is deleted.
         needed = Estimate(needed.ram + present.ram, needed.disk + present.disk)
     costs = Costs(
         points=observed.points,

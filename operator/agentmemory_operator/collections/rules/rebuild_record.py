@@ -1,8 +1,8 @@
 """Steps of a rebuild and of its rollback, and the record of their progress in collection metadata.
 
-The *source* is the alias's target before the move, the *target* the one after it. The target contains the record from
-the request that creates it, so that another operator can continue after a crash. While the target is being verified and
-moved to, the source contains the announcement of the move.
+The *source* is the collection behind the alias before the move, the *target* the collection after it. The request that
+creates the target also writes the record into it, so that another operator can continue after a crash. While the target
+is being verified and moved to, the source contains the announcement of the move.
 
 | step | action |
 |---|---|
@@ -107,7 +107,6 @@ class RebuildRecord:
         digest: Digest of the plan; for a rollback, that of the plan that is rolled back.
         started_ms: Start, Unix milliseconds.
         since_ms: Time up to which all changes of the source are in the target, Unix milliseconds.
-        step: Step in progress.
         cursor: Offset of the scroll at which the copy continues. None is the beginning.
         copied, total: Points copied by the step Copy so far, and in the source at its start.
         calls: Number of requests to the embedding provider.
@@ -156,7 +155,7 @@ def rollback_record(record: RebuildRecord, now_ms: int) -> RebuildRecord:
 
 
 def resume_step(step: RebuildStep, *, is_moved: bool) -> RebuildStep:
-    """Return the step at which a rebuild continues; `step` may be half done.
+    """Return the step at which a rebuild continues, if `step` was recorded and may be half done.
 
     Args:
         is_moved: True if the alias points to the target, whatever the record contains.
@@ -196,7 +195,7 @@ def record_from_json(metadata: Mapping[str, Any] | None) -> RebuildRecord | None
 
 
 def clear_copied_keys() -> dict[str, Any]:
-    """Build the change of metadata for a copy under another name: it removes keys that describe the original."""
+    """Build the change of metadata that removes, in a copy under another name, the keys that describe the original."""
     return dict.fromkeys((REBUILD_KEY, MOVING_KEY, EPOCH_KEY, CLOSED_KEY))
 
 
@@ -214,7 +213,7 @@ def keep_as_completed(before: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def read_epoch_text(metadata: Mapping[str, Any] | None) -> str:
-    """Return the epoch of a collection as text; no two targets of one alias have the same.
+    """Return the epoch of a collection as text. Each target of an alias has another epoch.
 
     It consists of the target's name in the rebuild record, if any, and the number, if valid.
     """

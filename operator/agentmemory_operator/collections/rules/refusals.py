@@ -343,7 +343,7 @@ def build_not_owned(reason: Reason, resource: str, live: Marker, own: Marker, *,
         return NotOwned(
             reason, f"{resource} belongs to {owner_text}: {remedy_start} {remedy}", owner=owner, is_same_tenant=True
         )
-    # The refused tenant must not learn the owner, nor the values that would permit a takeover.
+    # Name only the place of the remedy: the refused tenant must learn neither the owner nor the values for a takeover.
     remedy = (
         f"with spec.takeovers of its QdrantConnection, whose owner sees this object in status.{TAKEOVER_REQUESTS_FIELD}"
     )

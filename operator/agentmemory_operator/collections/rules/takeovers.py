@@ -111,7 +111,7 @@ class TakeoverRequest:
         since: Time of the first refusal, RFC 3339 UTC. Requests sort by it.
         kind, namespace, name: The refused object.
         agent: Slug of the refused object's agent.
-        owner: Present owner of the collection or slug, as pairs of field and value: clusterId, namespace, name and uid,
+        owner: Current owner of the collection or slug, as pairs of field and value: clusterId, namespace, name and uid,
             as far as known.
     """
 

@@ -78,10 +78,10 @@ def model_key(settings: ModelSettings) -> RequiredKey | None:
 
 
 def slot_name(reference: Reference, to: Destination) -> str:
-    """Return the name under which a value is stored: a digest of the reference, and one of the allowed hosts.
+    """Return the name under which a value is stored: a digest of the reference, and a digest of the allowed hosts.
 
-    A URL with another host or port leads to another slot, which does not contain the previous value. The slot of a
-    value that is not sent anywhere names no hosts.
+    A URL with another host or port has another slot, which does not contain the previous value. The slot of a value
+    that is not sent anywhere has no digest of hosts.
     """
     reference_digest = _digest("/".join(reference))
     if isinstance(to, Exempt):

@@ -22,7 +22,7 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
         labels: Labels of the namespace.
 
     Raises:
-        SpecInvalid: If they may not. The message has the remedy.
+        SpecInvalid: If they may not. The message gives the remedy.
     """
     metadata, allowed = connection.metadata, connection.spec.namespaces
     if namespace == metadata.namespace or (allowed and allowed.from_ == "All"):

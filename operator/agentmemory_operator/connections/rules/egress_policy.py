@@ -28,7 +28,7 @@ _NEVER = tuple(
         *("fd00:ec2::/32", "fd20:ce::254/128", "100.100.100.200/32", "168.63.129.16/32", "192.0.0.192/32"),
     )
 )
-# Names of metadata services: behind a proxy, addresses are not resolved here.
+# Names of metadata services. They are refused by name, because a proxy resolves names outside this process.
 _NEVER_NAMES = (
     *("metadata.google.internal", "metadata.goog", "metadata", "instance-data", "instance-data.ec2.internal"),
     *("metadata.azure.internal", "metadata.tencentyun.com"),
@@ -137,7 +137,10 @@ class EgressPolicy:
         )
 
     def find_unresolved_refusal(self, host: str, port: int) -> EgressRefusal | None:
-        """Return why a name must not be resolved: it is forbidden, or no address would be allowed. None otherwise."""
+        """Return why a name is refused without resolving it, or None if it must be resolved to decide.
+
+        A name is refused if it is forbidden, or if the list names neither it nor any address.
+        """
         if normalise_host(host) in _NEVER_NAMES:
             return EgressRefusal.NEVER
         if self.allowed is None or self.allowed.networks or self.allowed.lists_name(host, port):
@@ -208,7 +211,7 @@ def equivalent_addresses(address: Address) -> Iterator[Address]:
 def _behind_gateway(packed: bytes) -> Iterator[IPv4Address]:
     """Yield the IPv4 address that a local NAT64 gateway derives, for each possible prefix length (RFC 6052)."""
     for start in (6, 7, 8, 12):
-        # Octet 8 is reserved: with prefixes of up to 64 bits, the IPv4 address continues after it.
+        # Skip octet 8, which is reserved: with prefixes of up to 64 bits, the IPv4 address continues after it.
         octets = [packed[index] for index in range(start, 16) if index != 8 or start == 12][:4]
         # Skip 0.0.0.0/8, which has no hosts: a wrong prefix length often leads there, and its refusal would refuse the
         # whole address.

@@ -21,11 +21,11 @@ HOSTS_ANNOTATION = f"{GROUP}/hosts"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 MAX_PORT, MAX_NAME_CHARS, MAX_LABEL_CHARS = 65_535, 253, 63
 FIRST_SIGN, DELETE = 0x20, 0x7F
-# Maximum characters of hosts in a message, or those of the first host: an event has at most 1,024 characters, and the
+# Maximum characters of hosts in a message; the first host is never cut. An event has at most 1,024 characters, and the
 # command comes last.
 MAX_LISTED_CHARS = 150
 
-# Strict, so that every client reads the same host: no user info, and only a port before the path.
+# Accepts no user info, and only a port before the path, so that every client reads the same host.
 _URL = re.compile(r"(https?)://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?(?:/[!-~]*)?")
 _BRACKETED = re.compile(r"\[([0-9a-f:.]+)\](?::([0-9]{1,5}))?")
 _SECRET_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
@@ -51,7 +51,7 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """The destinations of a value, sorted; at least one."""
+    """The destinations of a value, sorted. There is at least one."""
 
     host_ports: tuple[HostPort, ...]
 
@@ -116,7 +116,7 @@ def find_unlisted(to: Destination, hosts: str | None) -> tuple[HostPort, ...]:
 def refusal_message(namespace: str, name: str, host_ports: tuple[HostPort, ...], hosts: str | None) -> str:
     """Return the message for a Secret that may not be sent to hosts, with the command that permits it.
 
-    Of the annotation, the message reveals only whether it lists other hosts: the command itself reads them.
+    Of the annotation, the message reveals only whether it lists other hosts. The command itself reads these.
     """
     named, remaining = _named(host_ports)
     secret = f"kubectl -n {namespace}"
@@ -132,7 +132,7 @@ def refusal_message(namespace: str, name: str, host_ports: tuple[HostPort, ...],
 
 
 def can_be_sent(value: str) -> bool:
-    """Return whether a value can be part of a header: a line break, as at the end of a file, would end the header."""
+    """Return whether a value can be part of a header. A line break, as at the end of a file, would end the header."""
     return not any(ord(char) < FIRST_SIGN or ord(char) == DELETE for char in value)
 
 

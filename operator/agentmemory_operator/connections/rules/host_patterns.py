@@ -52,7 +52,7 @@ def normalise_host(host: str) -> str:
     try:
         return bare if bare.isascii() else bare.encode("idna").decode()
     except UnicodeError:
-        # A name that IDNA cannot encode cannot be resolved either.
+        # Return a name that IDNA cannot encode unchanged: it cannot be resolved either.
         return bare
 
 

@@ -1,4 +1,7 @@
-"""QdrantConnections that manifests refer to without declaring them: in development, all are the same local server."""
+"""QdrantConnections that the manifests of a development folder refer to but do not declare.
+
+Each of them gets the address of a local Qdrant, `DEFAULT_URL`.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,9 +16,10 @@ DEFAULT_URL = "http://127.0.0.1:6333"
 
 
 def implied_connections(documents: Sequence[Json]) -> list[Json]:
-    """Return a QdrantConnection for each one that AgentMemories of a folder refer to.
+    """Return a QdrantConnection for each distinct name and namespace that AgentMemories of a folder refer to.
 
-    Returns none if the folder declares any connection: a reference to another one is then a mistake, as in a cluster.
+    If the folder declares any connection, the result is empty: a reference to an undeclared connection is then a
+    mistake, as in a cluster.
 
     Args:
         documents: Objects with `kind` and `metadata.name`. Their `spec` may be anything.

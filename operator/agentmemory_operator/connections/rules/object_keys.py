@@ -2,8 +2,8 @@
 
 The key of a copy is `.../NAMESPACE/AGENT/NAME_UID8/FILE`: NAME_UID8 is the name of the MemorySnapshot and the first 8
 characters of its UID. Records of erasures have the key `.../NAMESPACE/AGENT/erased/FILE`. Both belong to NAMESPACE,
-unless another namespace owns the slug AGENT now. Whole segments are matched from the end: everything before them is
-`prefix`, which the author of a spec chooses.
+unless another namespace owns the slug AGENT now. Whole segments are matched from the end of the key. Everything before
+them is `prefix`, which the author of a spec chooses.
 """
 
 import re
@@ -46,8 +46,8 @@ def copy_location(storage: S3Storage, snapshot: Metadata, *, slug: str, file: st
     """Build the location of a file's copy for a status. It can be opened without the spec.
 
     Args:
-        snapshot: Metadata of the MemorySnapshot. The start of its UID is part of the key, so a later one of the same
-            name has other keys.
+        snapshot: Metadata of the MemorySnapshot. The start of its UID is part of the key, so a later snapshot of the
+            same name has other keys.
         file: Name of the file in Qdrant.
     """
     folder = copy_folder(storage, namespace=snapshot.namespace, slug=slug)
@@ -90,7 +90,7 @@ class BucketArea:
         owner = parse_owner(key)
         if owner is None or owner.namespace != self.namespace:
             return False
-        # Objects of a deleted agent still belong to the namespace in their key.
+        # Accept a slug without an owner: objects of a deleted agent still belong to the namespace in their key.
         return self.namespace_of(owner.slug) in (self.namespace, None)
 
     def contains_folder(self, folder: str) -> bool:
@@ -196,5 +196,5 @@ def is_path_style(bucket: S3Bucket) -> bool:
     """
     if bucket.addressing is not None:
         return bucket.addressing == "Path"
-    # Amazon's certificate does not cover names with a dot.
+    # A name with a dot must be in the path, because Amazon's certificate does not cover it as a host name.
     return bucket.endpoint is not None or "." in bucket.bucket

@@ -22,7 +22,6 @@ class BatchNames:
     """Accepted names of a batch.
 
     Attributes:
-        entities: Accepted entities.
         by_memory: Entities by id of the memory that names them.
         aliases: Pairs of name and alias.
         relations: Triples of source, relation and target.

@@ -11,8 +11,8 @@
 | an alias, a relation | stored for the user, if memories contain both names |
 | any or none | all memories of the batch are marked as read: no later run reads them again |
 
-A description with a number, name or date that no source contains is dropped: an instruction in a memory may have caused
-it.
+A description with a number, name or date that no source contains is dropped, because an instruction in a memory may
+have caused it.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 Row = Mapping[str, Any]
 
-# Types about events and decisions: their memories are not superseded.
+# Types about events and decisions, whose memories are cited but not superseded.
 CITED_TYPES = frozenset({"event", "decision", "episodic"})
 KNOWLEDGE_TYPES = ("fact", "semantic")
 EVENT_TYPES = ("event", "episodic")
@@ -52,7 +52,6 @@ class Fact:
 
     Attributes:
         content: Text of the fact.
-        type: Memory type.
         sources: Ids of the memories it was made from.
         replaced: Ids of the sources that it supersedes. Empty to supersede none.
         importance: Highest importance of the sources, 0 to 1.
@@ -97,7 +96,6 @@ class BatchPlan:
 
     Attributes:
         user_id: User who owns the memories.
-        facts: Facts to store.
         proposed: Facts that need an approval.
         contradictions: Memories about contradictions.
         connections: By memory id: ids of connected memories, each with a description.

@@ -26,14 +26,14 @@ CANDIDATE_KEYS = ("id", "userId", "type", "createdAt")
 """Payload keys read to choose batches. None of them contains text."""
 
 MAX_MATERIAL_CHARS = 120_000
-"""Maximum number of characters of the contents in one batch; a longer single memory is a batch of its own."""
+"""Maximum number of characters of the contents in one batch. A single longer memory is a batch of its own."""
 
 
 def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
     """Build the filter for memories that no run has read yet.
 
-    It excludes memories of a privacy zone and items under keys. It excludes working memories of a session and memories
-    with an expiry time too: a fact made from one of these would outlive it.
+    The filter excludes memories of a privacy zone and items under keys. It also excludes working memories of a session
+    and memories with an expiry time, because a fact made from such a memory would outlive it.
 
     Args:
         created_before_ms: Only memories created by then, Unix milliseconds.

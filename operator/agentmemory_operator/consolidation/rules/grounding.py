@@ -32,7 +32,7 @@ _COUNTED = (
 _NUMBERS = {word: str(number) for number, word in enumerate(_COUNTED)}
 _NUMBERS |= {"thirty": "30", "forty": "40", "fifty": "50", "sixty": "60", "hundred": "100", "thousand": "1000"}
 _NUMBERS |= {"twice": "2", "dozen": "12", "first": "1", "second": "2", "third": "3", "once": "1"}
-# These words rarely state a number: they are pronouns or mark an order. In lower case they need no source.
+# In lower case these words need no source: they are usually pronouns or mark an order, and rarely state a number.
 _SELDOM_NUMBERS = frozenset({"one", "once", "first", "second", "third"})
 _USUAL_TEXT = """
 a about after all also always an and another any are as ask asks assistant at be because before both but buy buys by

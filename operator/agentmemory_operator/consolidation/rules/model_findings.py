@@ -110,8 +110,6 @@ class ExtractedEntity:
     """Entity that the model found.
 
     Attributes:
-        name: Full name.
-        kind: Kind of entity.
         ids: Ids of memories of the batch that name it, according to the model.
         aliases: Other names.
     """
@@ -124,7 +122,7 @@ class ExtractedEntity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFindings:
-    """Findings of a model about a batch. All memory ids are in the batch: the model's short names, until `with_ids`.
+    """Findings of a model about a batch. Ids are the batch's short names until `with_ids` replaces them.
 
     Attributes:
         facts: Facts with at least two sources.

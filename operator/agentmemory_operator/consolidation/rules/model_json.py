@@ -19,7 +19,7 @@ from agentmemory_operator.consolidation.rules.schema_fit import Fitted, Schema, 
 
 _THOUGHT = re.compile(r"<(think(?:ing)?)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
 _THOUGHT_END = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-# Maximum number of opening braces that start no JSON object: each of them may cost reading the rest of the text.
+# Maximum number of opening braces that start no JSON object. Each may cost reading the rest of the text.
 MAX_ATTEMPTS = 100
 
 _DECODER = JSONDecoder()
@@ -46,10 +46,10 @@ def parse_answer(text: str, schema: Schema) -> Fitted:
 
 
 def _without_thoughts(text: str) -> str:
-    # Tags inside a bare or fenced answer are the text of a memory.
+    # Keep tags inside a bare or fenced answer, which are the text of a memory.
     if text.lstrip().startswith(("{", "```", "~~~")):
         return text
-    # Some servers cut off the opening tag with the prompt. Then the text up to the last closing tag is a thought.
+    # Drop the text up to the last closing tag, which is a thought: some servers cut off its opening tag.
     return _THOUGHT_END.split(_THOUGHT.sub("", text))[-1]
 
 
@@ -58,7 +58,7 @@ def _objects_in(text: str) -> Iterator[Any]:
     while attempts < MAX_ATTEMPTS and (start := text.find("{", start)) >= 0:
         try:
             _, end = _DECODER.raw_decode(text, start)
-            # Python's decoder finds the end, but accepts NaN and lone surrogates, which orjson rejects.
+            # Parse again with orjson, which rejects NaN and lone surrogates. Python's decoder only finds the end.
             yield orjson.loads(text[start:end])
         except (JSONDecodeError, RecursionError):
             start, attempts = start + 1, attempts + 1

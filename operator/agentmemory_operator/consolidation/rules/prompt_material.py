@@ -13,7 +13,7 @@ from typing import Any
 
 Row = Mapping[str, Any]
 
-# Unicode categories: control, format, private and unassigned characters, surrogates, and line separators.
+# Unicode categories to escape: control, format, private and unassigned characters, surrogates, line separators.
 _HIDDEN = frozenset({"Cc", "Cf", "Co", "Cs", "Cn", "Zl", "Zp"})
 
 _PLANE = 0x10000
@@ -63,7 +63,7 @@ def _is_hidden(char: str) -> bool:
 
 
 def _escaped(char: str) -> str:
-    """Return a character as a JSON escape; a character beyond the first plane as a surrogate pair."""
+    """Return a character as a JSON escape. A character beyond the first plane becomes a surrogate pair."""
     point = ord(char)
     halves = (point,) if point < _PLANE else (0xD800 + ((point - _PLANE) >> 10), 0xDC00 + ((point - _PLANE) & 0x3FF))
     return "".join(f"\\u{half:04x}" for half in halves)

@@ -35,7 +35,7 @@ class Proposal:
 
 
 def proposal_to_payload(fact: Fact, *, id_: str, user_id: str, run_id: str, now_ms: int) -> Payload:
-    """Build the payload of a proposal's point. `now_ms` is the present in Unix milliseconds."""
+    """Build the payload of a proposal's point. `now_ms` is the current time in Unix milliseconds."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
     fact_fields = {key: value for key, value in asdict(fact).items() if value is not None}
     identity = {"id": id_, "userId": user_id, "rev": 1, "pending": False, RUN_KEY: run_id}

@@ -31,7 +31,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 
 
 class SchemaMismatch(Exception):
-    """A value does not match its schema. The message has a path of the schema and no part of the value."""
+    """A value does not match its schema. The message contains a path of the schema and no part of the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ def _fit_object(value: dict[str, Any], schema: Schema, path: str) -> Fitted:
         else:
             fitted_fields[name] = fitted.value
             dropped += fitted.dropped
-    # An object of nothing but bad parts is a wrong answer, not an empty one.
+    # Reject an object of nothing but bad parts, which is a wrong answer, not an empty one.
     if fault and not any(fitted_fields.values()):
         raise SchemaMismatch(fault)
     return Fitted(fitted_fields, dropped)
@@ -120,7 +120,7 @@ def _fit_scalar(value: Any, schema: Schema, path: str) -> Any:
         matches = [name for name in schema["enum"] if name == value or name.casefold() == folded]
         if not matches:
             raise SchemaMismatch(f"{path} is not one of the allowed values")
-        # Names that differ only in case are distinguished by their exact spelling.
+        # Prefer the exact spelling, if names differ only in case.
         return value if value in matches else matches[0]
     if isinstance(value, str):
         if not schema.get("minLength", 0) <= len(value) <= schema["maxLength"]:

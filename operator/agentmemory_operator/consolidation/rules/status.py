@@ -23,7 +23,7 @@ RETRY_MS = 900_000
 """Milliseconds from the start of a failed run to its repetition, unless the next scheduled run is earlier."""
 MAX_REQUEST_CHARS = 128
 TIME_ZONE = "Etc/UTC"
-# Ids of consolidations are hex digits, those of distillations UUIDs: both may be undone.
+# Ids of runs that may be undone: hex digits of a consolidation, or the UUID of a distillation.
 _RUN_ID = re.compile(r"[0-9a-f]{12}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -46,9 +46,8 @@ class PendingAction:
     """Next action for an object.
 
     Attributes:
-        action: Kind of action.
         run: Id of the run to do, undo, approve or reject.
-        due_ms: Unix milliseconds; 0 for at once.
+        due_ms: Time from which the action may start, Unix milliseconds; 0 if it is due now.
         request: Value of the annotation that requests it. None for a scheduled run.
     """
 
@@ -81,7 +80,7 @@ def next_action(
 
     Args:
         settings: Consolidation settings of the object. None if it names no model.
-        last: Present value of `status.lastConsolidation`.
+        last: Current value of `status.lastConsolidation`.
     """
     if (requested := _requested_action(memory, last)) and (settings or requested.action not in NEEDS_MODEL):
         return requested
@@ -155,7 +154,7 @@ class ConsolidationState:
 
     Attributes:
         last: `status.lastConsolidation`; empty before the first action.
-        next_ms: Time of the next action, Unix milliseconds; 0 for at once. None without one.
+        next_ms: Time of the next action, Unix milliseconds; 0 if it is due now, None if there is none.
         fault: Error in the schedule, or None.
     """
 
@@ -173,7 +172,7 @@ def with_consolidation(
         status: New status without them.
         standing: State to report. If its last action was no run, the old condition stays.
         old: Previous status.
-        generation: Generation of the object.
+        generation: `metadata.generation` of the object.
         now: RFC 3339 UTC.
     """
     remaining, last, next_ms = without_consolidation(status), standing.last, standing.next_ms
@@ -219,5 +218,5 @@ def _state(last: Mapping[str, Any]) -> ConditionState | None:
 
 
 def render_counts(counts: Mapping[str, Any]) -> str:
-    """Render counts as text, e.g. `read 12, merged 3`; `nothing to consolidate` if all are 0."""
+    """Render counts as text, e.g. `read 12, merged 3`. If all are 0, the text is `nothing to consolidate`."""
     return ", ".join(f"{name} {number}" for name, number in counts.items() if number) or "nothing to consolidate"

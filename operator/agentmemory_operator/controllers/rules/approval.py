@@ -73,7 +73,7 @@ def approval_annotations(value: str) -> dict[str, str | None]:
 
 
 def is_status_current(document: Json) -> bool:
-    """Return whether the status is of the present generation of the object; an absent generation counts as 1."""
+    """Return whether the status is of the current generation of the object. An absent generation counts as 1."""
     status = document.get("status") or {}
     return bool(status.get("observedGeneration") == document["metadata"].get("generation", 1))
 
@@ -101,7 +101,7 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
         )
     if is_active(status.get("rebuild") or {}) or "reindexSince" in status:
         return ApprovalProgress.IN_PROGRESS, message
-    # Drift that is not corrected is not part of the plan.
+    # The plan is carried out even if drift remains, because uncorrected drift is not part of the plan.
     if in_sync.get("status") == "True" or reason == Reason.DRIFTED:
         return ApprovalProgress.DONE, message
     return (ApprovalProgress.IN_PROGRESS if reason in _GOES_ON else ApprovalProgress.FAILED), message

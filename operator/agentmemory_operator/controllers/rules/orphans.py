@@ -1,4 +1,4 @@
-"""Find collections without an owner, from the present state of Qdrant and Kubernetes. No registry is involved."""
+"""Find collections without an owner, from the current state of Qdrant and Kubernetes only."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -52,7 +52,7 @@ class OwnershipClaims:
     Attributes:
         cluster_id: Id of the cluster.
         objects: (namespace, name) of each object.
-        slugs: Namespace by slug. Of two objects with one slug, the older one counts.
+        slugs: Namespace by slug. If several objects have the same slug, the oldest counts.
         reported: (namespace, physical name) of each collection in a status, including those of rebuilds and restores.
             The namespace is that of the status, so a status cannot claim another namespace's collection.
     """
@@ -139,8 +139,8 @@ def _kind_of(summary: CollectionSummary, owners: OwnershipClaims) -> OrphanKind 
         return None
     if (marker.namespace, marker.name) not in owners.objects:
         return OrphanKind.OBJECT_GONE
-    # The object exists. A collection without an alias or a status that refers to it was left behind, unless a sweep
-    # will remove it.
+    # The object exists, but the collection was left behind if no alias and no status refers to it, and no sweep will
+    # remove it.
     return None if is_claimed or summary.aliases or summary.is_kept else OrphanKind.UNREFERENCED
 
 

@@ -46,7 +46,7 @@ def expand_preset(preset: str) -> Json:
         "preset": preset,
         "embedding": _embedding(memory),
         "index": _index(memory),
-        # Without a list the object accepts any type.
+        # Leave out an empty list: without `types`, the object accepts any type.
         **({"types": types} if types else {}),
         "scoring": _scoring(effective_ranking(memory)),
         "lifecycle": _lifecycle(effective_lifecycle(memory)),
@@ -116,7 +116,7 @@ def _type(type_: MemoryType) -> Json:
 
 def _lifecycle(lifecycle: Lifecycle) -> Json:
     fields = {name: value for name, value in asdict(lifecycle).items() if name in LifecycleSpec.model_fields}
-    # Write 0 for absent limits: a field that is left out takes the figure of the object's preset.
+    # Write 0 for absent limits, because a field that is left out takes the figure of the object's preset.
     disabled: Json = dict.fromkeys(DISABLED_BY_ZERO, 0) | {"prune": {"priority_below": 0}}
     return _written(LifecycleSpec, fields | {name: fields[name] or disabled[name] for name in disabled})
 

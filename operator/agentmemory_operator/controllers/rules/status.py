@@ -70,7 +70,8 @@ Json = dict[str, Any]
 
 _HANDLED, MAX_HANDLED_CHARS = "lastHandledReconcileAt", 128
 
-# True if the server responded, by the reason of the error. For other reasons it was not called: `Reachable` is Unknown.
+# Whether the server responded, by the reason of the error. Other reasons mean that no call was made: the condition
+# `Reachable` is then Unknown.
 _REACHABLE: dict[str, bool] = {
     Reason.QDRANT_UNAVAILABLE: False,
     Reason.TLS_FAILED: False,
@@ -80,13 +81,12 @@ _REACHABLE: dict[str, bool] = {
 
 
 def converged_status(settings: AgentSettings, done: PassOutcome, *, old: Mapping[str, Any], now: str) -> Json:
-    """Build the status of an object with a usable collection.
+    """Build the status of an object after a pass that found or created a usable collection.
 
     Args:
-        settings: Settings of the object.
-        done: Result of the pass.
-        old: Previous status.
-        now: RFC 3339 UTC.
+        done: Result of the pass: the observed collection, the plan with its refusal, and the drift.
+        old: Previous status. It supplies the times of unchanged conditions.
+        now: Current time, RFC 3339 UTC.
     """
     conditions = merge_conditions(
         old.get("conditions") or [], _states(settings, done, old), generation=settings.generation, now=now
@@ -204,7 +204,7 @@ def connection_status(
 
     Args:
         server: Version and capabilities of the server.
-        loads: Usage of the server's resources. None if it was not read: then the status has no capacity.
+        loads: Usage of the server's resources. None if it was not read: then the status contains no capacity.
         old: Previous status.
         generation: Generation of the object.
         now: RFC 3339 UTC.
@@ -262,7 +262,7 @@ def _rejected(settings: AgentSettings) -> str:
 def _serving(done: PassOutcome) -> Sequence[ConditionState]:
     refusal = done.refusal
     if refusal and done.observed.collection.marker is None:
-        # Without a marker the embedding of its vectors is unknown, so the API cannot serve it.
+        # Not Ready without a marker: the embedding of the vectors is unknown, so the API cannot serve the collection.
         ready = ConditionState("Ready", False, refusal.reason, refusal.message)
     else:
         ready = ConditionState("Ready", True, Reason.SERVING, f"{done.observed.physical} serves")

@@ -1,8 +1,8 @@
 """Prompts, answer schemas and answer checks of distillation.
 
 Each entry of the material has a short name that this module chooses. Names in an answer that were not in the material
-are ignored, and a memory without a valid source is dropped: a model can only make memories from the entries that it was
-shown. An agent's memory types are split into the type of turns and the types of distilled memories.
+are ignored, and a memory without a valid source is dropped. So a model can only make memories from the entries that it
+was shown. An agent's memory types are split into the type of turns and the types of distilled memories.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from agentmemory_operator.spec.times import render_time
 
 TURN_TYPES = ("episodic", "event")
 TURN_EVENT = "user_interaction"
-# Fields that the run sets itself, `session_id` only if there is a session; the model is not asked for them.
+# Fields that the run sets itself, and does not ask the model for. `session_id` is set only if there is a session.
 _GIVEN = frozenset({"session_id", "source"})
 DOMAIN = "domain"
 
@@ -25,7 +25,7 @@ MAX_MEMORIES = 32
 MAX_CONTENT_CHARS = 1_000
 MAX_NAME_CHARS = 64
 MAX_SOURCES = 64
-# Per call: about 12,000 tokens of English.
+# Maximum characters of material per call, about 12,000 tokens of English.
 MAX_MATERIAL_CHARS = 48_000
 MAX_ANSWER_TOKENS = 4_000
 # Length of the date in a timestamp: 2026-05-03.
@@ -54,7 +54,7 @@ MAX_HEAD_CHARS = 4_000
 """Maximum length of a collapsed version. A chain with a longer head is not collapsed."""
 
 MAX_VERSIONS = 64
-"""Maximum number of versions that a model reads, the newest ones."""
+"""Maximum number of versions that a model reads. The newest versions are chosen."""
 
 HEAD_SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -67,7 +67,7 @@ HEAD_SCHEMA: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistilledFact:
-    """One memory that a model extracted from turns.
+    """Memory that a model extracted from turns.
 
     Attributes:
         content: Text of the memory.
@@ -91,7 +91,6 @@ class ParsedAnswer:
     """Accepted part of an answer.
 
     Attributes:
-        facts: Accepted facts.
         unsourced: Number of facts dropped because they name no shown turn or have no text.
     """
 

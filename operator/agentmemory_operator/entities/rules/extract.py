@@ -144,7 +144,7 @@ def _find_known(reading: _Reading) -> None:
 
 
 def _is_in_name(text: str, span: Span) -> bool:
-    """Return whether a capitalised word follows directly: in "Swift Courier", Swift is not the language."""
+    """Return whether a capitalised word follows directly. In "Swift Courier", Swift is not the language."""
     return text[span[1] : span[1] + 1] == " " and text[span[1] + 1 : span[1] + 2].isupper()
 
 

@@ -1,7 +1,7 @@
 """Graph of a scope's entities, built from its newest memories and its sheet.
 
 Two names mentioned in the same memory are linked; the strength is the number of such memories. User and author create
-no links: they belong to every memory and would link everything.
+no links, because they belong to every memory and would link everything.
 """
 
 from collections import Counter
@@ -28,7 +28,6 @@ class GraphNode:
     """Entity of the scope.
 
     Attributes:
-        name: Name of the entity.
         kind: Kind of entity. None if no memory names it, only relations.
         memories: Indices in `ScopeGraph.memory_ids` of the memories that name it, newest first.
         mentions: Indices of those that mention it in their text.
@@ -50,7 +49,7 @@ class GraphLink:
         target: Folded name of the other entity.
         relation: Type of the relation, or `co_occurrence`.
         strength: Strength of the relation, or number of memories that mention both.
-        is_incoming: True if this is a typed relation from the other entity to this one.
+        is_incoming: True for a typed relation that leads from the other entity to this entity.
     """
 
     target: str

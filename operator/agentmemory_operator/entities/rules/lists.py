@@ -36,8 +36,6 @@ class EntityLists:
     """Lists for the extraction of names.
 
     Attributes:
-        technologies: Known technologies.
-        systems: Known systems.
         domains: Endings of host names, without the dot.
         ignored: Texts that are not names, folded.
         words: Everyday words, folded.
@@ -62,7 +60,6 @@ class KnownName:
 
     Attributes:
         name: Name as stored on memories.
-        kind: Kind of entity.
         exact: The only accepted spelling if case matters, else None.
     """
 
@@ -142,9 +139,9 @@ def _own(declared: Sequence[DeclaredName] | None, product: tuple[ListedName, ...
 
 
 def may_be_name(name: str, lists: EntityLists) -> bool:
-    """Return whether the lists permit a text as a name: it is neither ignored nor an everyday word.
+    """Return whether the lists permit a text as a name. They permit neither ignored texts nor everyday words.
 
-    A capitalised everyday word is permitted, unless it is a word for a time or one that no name starts with.
+    A capitalised everyday word is permitted, unless it is a word for a time or a word that no name starts with.
     """
     folded = fold(name)
     is_word = folded in lists.words and not name[:1].isupper()

@@ -10,7 +10,7 @@ Span = tuple[int, int]
 
 MAX_PHRASE_WORDS = 6
 MAX_COMMON_SHARE = 0.5
-"""Maximum share of everyday words in a name. More is prose; New York has exactly half."""
+"""Maximum share of everyday words in a name. A text with more is prose. New York has exactly this share."""
 
 _CODE = frozenset("/\\<>{}=()[];|*$%^~_@")
 _CODE_BEFORE, _CODE_AFTER = frozenset("/\\<_{=@#$"), frozenset("/\\_={")
@@ -102,7 +102,7 @@ def _trimmed(text: str, run: Sequence[Span], lists: EntityLists) -> list[Span]:
     remaining = list(run[len(leading) :])
     while remaining and _ends_no_name(text[remaining[-1][0] : remaining[-1][1]], lists):
         remaining.pop()
-    # New York, Big Corp: a single everyday word before a name is part of it, unless it starts a sentence.
+    # Add a single everyday word before a name, unless it starts a sentence, as in New York and Big Corp.
     if leading and len(remaining) == 1 and not _is_noise(text, leading[-1], lists):
         remaining.insert(0, leading[-1])
     return remaining

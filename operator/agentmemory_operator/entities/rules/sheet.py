@@ -86,7 +86,7 @@ class EntitySheet:
     def with_renamed(self, old: str, new: str) -> "EntitySheet":
         """Return the sheet with a name replaced by another.
 
-        The old name becomes an alias of the new one. If the new name was an alias, it is no longer one.
+        The old name becomes an alias of the new name. If the new name was an alias, that alias is removed.
         """
         aliases = {
             key: Alias(alias.alias, new) if fold(alias.name) == fold(old) else alias
@@ -97,7 +97,7 @@ class EntitySheet:
         return EntitySheet(_together(_renamed(relation, old, new) for relation in self.relations.values()), aliases)
 
     def merged_with(self, other: "EntitySheet") -> "EntitySheet":
-        """Return the sheet with aliases and relations of another one added.
+        """Return the sheet with the aliases and relations of another sheet added.
 
         If both have an alias of one spelling, or one relation between the same names, this sheet's is kept.
         """

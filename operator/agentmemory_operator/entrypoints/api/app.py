@@ -54,7 +54,7 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, render
 from agentmemory_operator.runtime.tasks import cancel
 
-# Paths are matched in this order, so the routers with the most requests come first.
+# Routers in the order of matching. Those with the most requests come first.
 ROUTERS = (
     memory_routes.searching,
     memory_routes.agents,
@@ -125,7 +125,7 @@ def create_app(
     )
     app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
-        # Not `include_router`: the framework would match each route twice, once per level.
+        # Do not use `include_router`: the framework would match each route twice, once per level.
         app.router.routes.extend(router.routes)
     _add_root(app)
     _add_probes(app, sources)
@@ -167,7 +167,7 @@ def _bare_app(edge: Callable[[ASGIApp], ASGIApp]) -> FastAPI:
         redoc_url=None,
         docs_url=None,
         generate_unique_id_function=openapi.operation_id,
-        # The framework's spans would export query parameters, including user ids. `Edge` creates the spans instead.
+        # Disable the framework's spans, which would export query parameters, including user ids. `Edge` creates spans.
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
 
@@ -298,13 +298,13 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def of_parameters(request: Request, error: RequestValidationError) -> Response:
-        # The location starts with the kind of parameter: query, path or header.
+        # Drop the start of the location, the kind of parameter: query, path or header.
         errors = [item | {"loc": tuple(item["loc"])[1:]} for item in error.errors()]
         return problem_of(request_invalid(errors)).response(request.scope[REQUEST_ID])
 
     @app.exception_handler(HTTPException)
     async def of_framework(request: Request, error: HTTPException) -> Response:
-        # The framework's header names only the methods of the first route of the path.
+        # Build the header `Allow` here, because the framework's names only the methods of the first route of the path.
         methods = ", ".join(_methods_of(app, request)) if error.status_code == 405 else ""
         headers = {"Allow": methods} if methods else error.headers
         remedy = f"this path has {methods}" if methods else _other_path(app, request.scope["path"])
@@ -323,5 +323,5 @@ def _methods_of(app: FastAPI, request: Request) -> list[str]:
     found = [
         method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in app.routes)
     ]
-    # `Edge` answers HEAD for every path with GET.
+    # Add HEAD, because `Edge` answers it for every path with GET.
     return sorted([*found, "HEAD"]) if "GET" in found else found

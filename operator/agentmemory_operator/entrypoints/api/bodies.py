@@ -48,7 +48,7 @@ MAX_BATCH_BYTES = 16 * MIB
 # Maximum length of a quoted header or key in an error.
 MAX_QUOTED_CHARS = 100
 
-# These are simpler than pydantic's messages.
+# Messages by error type, simpler than pydantic's.
 _MESSAGES = {
     "missing": "required",
     "model_type": "must be a JSON object",
@@ -163,7 +163,7 @@ def reserve_parts(request: Request, parts: int) -> None:
 
 
 def limit_problem(error: LimitExceeded | MalformedJson) -> RequestInvalid | ProblemRaised:
-    """Convert the error of a body that cannot be parsed to the one for the caller."""
+    """Convert the error of a body that cannot be parsed to the error for the caller."""
     if isinstance(error, LimitExceeded):
         return RequestInvalid([FieldError(error.field, str(error))])
     return invalid_json(str(error))
@@ -245,7 +245,7 @@ async def read_model(
         choose: Selects the model by the parsed body, for routes with several models.
 
     Raises:
-        ProblemRaised: As `read_body`, `reserve_parsed_body` and `parse_json`.
+        ProblemRaised: Errors of `read_body`, `reserve_parsed_body` and `parse_json`.
         Forbidden: If the body names a user, scope or author that the caller may not act for.
         RequestInvalid: If fields are invalid (the error lists the first 50), or the body has too many parts or is
             nested too deeply.
@@ -264,7 +264,7 @@ def check_named_users(rights: AgentRights, sent: BaseModel) -> None:
     Raises:
         Forbidden: If the caller may not. The error names the field: `user_id`, `include_scopes` or `author`.
     """
-    # `getattr` of a missing attribute is slow on pydantic models.
+    # Read the dict, because `getattr` of a missing attribute is slow on pydantic models.
     fields = sent.__dict__
     user_id = fields.get("user_id")
     rights.check_users([user_id] if user_id else [])

@@ -46,17 +46,17 @@ log = logging.getLogger(__name__)
 
 MCP_PATH = "/mcp"
 GUARDED_PREFIXES = ("/v1/", MCP_PATH)
-# Small responses without authentication, exempt from the limits.
+# Paths without authentication, which are exempt from the limits because their responses are small.
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
-# Bodies of requests with other methods are not read.
+# Methods whose bodies are read.
 WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
-# The server's write buffer for a connection: sending a larger response waits for the client.
+# The server's write buffer for a connection. Sending a larger response waits for the client.
 LARGE_BYTES = 1 << 16
 REQUEST_ID = "request_id"
 STALE_HEADER = "X-AgentMemory-Stale"
 # Age in seconds above which responses get the header. A healthy watch has contact at least every 50 s.
 STALE_S = 60.0
-# The id is echoed into headers and logs, so only short visible ASCII is accepted.
+# Accepted request ids: short visible ASCII, because ids are echoed into headers and logs.
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _HOOK = re.compile(r"/v1/agents/[^/]+/hooks/[^/]+")
@@ -118,7 +118,7 @@ class Edge:
             check_text(scope)
             is_guarded = scope["path"].startswith(GUARDED_PREFIXES)
             is_page = not is_guarded and scope["method"] == "GET"
-            # The MCP specification requires the check for every client.
+            # Check every client of MCP, as its specification requires.
             required: Address | None = "network" if scope["path"] == MCP_PATH else None
             if address := self._guard.open_address or required:
                 is_local = address == "loopback"
@@ -129,7 +129,7 @@ class Edge:
         except ProblemRaised as refusal:
             await refusal.problem.response(scope[REQUEST_ID])(scope, receive, exchange)
         except AgentMemoryError as refusal:
-            # Errors of the application itself are handled inside.
+            # Respond to refusals here. Errors of the application itself are handled inside it.
             await problem_of(refusal).response(scope[REQUEST_ID])(scope, receive, exchange)
         except ClientDisconnect:
             return
@@ -244,7 +244,7 @@ def check_text(scope: Scope) -> None:
             raise _not_utf8(NAME_HEADERS[name], f"the header {NAME_HEADERS[name]}")
     if b"%" in (path := scope.get("raw_path") or b"") and not _is_utf8(unquote_to_bytes(path)):
         raise _not_utf8("path", "the path")
-    # The server rejects raw non-ASCII bytes in a URL.
+    # Check only escaped characters, because the server rejects raw non-ASCII bytes in a URL.
     if b"%" in scope["query_string"]:
         _check_query(scope["query_string"])
 

@@ -24,7 +24,7 @@ MAX_TAGS = 64
 MAX_SOURCE_IDS = 1_000
 MAX_SOURCE_CHARS = 66
 MAX_TYPE_CHARS = 64
-# Equals the maximum number of types of an agent.
+# Maximum number of types in a request, equal to that of an agent.
 MAX_TYPES = 64
 # Lengths of the longest UUID, time and scope.
 MEMORY_ID_CHARS, TIME_CHARS, SCOPE_CHARS = 36, 35, 69
@@ -42,7 +42,7 @@ ZoneName = Literal["SENSITIVE", "PERSONAL", "PROFESSIONAL"]
 
 
 def _refuse(message: str) -> PydanticCustomError:
-    # The message is passed as a value, because pydantic would interpret braces in a template.
+    # Pass the message as a value, because pydantic would interpret braces in a template.
     return PydanticCustomError("value", "{message}", {"message": message})
 
 
@@ -125,11 +125,11 @@ def check_source(value: str) -> str:
     raise _refuse(f"must be one of {names}, or x- and a name of your own, for example x-crm; not {value!r}")
 
 
-# Names are normalised to NFC before the length check, so the checked value is the stored one.
+# Normalise names to NFC before the length check, so that the checked value is the stored value.
 _NAME = BeforeValidator(canonical_name)
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID_CHARS, pattern=NAME_PATTERN), _NAME]
 HeaderName = Annotated[Id, BeforeValidator(header_text)]
-# Longer than other names, because a ServiceAccount is NAMESPACE/NAME.
+# Name of an author. It may be longer than other names, because a ServiceAccount is NAMESPACE/NAME.
 Author = Annotated[str, Field(min_length=1, max_length=MAX_AUTHOR_CHARS, pattern=NAME_PATTERN), _NAME]
 UserId = Annotated[Id, AfterValidator(check_user)]
 ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN), _NAME]
@@ -142,7 +142,7 @@ FilterTags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Namespace = Annotated[list[Id], Field(max_length=MAX_NAMESPACE_PARTS)]
 ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=MAX_NAMESPACE_PARTS)]
 Content = Annotated[str, Field(min_length=1, max_length=MAX_CONTENT_CHARS, pattern=VISIBLE_PATTERN)]
-# The use case limits the tokens; this limit only matches the maximum body.
+# Text of an item. The limit only matches the maximum body; the use case limits the tokens.
 ItemText = Annotated[str, Field(min_length=1, max_length=MAX_ITEM_CONTENT_CHARS, pattern=VISIBLE_PATTERN)]
 MemoryId = Annotated[
     str,
@@ -167,7 +167,7 @@ Numbers = Annotated[list[float], Field(min_length=1, max_length=MAX_VECTOR_DIMEN
 SourceIds = Annotated[list[MemoryId], Field(max_length=MAX_SOURCE_IDS), AfterValidator(drop_repeats)]
 Role = Literal["user", "assistant", "tool", "system"]
 KnowledgeCategory = Literal["brand", "strategy", "meeting", "content", "technical", "relationship", "general"]
-# The prefix `x-` separates callers' own names from names that are added to `SOURCES` later.
+# Source of a memory. The prefix `x-` separates callers' own names from names that are added to `SOURCES` later.
 Source = Annotated[
     str,
     Field(max_length=MAX_SOURCE_CHARS),
@@ -187,9 +187,9 @@ Context = Annotated[
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string", "minLength": 1, "maxLength": MAX_CONTENT_CHARS}]}),
 ]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
-# `memories/rules/criteria_json.py` parses them, and names an invalid condition by its path.
+# Not validated here: `memories/rules/criteria_json.py` parses filters, and names an invalid condition by its path.
 Filters = dict[str, Any]
 Whole = Annotated[int, BeforeValidator(parse_whole_number)]
 TopK = Annotated[Whole, Field(ge=1, le=MAX_TOP_K)]
-# Qdrant cannot compare a score beyond float32.
+# Threshold of a score, limited because Qdrant cannot compare a score beyond float32.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]

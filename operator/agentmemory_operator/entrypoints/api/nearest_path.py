@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from urllib.parse import quote
 
-# Longer paths are not aligned with the templates: it takes long, and unauthenticated callers can request any path.
+# Limits of a path to align with the templates: that takes long, and unauthenticated callers can request any path.
 MAX_PARTS, MAX_PART_CHARS = 10, 32
 # Minimum similarity (difflib, at most 1.0) of two names that may be the same one misspelt.
 _MIN_SIMILARITY = 0.7

@@ -141,7 +141,7 @@ _ANSWERS = (
 )
 
 ASSETS = "/docs/assets"
-# By default, Swagger UI sends the document to a public validation service.
+# Disable the public validation service to which Swagger UI sends the document by default.
 PARAMETERS = {"validatorUrl": None}
 
 
@@ -218,7 +218,7 @@ def build_document(app: FastAPI) -> dict[str, Any]:
     components["schemas"] = _schemas()
     components["responses"] = {ERROR.format(status=status): _problem(int(status)) for status in sorted(errors)}
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
-    # Authentication is optional with AGENTMEMORY_AUTH=none.
+    # Allow requests without authentication too, as with AGENTMEMORY_AUTH=none.
     described["security"] = [{"bearer": []}, {}]
     add_examples(described)
     return described
@@ -276,7 +276,7 @@ def _error_rows() -> str:
 
 
 def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...], *, of: str = "oneOf") -> dict[str, Any]:
-    # Responses use `anyOf`: a complete response also matches the schema of a partial one, which `oneOf` would forbid.
+    # Use `anyOf` for responses: a complete response also matches the schema of a partial one, which `oneOf` forbids.
     if isinstance(model, tuple):
         return {of: [_ref(alternative) for alternative in model]}
     return {"$ref": REF.format(model=model.__name__)}

@@ -27,9 +27,9 @@ from agentmemory_operator.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "/problems/"
-# An invalid object stays invalid until a user edits it, so more frequent retries are useless.
+# Seconds until a retry. An invalid object stays invalid until a user edits it, so earlier retries are useless.
 MISCONFIGURED_RETRY_AFTER_S = 30.0
-# Errors may quote input of any length; these limits keep the response small.
+# Limits that keep the response small, because errors may quote input of any length.
 MAX_FIELD_CHARS, MAX_MESSAGE_CHARS, MAX_DETAIL_CHARS = 256, 512, 4096
 
 
@@ -290,8 +290,8 @@ def problem_of_status(status: int, headers: Mapping[str, str] | None, remedy: st
 
     Args:
         status: HTTP status of the error. An undocumented one becomes BAD_REQUEST below 500, else INTERNAL_ERROR.
-        headers: Headers for the response; None for none.
-        remedy: Text for the detail; '' for none.
+        headers: Headers to add to the response. None adds no headers.
+        remedy: Text to add to the detail. '' adds no text.
     """
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
     remedy = f"{remedy}; " if remedy else ""

@@ -47,7 +47,7 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
 
 MAX_FIELD_NAME_CHARS = 64
 _KNOWN = tuple(MemoryOut.model_fields)
-# `priority` is computed, not stored.
+# Leave out `priority`, which is computed, not stored.
 _MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _HINTS = get_type_hints(MemoryOut, include_extras=True)
 _TIMES = tuple(name for name in _MEMORY if Time in (_HINTS[name], *get_args(_HINTS[name])))
@@ -57,7 +57,7 @@ _NAMES = {ATTRIBUTES_BY_API_NAME.get(name, name): name for name in _MEMORY if na
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
-# Fields of the scoring models. Those of a model that is not used are null.
+# Fields of all scoring models. The fields of unused models are null.
 _MODEL_FIGURES = (
     *("weights", "utility_norm", "confidence_share"),
     *("confidence", "priority", "horizons", "importance", "expression"),
@@ -76,7 +76,7 @@ def render_memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
         agent: Agent whose scoring model Priority computes the field `priority`. With another model, or None, the field
             is null.
     """
-    # Attributes of a record that have the default value are missing in its `vars`.
+    # Start with the defaults, because attributes with the default value are missing in the record's `vars`.
     rendered = _ABSENT | {_NAMES[name]: value for name, value in vars(record).items() if name in _NAMES}
     rendered["updated_at"] = record.last_changed_at
     for name in _TIMES:
@@ -141,7 +141,7 @@ def _compact(value: Any) -> Any:
     match value:
         case dict():
             return {
-                # Values that callers stored keep all digits and nulls.
+                # Keep all digits and nulls of values that callers stored.
                 name: part if name in _STORED_AS_GIVEN else _compact(part)
                 for name, part in value.items()
                 if part is not None
@@ -160,7 +160,7 @@ def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
         "generation": answer.generation,
         "total_candidates": answer.total_candidates,
         "removed_by_threshold": answer.removed_by_threshold,
-        # NO_GATE is the lowest threshold and excludes nothing.
+        # Show NO_GATE as null, because it is the lowest threshold and excludes nothing.
         "threshold": answer.threshold if answer.threshold > NO_GATE else None,
         "min_similarity": min_similarity if (min_similarity := answer.ranking.min_similarity) > NO_GATE else None,
         "candidates": answer.candidates and _candidates(answer.candidates),

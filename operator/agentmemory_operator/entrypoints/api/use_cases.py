@@ -81,7 +81,7 @@ def services_of(request: Request) -> Services:
 
 
 async def open_agent(request: Request, agent: str) -> Agent:
-    """Open an agent for one use. Raises as `AgentDirectory.open`."""
+    """Open an agent for one use. Errors are those of `AgentDirectory.open`."""
     return await services_of(request).directory.open(agent)
 
 

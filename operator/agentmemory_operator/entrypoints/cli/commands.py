@@ -166,7 +166,7 @@ class UnbrokenHelpFormatter(_Formatter):  # type: ignore[misc] # as above
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        # A narrower column would be shorter than the longest names. The terminal wraps the lines instead.
+        # Keep a minimum width, because a narrower column cannot hold the longest names. The terminal wraps the lines.
         self.width: int = max(self.width, MIN_HELP_WIDTH)
 
     def write_dl(self, rows: Any, *args: Any, **options: Any) -> None:
@@ -189,7 +189,7 @@ class HelpContext(typer.Context):
 
 
 def _unbroken(text: str) -> str:
-    # The wrapper would otherwise break lines after hyphens.
+    # Replace hyphens, after which the wrapper would otherwise break lines.
     return text.replace("-", NO_BREAK_HYPHEN)
 
 
@@ -197,7 +197,7 @@ def _with_plain_help(command: Any) -> Any:
     """Make a command and its subcommands print help without boxes, which would break words in narrow columns."""
     command.rich_markup_mode, command.context_class = None, HelpContext
     for below in getattr(command, "commands", {}).values():
-        # By default, a list of commands shows a shortened first sentence.
+        # Show the whole help in lists of commands, instead of a shortened first sentence.
         _with_plain_help(below).short_help = below.help
     return command
 
@@ -249,7 +249,7 @@ class LazyGroup(TyperGroup):
             return super().invoke(ctx)
         except typer.BadParameter as error:
             mismatch = _NOT_ONE_OF.search(error.message)
-            # Imported here, because most commands do not need it.
+            # Import here, because most commands do not need it.
             nearest = import_module("agentmemory_operator.spec.canonical_names").nearest_name
             if mismatch and (nearest_choice := nearest(mismatch[1], _QUOTED.findall(mismatch[2]))):
                 error.message += f" Did you mean '{nearest_choice}'?"

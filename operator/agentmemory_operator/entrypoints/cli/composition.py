@@ -120,9 +120,9 @@ class QdrantAccess:
     """Dependencies of commands that read from a Qdrant server.
 
     Attributes:
-        open_store: Opens the collections of a server.
-        open_points: Opens the points of a server.
-        open_objects: Opens the objects of a cluster or a folder.
+        open_store: Opens a client for the collections of a server.
+        open_points: Opens a client for the points of a server.
+        open_objects: Opens access to the objects of a cluster or a folder.
         qdrant_url: Value of QDRANT_URL; None if unset.
         qdrant_api_key: Value of QDRANT_API_KEY. Not sent to servers that connections name.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.

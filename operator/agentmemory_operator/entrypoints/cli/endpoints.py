@@ -49,7 +49,7 @@ async def memory_endpoint(
     """Return the endpoint of an object's connection, or of the development stack on a folder.
 
     Raises:
-        AgentMemoryError: As `dev_endpoint` for a folder, else as `connection_endpoint`, or if the connection cannot be
+        AgentMemoryError: Errors of `dev_endpoint` or `connection_endpoint`. Also if the connection cannot be
             read.
     """
     if is_folder:

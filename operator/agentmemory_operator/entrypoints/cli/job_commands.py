@@ -105,7 +105,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
     ) -> None:
         refuse_empty_values(ctx)
         location = find_jobs_location(read_stacks(ctx), namespace, context, manifests)
-        # A command with an option --qdrant uses the URL of the running stack unless the option is given.
+        # Pass the URL of the running stack to a command with an option --qdrant, unless the option is given.
         found = {"qdrant": location.qdrant} if location.qdrant and arguments.get("qdrant", "") is None else {}
         run(options(**arguments | found), location)
 
@@ -168,7 +168,7 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
         should_wait: True to wait for its end, as `follow` does.
 
     Raises:
-        AgentMemoryError: If it cannot be created, an object of that name exists, or the new one fails or is deleted.
+        AgentMemoryError: If the object cannot be created, its name is in use, or the new object fails or is deleted.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"{title_of(document)} exists already: choose another --name")

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout, suppress
 from pathlib import PurePath
 
 PROGRAM, PLUGIN = "agentmemory", "kubectl-agentmemory"
-# Environment variable by which a shell's completion script requests completions; the same for both names.
+# Environment variable by which a shell's completion script requests completions, for both names of the program.
 COMPLETE = "_AGENTMEMORY_COMPLETE"
 # Directives of kubectl's completion protocol: complete file names, or do not.
 FILES, NO_FILES = ":0", ":4"

@@ -48,7 +48,7 @@ def check_answerable(question: str, *, yes: bool) -> None:
     Raises:
         typer.Exit: With status 2, as for a missing option.
     """
-    # sys.stdin is None if it was closed. Input from a pipe does not count as a confirmation.
+    # Require a terminal: input from a pipe is no confirmation. sys.stdin is None if it was closed.
     if yes or (sys.stdin is not None and sys.stdin.isatty()):
         return
     typer.echo(f"agentmemory: {question} Standard input is not a terminal, so nothing was done: add --yes", err=True)
@@ -64,7 +64,7 @@ def confirm(question: str, *, yes: bool, err: bool = False) -> None:
         err: True to ask on standard error, because programs read the standard output.
 
     Raises:
-        typer.Exit: As `check_answerable`.
+        typer.Exit: With status 2, if the question cannot be answered because standard input is no terminal.
         typer.Abort: If the user does not confirm.
     """
     check_answerable(question, yes=yes)

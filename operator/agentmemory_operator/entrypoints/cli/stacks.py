@@ -48,7 +48,7 @@ class Stacks:
             remedy: Remedy for the error message.
 
         Raises:
-            AgentMemoryError: If several run. The message has their names and the remedy.
+            AgentMemoryError: If several run. The message contains their names and the remedy.
         """
         running = () if self.means_cluster else self.find()
         if len(running) > 1:

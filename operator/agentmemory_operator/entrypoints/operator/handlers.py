@@ -85,15 +85,15 @@ def operator_settings() -> kopf.OperatorSettings:
     """Return kopf's settings, with known problems of its defaults avoided (docs/adr/0003)."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    # Watching CRDs and namespaces needs cluster-wide rights, and the kinds exist before kopf starts.
+    # Do not watch CRDs and namespaces, which needs cluster-wide rights. The kinds exist before kopf starts.
     settings.scanning.disabled = True
     settings.watching.chunk_size = PAGE_SIZE
     settings.watching.server_timeout = WATCH_TIMEOUT_S
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
-    # An idle worker ends after this time (by default 5 s). There is no worker_limit, to which idle workers would count.
+    # End idle workers earlier than by default (5 s). There is no worker_limit, to which they would count.
     settings.queueing.idle_timeout = 0.5
     settings.persistence.diffbase_storage = NoDiffBaseStorage()
-    # No progress is stored either; this storage costs the least per event.
+    # Use the storage that costs the least per event, because no progress is stored either.
     settings.persistence.progress_storage = kopf.StatusProgressStorage()
     settings.persistence.finalizer = f"{GROUP}/kopf"
     return settings
@@ -118,7 +118,7 @@ async def run_kopf(
 
 async def connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:
     """Convert the official client's credentials to kopf's, so that both authenticate in the same way."""
-    # Read at each login, because a ServiceAccount token is replaced every hour.
+    # Read the token at each login, because that of a ServiceAccount is replaced every hour.
     token = await configuration.get_api_key_with_prefix("BearerToken")
     return NamedConnection(
         user_agent=user_agent(configuration),

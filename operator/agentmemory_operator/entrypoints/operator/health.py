@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from agentmemory_operator.spec.printable import printable_lines
 
-# Three times the longest timeout of a call in a pass.
+# Seconds without a pass after which queued objects count as stuck: three times the longest timeout of a call.
 STUCK_S = 900.0
 
 
@@ -34,7 +34,7 @@ def create_health_app(probes: Probes) -> Starlette:
     """Build the application with `/healthz`, `/readyz` and `/metrics`. A failed probe responds 503 with the reason."""
 
     async def healthz(_: Request) -> Response:
-        # A response proves that the event loop runs.
+        # Check only the passes, because the response itself proves that the event loop runs.
         stuck_s = probes.stuck_s()
         fault = f"objects are queued, but no pass started or ended for {stuck_s:.0f} s"
         return _probe_response(fault if stuck_s >= STUCK_S else None)

@@ -26,7 +26,7 @@ from agentmemory_operator.runtime.tasks import cancel, race
 
 log = logging.getLogger(__name__)
 
-# All of them are listed before the first pass, which decides among all objects, for example on the owner of a slug.
+# Kinds that are listed before the first pass, which decides among all objects, e.g. on the owner of a slug.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 LIST_RETRY_S = 2.0
 # The same time as Kubernetes controllers wait for their first lists.
@@ -131,7 +131,7 @@ async def operate(
 def start_background(
     operator: ReconcilingOperator, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
 ) -> tuple[asyncio.Task[None], ...]:
-    """Start everything that writes, which runs only while this process leads, and `resync`, which runs at once."""
+    """Start everything that writes, which runs only while this process leads, and `resync`, which runs immediately."""
     period_s = operator.periods.resync_s
     runs = [operator.run()]
     if operator.handover is not None:
@@ -166,7 +166,7 @@ async def run_while_leading(runs: Sequence[Coroutine[Any, Any, None]], leadershi
     """Wait for the lease, then run everything that writes until the lease is lost or a run ends.
 
     Args:
-        leadership: None starts the runs at once.
+        leadership: None starts the runs immediately.
     """
     if leadership is None:
         await race(*runs)
@@ -239,7 +239,7 @@ async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, start
     Of each kind, objects with an unfinished one-off operation are fed first.
 
     Raises:
-        AgentMemoryError: If the objects cannot be listed within `patience_s` of `startup`. The message has the reason.
+        AgentMemoryError: If the objects cannot be listed within `patience_s` of `startup`. The message says why.
     """
     for kind in KINDS:
         while True:

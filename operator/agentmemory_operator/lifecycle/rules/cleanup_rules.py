@@ -60,8 +60,7 @@ class RemovalReason(StrEnum):
 
 
 UNLIMITED_REASONS = frozenset({RemovalReason.EXPIRED, RemovalReason.SESSION})
-"""Reasons that do not count towards the removal limit: the author chose the end, and the memory is already unreadable.
-"""
+"""Reasons that do not count towards the removal limit. The author chose the end, and no call reads the memory now."""
 
 SESSION_GRACE_MS = 600_000
 """Milliseconds between the end of a session and the removal of its memories.
@@ -123,7 +122,7 @@ def own_reason(row: Row, rules: CleanupRules) -> RemovalReason | None:
 def candidate_filter(rules: CleanupRules, *, heads: bool) -> Filter:
     """Build the filter for rows that may have a reason of their own.
 
-    It matches every such row and possibly more: `own_reason` decides.
+    It matches every such row and possibly others. `own_reason` decides about each.
 
     Args:
         heads: True for memories without a successor, False for earlier versions.
@@ -262,7 +261,7 @@ def count_limited(counts: Mapping[RemovalReason, int]) -> int:
 
 
 MIN_ALLOWANCE = 10
-"""Removals that are allowed in any run: a percentage of few memories would allow none."""
+"""Removals that are allowed in any run, because a percentage of few memories would allow none."""
 
 
 def removal_allowance(total: int, lifecycle: Lifecycle) -> int:
@@ -323,7 +322,7 @@ def _ended(row: Row, ttl: Ttl, rules: CleanupRules) -> RemovalReason | None:
 
 
 def _ended_condition(name: str, ttl: Ttl, rules: CleanupRules) -> Iterator[Condition]:
-    """Yield the condition for rows that `_ended` may remove; nothing if the type only hides and hidden rows stay."""
+    """Yield the condition for rows that `_ended` may remove. Yield nothing if hidden rows of the type are kept."""
     if ttl.removes:
         yield expired_condition(name, ttl, _ended_by_ms(ttl, rules))
     elif rules.lifecycle.remove_hidden_days is not None:

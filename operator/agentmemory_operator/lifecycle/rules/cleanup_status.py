@@ -14,13 +14,13 @@ Json = dict[str, Any]
 
 
 def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -> int | None:
-    """Return the time of the next cleanup in Unix milliseconds, 0 if it is due at once, or None for never.
+    """Return the time of the next cleanup in Unix milliseconds, 0 if it is due immediately, or None for never.
 
     One run makes up for any number of missed ones. Each object runs a fixed offset after its schedule, derived from its
     uid, so that a thousand objects do not run at the same time.
 
     Args:
-        last: Present value of `status.lastCleanup`.
+        last: Current value of `status.lastCleanup`.
     """
     if is_requested(memory, last) or find_approved_run(memory, last) is not None:
         return 0

@@ -3,8 +3,8 @@
 A receipt and a tombstone contain the time (`storedAt`) up to which memories were erased. So an erasure can be repeated
 on any copy of the collection without erasing a memory stored later.
 
-A receipt identifies its user by a hash of agent and user name. A reader who has the user's name can recompute the hash;
-the name cannot be read from the receipt.
+A receipt identifies its user by a hash of agent and user name. A reader who has the user's name can recompute the hash,
+but the name cannot be read from the receipt.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ WAS_PENDING_KEY = "joining"
 
 IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
 NO_RECEIPT: Condition = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
-# Only the time has an index: it finds the tombstones, and the erasure id is read from each.
+# Finds tombstones by their time, which has an index. The erasure id has none, and is read from each tombstone.
 IS_TOMBSTONE: Condition = {"key": TOMBSTONE_KEY, "range": {"gte": 0}}
 _IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
 _WAS_MEMORY: Condition = {"must_not": [{"is_empty": {"key": "type"}}]}
@@ -118,7 +118,7 @@ class ErasureScope:
         """
         must: list[Condition] = [equals("userId", self.user_id), stored_by_condition(until_ms)]
         if self.is_whole:
-            # Only here include tombstones of the user: they contain the user id.
+            # Include tombstones of the user only here, because they contain the user id.
             return {"must": must}
         must.append(NOT_DELETED)
         if self.older_than is not None:
@@ -202,7 +202,6 @@ class TombstoneTrace:
     """Trace of one erased memory.
 
     Attributes:
-        id: Id of the memory.
         erasure_id: Id of the erasure's receipt.
         at: Time of the erasure, Unix milliseconds. The memory was stored no later.
         is_replaced: True if a later memory has the id, and the trace is stored in a point of its own.
@@ -214,7 +213,7 @@ class TombstoneTrace:
     is_replaced: bool = False
 
     def matches(self, row: Row) -> bool:
-        """Return whether a row of a copy is the erased memory, rather than a later one with the same id."""
+        """Return whether a row of a copy is the erased memory, rather than a later memory with the same id."""
         return TOMBSTONE_KEY not in row and first_stored_ms(row) <= self.at
 
     @property
@@ -287,7 +286,7 @@ def receipts_since_filter(since_ms: int, *conditions: Condition) -> Filter:
 
 
 def user_receipts_condition(agent_id: str, user_id: str) -> Condition:
-    """Build the condition for receipts of a user of an agent; a receipt stores the user's hash only."""
+    """Build the condition for receipts of a user of an agent. A receipt stores only the user's hash."""
     return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
 
 
@@ -299,7 +298,7 @@ def erasure_tombstone(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | No
 
     Args:
         row: Payload with at least the keys in `lifecycle/erase.py: ERASURE_ROW_KEYS`.
-        now_ms: Present, Unix milliseconds.
+        now_ms: Current time, Unix milliseconds.
         at_ms: Time of the original erasure if this is a copy, Unix milliseconds. None for `now_ms`.
     """
     was_memory = TOMBSTONE_KEY not in row
@@ -308,7 +307,7 @@ def erasure_tombstone(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | No
     time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
     pending = not fields.keys().isdisjoint(LINK_KEYS)
     window_fields = window_mark(row) if was_memory else {WINDOW_DUE_KEY: True} if row.get(WINDOW_DUE_KEY) else {}
-    # Another process may be about to link an earlier version to the pending row.
+    # Record that the row was pending: another process may be about to link an earlier version to it.
     pending_fields = {WAS_PENDING_KEY: True} if was_memory and row.get("pending") else {}
     tombstone_fields = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
     return fields | tombstone_fields | window_fields | pending_fields | {ERASURE_KEY: erasure_id, "pending": pending}

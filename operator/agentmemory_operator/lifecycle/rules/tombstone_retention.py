@@ -1,7 +1,7 @@
-"""Decide how long tombstones are kept: as long as a copy of the collection may be served again.
+"""Decide how long tombstones are kept, which is as long as a copy of the collection may be served again.
 
-Replaying the tombstones written since a copy was taken updates the copy. Receipts are kept forever: they identify an
-erased user in a copy of any age.
+Replaying the tombstones written since a copy was taken updates the copy. Receipts are kept forever, because they
+identify an erased user in a copy of any age.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -49,7 +49,7 @@ LOG_PAYLOAD_KEYS = (
     RUN_KEY,
     f"{RECEIPT_KEY}.at",
 )
-"""Payload keys that the log reads; no text."""
+"""Payload keys that the log reads. None of them contains text."""
 
 _IS_VISIBLE: Condition = {"must_not": [{"must": [IS_PENDING, NOT_DELETED]}]}
 _MAX_NUMBER = 1 << 53
@@ -79,7 +79,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One entry of the log.
+    """Entry of the change log.
 
     Attributes:
         position: Position after the entry.
@@ -114,7 +114,7 @@ def decode_position(cursor: str, slug: str) -> Position | None:
 def find_move(position: Position, now: Epoch) -> Change | None:
     """Return the change if the alias points to another collection than at `position`; None if it does not.
 
-    In a process that has not seen the latest move yet, `now` may be older than the epoch of `position`: then None.
+    Also None if `now` is older than the epoch of `position`, in a process that has not seen the latest move yet.
     """
     if now.number <= position.epoch.number:
         return None

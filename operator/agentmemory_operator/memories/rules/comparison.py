@@ -77,7 +77,7 @@ def rev_of(row: Mapping[str, Any]) -> int:
 
 
 def is_alike(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> bool:
-    """Return whether two points have the same revision and time; also if neither has any.
+    """Return whether two points have the same revision and time. A missing value equals a missing value.
 
     Args:
         second: None if the point does not exist.
@@ -86,7 +86,7 @@ def is_alike(first: Mapping[str, Any], second: Mapping[str, Any] | None) -> bool
 
 
 def is_unchanged(copy: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
-    """Return whether two payloads have the same revision and time; False if the copy has no revision."""
+    """Return whether two payloads have the same revision and time. A copy without a revision never does."""
     return "rev" in copy and is_alike(copy, live)
 
 
@@ -140,7 +140,7 @@ class SampleResult:
         """Return the result after a second comparison, `repeated`, of the points that differed."""
         return SampleResult(
             equal=self.equal + repeated.equal,
-            # Points that the second read did not find were removed.
+            # Count points as changed that the second read did not find: they were removed.
             changed=self.changed + len(self.differing) - len(repeated.equal) - len(repeated.differing),
             differing=repeated.differing,
         )
@@ -163,7 +163,6 @@ class Equality:
         has_keyword: True if both collections have keyword vectors; otherwise these are not compared.
         ignored: Payload keys that may differ.
         ignores_locked: True to skip the vectors of locked memories, which the copying process could not create.
-        description: Description for messages.
     """
 
     has_keyword: bool
@@ -209,7 +208,7 @@ def is_same_score(first: float, second: float) -> bool:
 
 
 def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a point's vectors by name; the unnamed vector has the name ''."""
+    """Return a point's vectors by name. The unnamed vector has the name ''."""
     vector = point.get("vector")
     if isinstance(vector, Mapping):
         return dict(vector)
@@ -227,7 +226,7 @@ def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
     if not equality.has_keyword:
         copy_vectors.pop(KEYWORD_VECTOR, None)
         live_vectors.pop(KEYWORD_VECTOR, None)
-    # A tombstone may have been copied before its vectors were deleted: vectors of tombstones do not matter.
+    # Ignore vectors of tombstones: a tombstone may have been copied before its vectors were deleted.
     are_emptied = is_emptied(before) and is_emptied(now)
     if are_emptied or (equality.ignores_locked and is_locked(now)):
         return tuple(parts)
@@ -259,7 +258,7 @@ def _same(left: object, right: object) -> bool:
 
 
 def _bits(vector: Any) -> object:
-    """Return a vector as the bytes of its float32 values; a sparse one with its indices, in ascending order."""
+    """Return a vector as the bytes of its float32 values. Those of a sparse vector follow its indices, ascending."""
     if isinstance(vector, Mapping):
         pairs = sorted(zip(vector["indices"], vector["values"], strict=True))
         return tuple(index for index, _ in pairs), _bits([value for _, value in pairs])

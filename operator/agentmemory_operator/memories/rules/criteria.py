@@ -38,7 +38,6 @@ class Field:
 
     Attributes:
         name: Name in the API.
-        key: Payload key.
     """
 
     name: str
@@ -173,8 +172,8 @@ def _compile(criterion: Criterion, indexes: Mapping[str, str], *, is_wider: bool
     """Return a condition, or True if all memories meet it, or False if none does.
 
     Args:
-        is_wider: True if the condition may match more memories than the criterion, False if it may match fewer. Within
-            a NOT it is inverted.
+        is_wider: True if the condition may match more memories than the criterion, False if it may match fewer. A NOT
+            inverts the value for its part.
     """
     if not isinstance(criterion, AllOf | AnyOf | NoneOf):
         return _compile_leaf(criterion, indexes, is_wider=is_wider)
@@ -201,7 +200,7 @@ def _compile_leaf(leaf: Leaf, indexes: Mapping[str, str], *, is_wider: bool) -> 
         return False
     if indexes.get(leaf.field.key) == "uuid" and isinstance(leaf, Equals):
         return _condition_of(leaf)
-    # The engine's own condition would miss some memories: see `_is_leaf_exact`.
+    # Require only a value: Qdrant's own condition would miss some memories (`_is_leaf_exact`).
     return {"must_not": [{"is_empty": {"key": leaf.field.key}}]}
 
 
@@ -223,7 +222,7 @@ def _narrower_than_numbers(leaf: Equals | Within) -> Condition | bool:
 
 
 def _matching(leaf: Equals) -> Condition:
-    # Qdrant matches integers of 64 bits exactly, and compares ranges as float64.
+    # Match the integer, which Qdrant compares exactly. It would compare a range as float64.
     return {"key": leaf.field.key, "match": {"value": int(leaf.value)}}
 
 
@@ -232,7 +231,7 @@ def _is_integer(value: Value) -> bool:
 
 
 def _moved(bounds: Mapping[str, float | str], *, is_inwards: bool) -> dict[str, float]:
-    """Return bounds moved past all floats that may be stored for them; fewer if two bounds of one side coincide."""
+    """Return bounds moved past all floats that may be stored for them. Coinciding bounds of one side become one."""
     shifted: dict[str, float] = {}
     for name, bound in bounds.items():
         number, side = float(bound), name[0]
@@ -251,7 +250,7 @@ def _condition_of(leaf: Leaf) -> Condition:
         case Equals(field, bool() | str() as value):
             return {"key": field.key, "match": {"value": value}}
         case Equals(field, value):
-            # `match` distinguishes 5 from 5.0 and accepts integers only.
+            # Use a range for a float, because `match` distinguishes 5 from 5.0 and accepts integers only.
             return {"key": field.key, "range": {"gte": value, "lte": value}}
         case Empty(field):
             return {"is_empty": {"key": field.key}}

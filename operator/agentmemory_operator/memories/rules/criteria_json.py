@@ -40,12 +40,12 @@ OPERATORS = {
     FieldKind.ANY: ("eq", "ne", "in", "contains", *BOUNDS),
 }
 
-# Same pattern as the paths of `payloadIndexes`: every filterable field can be indexed.
+# Same pattern as the paths of `payloadIndexes`, so that every filterable field can be indexed.
 _METADATA_PATH = re.compile(r"metadata(\.[A-Za-z0-9_-]+)+", re.ASCII)
 
 
 class _WrongError(Exception):
-    """One part of the document is invalid."""
+    """Error in one part of the document."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(path, message)
@@ -197,7 +197,7 @@ def _time(value: object, path: str) -> int:
 
 
 def _number(value: Any, path: str, expected: str = "a number") -> float:
-    """Return a number unchanged: a float cannot represent an integer of more than 53 bits."""
+    """Return a number unchanged, because a float cannot represent an integer of more than 53 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _WrongError(path, f"must be {expected}")
     if isinstance(value, int) and not is_int64(value):

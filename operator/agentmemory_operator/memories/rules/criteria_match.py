@@ -1,6 +1,6 @@
-"""Decide whether a memory meets a criterion: the definition of `filters`, independent of the engine and its indexes.
+"""Decide whether a memory meets a criterion: the definition of `filters`, independent of Qdrant and its indexes.
 
-The engine returns candidates (`criteria.py`). A search checks here those that the engine cannot decide with certainty.
+Qdrant returns candidates (`criteria.py`). A search checks here those that Qdrant cannot decide with certainty.
 An erasure checks every candidate here before it deletes.
 """
 
@@ -27,7 +27,7 @@ from agentmemory_operator.memories.rules.words import split_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, sealed_keys
 
 _COMPARED: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
-# Formats of times that the engine parses.
+# Formats of times that Qdrant parses.
 _TIME = re.compile(
     r"\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?(?: ?(?:[Zz]|[+-]\d\d(?::?\d\d)?))?)?", re.ASCII
 )

@@ -35,14 +35,14 @@ EntityRole = Literal["about", "source", "mentioned"]
 
 _KINDS = frozenset(get_args(EntityKind))
 _SPELT_KINDS = frozenset({"quoted", "phrase"})
-# Invisible characters between the letters of names in Persian, Hindi and other languages.
+# Removes the invisible characters that names may contain, between letters in Persian, Hindi and other languages.
 _JOINERS = str.maketrans("", "", "\u200c\u200d")
 _ROLES = frozenset({"about", "source", "mentioned"})
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """One name.
+    """Name of an entity.
 
     Attributes:
         name: Spelling of the list of known names, else of the text.
@@ -70,12 +70,12 @@ def normalize_spelling(name: str) -> str:
 
 
 def is_specific(kind: EntityKind | None) -> bool:
-    """Return whether a kind describes the entity; False for None, and for `quoted` and `phrase`."""
+    """Return whether a kind describes the entity. None, `quoted` and `phrase` do not."""
     return kind is not None and kind not in _SPELT_KINDS
 
 
 def merge_entities(before: Iterable[Entity], found: Iterable[Entity]) -> tuple[Entity, ...]:
-    """Return the entities of `before`, then the new ones of `found`, at most 32.
+    """Return the entities of `before`, then the new entities of `found`, at most 32.
 
     An entity that has no specific kind gets the kind under which `found` contains its name.
     """

@@ -19,8 +19,8 @@ EVIDENCE_KEY = "evidence"
 """Result of `compute_evidence`, on memories with a keyword text and without a zone."""
 
 TERSE_KEY, MARKS_KEY = "says", "marks"
-"""Keys of the evidence: a number (`compute_evidence`), and a list of words. There are two keys because each key that a
-score reads needs an index: for a key without one, the engine reads the whole payload of a candidate."""
+"""Keys of the evidence: a number (`compute_evidence`), and a list of words. There are only two, because each key that a
+score reads needs an index. For a key without an index, Qdrant reads the whole payload of a candidate."""
 
 HAS_TIME, ANSWERS_QUESTION, BY_USER = "time", "asked", "user"
 """Marks: the text mentions a time, follows a question by another speaker, or is by the user. See also `speaker_mark`
@@ -42,7 +42,7 @@ _NAMED_TIME = (
     r"|(?:days?|weeks?|months?|years?)\s+(?:before|earlier|later)"
     r"|(?:in|since|until|on)\s+may"
 )
-# Digits denote a time in any language: a year, a date, an hour.
+# Digits that denote a time in any language: a year, a date, or an hour.
 _DIGITS = r"(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2}:\d\d|\d{1,2}\s*[ap]\.?m"
 _TIMES = re.compile(rf"\b(?:{_DIGITS})\b")
 _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)

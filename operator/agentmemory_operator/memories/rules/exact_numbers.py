@@ -32,7 +32,7 @@ MARK = EXACT.encode()
 """Bytes that the JSON of every payload with an exact text contains."""
 
 _LONG_INTEGER = re.compile(rb"(?<![0-9.])[0-9]{19}")
-# Parsing longer texts may fail, or take minutes.
+# Maximum number of digits to parse. Parsing longer texts may fail, or take minutes.
 _MAX_DIGITS = 24
 _POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
 _MAX_POWER = len(_POWERS) - 1
@@ -49,7 +49,7 @@ def may_exceed_int64(document: bytes) -> bool:
 
 
 def read_integer(digits: str) -> int:
-    """Return the integer of a JSON text. A longer text is cut to 24 characters: its value still exceeds 64 bits."""
+    """Return the integer of a JSON text. A longer text is cut to 24 characters; the result still exceeds 64 bits."""
     return int(digits[:_MAX_DIGITS])
 
 

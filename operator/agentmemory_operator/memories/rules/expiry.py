@@ -1,7 +1,7 @@
 """Decide which memories have expired: as a filter of searches, and as a test of one memory.
 
 A type's time to live is read from the object at each call, not stored on memories: a changed value applies to all of
-them at once. The last use of a session is stored on each of its memories, because a filter cannot span two points.
+them immediately. The last use of a session is stored on each of its memories, because a filter cannot span two points.
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ def is_expired_by_type(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int)
 
 
 def is_expired(payload: Mapping[str, Any], types: Iterable[MemoryType], now_ms: int) -> bool:
-    """Return whether no call may return a memory any more: by its own `expiresAt`, or a type that removes memories.
+    """Return whether no call may return a memory any more, because of its `expiresAt`, or a type that removes memories.
 
     A memory that its type only hides from searches and lists (mode Soft) is not expired here.
     """
@@ -82,7 +82,7 @@ def _over_condition(ttl: Ttl, now_ms: int) -> Condition:
     """Return the condition that a memory's session has been idle for too long.
 
     Memories stored before sessions had a time of use are judged by `createdAt`. A `createdAt` more than one idle period
-    in the future is ignored: clock drift is smaller, and a tenant could keep the memory forever with it.
+    in the future is ignored: it is no clock drift, and a tenant could keep the memory forever with it.
     """
     begin_ms = _begin_ms(ttl, now_ms)
     recent: Condition = {"key": "createdAt", "range": {"gt": begin_ms, "lte": _ahead_ms(begin_ms, now_ms)}}

@@ -15,7 +15,7 @@ VERIFIED_CONDITION = "Verified"
 """Type of the condition that reports the verdict."""
 
 MAX_EXAMPLES = 3
-"""Maximum number of ids and fields in a message; the rest is only counted."""
+"""Maximum number of ids and fields in a message, which gives only the number of the others."""
 
 
 class Check(StrEnum):
@@ -71,7 +71,7 @@ class VerificationVerdict:
 
     @property
     def reason(self) -> Reason:
-        """Reason of the condition; if a check failed, that of the first failure."""
+        """Reason of the condition. If a check failed, it is the reason of the first failure."""
         bad = [finding.check for finding in self.findings if finding.is_good is False]
         if bad:
             return _FAULTS.get(bad[0], Reason.COPY_DIFFERS)
@@ -109,7 +109,7 @@ def points_differ_finding(check: Check, ids: Iterable[PointId], message: str, *,
 
 
 def judge_missing(common: int, faults: Mapping[str, Sequence[PointId]], *, removed: int = 0) -> CheckFinding:
-    """Return the finding of check Missing: that no points are faulty, or which are missing, outdated or surplus.
+    """Return the finding of check Missing. It fails if points are missing, outdated or surplus.
 
     Args:
         common: Number of points that are in both collections, without faulty ones.

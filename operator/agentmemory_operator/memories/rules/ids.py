@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-# Private to this project: no other use of UUIDv5 over the same words gives the same id.
+# Namespace of this project for UUIDv5. No other use of UUIDv5 over the same words gives the same id.
 NAMESPACE = uuid.UUID("6f0d9c52-3a64-5a0e-9a39-0d4b1f3f6c11")
 
 _VERSION, _VARIANT = 7 << 76, 0b10 << 62
 _SEQUENCE_BITS, _RANDOM_BITS = 12, 62
-# The longest part is a name of 256 characters, each as two escapes of six characters.
+# Maximum length of a cursor. Its longest part is a name of 256 characters, each as two escapes of six characters.
 _MAX_CURSOR_CHARS = 8_192
 
 
@@ -31,7 +31,7 @@ def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
 
 
 def zone_scope(scope: str, secret: str) -> str:
-    """Return the scope, the string that ids are derived from, for a zone; without a secret the unchanged `scope`.
+    """Return the scope, the string that ids are derived from, for a zone. Without a secret, return `scope` unchanged.
 
     Only holders of the secret can test which value an id was derived from.
     """
@@ -48,7 +48,7 @@ def keyed_id(agent_id: str, user_id: str, key: str) -> str:
 
 
 def item_id(agent_id: str, user_id: str, namespace: Sequence[str], key: str) -> str:
-    """Return the UUIDv5 of the item under a key of a user's namespace; it differs from that of any idempotency key."""
+    """Return the UUIDv5 of the item under a key of a user's namespace. No idempotency key has the same UUID."""
     return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, "\x1f".join(namespace), "item", key))))
 
 
@@ -61,7 +61,7 @@ def slot_id(agent_id: str, user_id: str, session_id: str, number: int) -> str:
 
 
 def identity_id(agent_id: str, user_id: str, type_name: str, *, field: str, value: str) -> str:
-    """Return the UUIDv5 of the root of an identity; the author is not part of it."""
+    """Return the UUIDv5 of the root of an identity. It is the same for all authors."""
     return str(uuid.uuid5(NAMESPACE, "\x00".join(("identity", agent_id, user_id, type_name, field, value))))
 
 
@@ -94,7 +94,7 @@ def encode_cursor(*position: str | int | None) -> str:
 
 
 def decode_cursor(cursor: str) -> list[Any] | None:
-    """Decode the position of a cursor; the parts are not checked. None if the text is not a cursor."""
+    """Decode the position of a cursor, without checking its parts. None if the text is not a cursor."""
     try:
         position = json.loads(base64.urlsafe_b64decode(cursor[:_MAX_CURSOR_CHARS].encode()))
     except (binascii.Error, ValueError, RecursionError):

@@ -160,7 +160,7 @@ def marks_of(row: Mapping[str, Any] | None, key: str = WRITE_MARKS_KEY) -> list[
 
 
 def has_all_marks_since(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
-    """Return whether `after` has the marks of all writes since `before`: a missing mark then proves a missing write."""
+    """Return whether `after` has the marks of all writes since `before`. Then a missing mark proves a missing write."""
     marks_before, marks_after = marks_of(before), marks_of(after)
     return len(marks_after) < MAX_WRITE_MARKS or (bool(marks_before) and marks_before[-1] in marks_after)
 

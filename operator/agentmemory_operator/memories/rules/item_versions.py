@@ -1,4 +1,4 @@
-"""Earlier versions of an item, stored in the item's own point: they are copied, kept and deleted with it.
+"""Earlier versions of an item. They are stored in the item's own point, and so copied, kept and deleted with it.
 
 Searches, lists and counts do not find them, because they are not points. A PUT keeps the content that it replaces,
 newest first, up to a number and a size.

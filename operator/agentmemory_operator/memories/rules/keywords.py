@@ -1,9 +1,9 @@
-"""Keyword search: the text that a memory is found by, and the BM25 vector that the engine computes from it.
+"""Keyword search: the text that a memory is found by, and the BM25 vector that Qdrant computes from it.
 
 The keyword text of a memory consists of its date, the contents of up to two memories before it in its session, and its
-own content. The words of a question are often in the preceding turns instead of in the answer. Its own words and date
-are repeated three times, the previous memory twice, the one before that once. Both neighbours are truncated. Source of
-the numbers: `docs/adr/0009` and `docs/adr/0029`.
+own content. The words of a question are often in the preceding turns instead of in the answer. The memory's own words
+and date occur three times, the previous memory twice, and the memory before that once. Both neighbours are truncated.
+Source of the numbers: `docs/adr/0009` and `docs/adr/0029`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +28,10 @@ from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 BM25_MODEL = "qdrant/bm25"
 ORDER_STEP = 1000
-"""Maximum number of memories in a request: memories of one time are ordered by their place in the request."""
+"""Maximum number of memories in a request, which orders memories of the same time by their place in the request."""
 
 OWN_REPETITIONS = 3
-"""Repetitions of the memory's own words and date in its text; the nearest neighbour has one less, the next two less."""
+"""Repetitions of the memory's own words and date in its text. The nearest neighbour has one less, the next two less."""
 
 NEIGHBOUR_WORDS = 30
 """Maximum number of content words of a neighbour in a text."""
@@ -54,7 +54,7 @@ class KeywordText:
     """Keyword text of a memory, with the payload that depends on it.
 
     Attributes:
-        text: Text that the engine computes the keyword vector from.
+        text: Text that Qdrant computes the keyword vector from.
         window_ids: Ids of the neighbours whose contents the text includes, oldest first.
         order: Sort position in the session, by time and then by place in the request; None without a session.
         evidence: Stored with the text; see `memories/rules/evidence.py`.
@@ -73,13 +73,13 @@ class KeywordText:
         """
         payload: Payload = {key: value for key, value in point["payload"].items() if key not in _RECOMPUTED}
         if self.order is not None:
-            # Due until its neighbours are checked again: a neighbour may be added or deleted concurrently.
+            # Mark the text as due until its neighbours are checked again, because they may change concurrently.
             payload |= {ORDER_KEY: self.order, WINDOW_DUE_KEY: True}
         if self.window_ids:
             payload[WINDOW_KEY] = list(self.window_ids)
         if self.evidence:
             payload[EVIDENCE_KEY] = self.evidence
-        # A point without a dense vector, or one that lost it in a rebuild, gets only the keyword vector.
+        # Write only the keyword vector for a point without a dense vector, for example one that lost it in a rebuild.
         dense = {"": point["vector"]} if point["vector"] else {}
         words = {KEYWORD_VECTOR: keyword_document(self.text, source)}
         return {"id": point["id"], "vector": dense | words, "payload": payload}
@@ -113,7 +113,7 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
 
 
 def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
-    """Return the document from which the engine computes the keyword vector."""
+    """Return the document from which Qdrant computes the keyword vector."""
     return {"text": engine_text(text), "model": BM25_MODEL, "options": {"language": source.language, **_OPTIONS}}
 
 
@@ -130,7 +130,7 @@ def date_text(created_at: int, language: str) -> str:
 def order_of(created_at: int, position: int) -> int:
     """Return the sort position in the session: by time, then by `position` in the request, below 1,000.
 
-    It is below 2**53 until 2255, so every engine compares it exactly.
+    The position is below 2**53 until the year 2255, so a float64 represents it exactly.
 
     Args:
         created_at: Unix milliseconds.

@@ -14,31 +14,31 @@ from agentmemory_operator.spec.presets import PRESETS
 Json = dict[str, Any]
 
 _BOUNDS = ("enum", "minLength", "maxLength", "minItems", "maxItems")
-# A visible character of the scripts in use today. The API's own class is ten times as long, and these schemas are part
-# of each prompt.
+# A visible character of the scripts in use today. The class is shorter than the API's own, which is ten times as long,
+# because these schemas are part of each prompt.
 _VISIBLE = (
     "[!-~\u00a1-\u00ac\u00ae-\u02ff\u0370-\u0619\u0904-\u10ff\u1e00-\u1fff\u2190-\u27bf\u3041-\u312f\u3400-\ud7a3"
     "\U0001f300-\U0001faff]"
 )
 _NO_CONTROL = r"[^\x00-\x1f\x7f-\x9f]*"
-# In Python, `$` also matches before a final newline.
+# The lookahead excludes a final newline, before which `$` also matches in Python.
 _NAME = rf"^{_NO_CONTROL}{_VISIBLE}{_NO_CONTROL}$(?!\n)"
 
 PREFERRED_TYPE = "fact"
 """Default type of a memory if the agent has it; else the agent's first type."""
 
-# Subset of the RFC 3339 times that the API accepts: models write no leap seconds and no year before 1980.
+# Subset of the RFC 3339 times that the API accepts, because models write no leap seconds and no year before 1980.
 TIME_PATTERN = (
     "^(19[89][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
     "T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]{1,9})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])$(?!\\n)"
 )
 MAX_TOP_K = 50
-"""Maximum number of results of one call, which become part of a prompt; the API allows more."""
+"""Maximum number of results of one call. It is below the API's limit, because results become part of a prompt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """One tool.
+    """Tool that a language model can call: name and texts for the model, and a schema of the arguments.
 
     Attributes:
         parameters: JSON Schema of an object.

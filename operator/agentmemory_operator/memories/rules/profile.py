@@ -27,7 +27,7 @@ class UserProfile:
 
 
 def profile_id(agent_scope: str, user_id: str) -> str:
-    """Return the id of a user's profile; it differs from that of any idempotency key."""
+    """Return the id of a user's profile. No idempotency key has the same id."""
     return keyed_id(agent_scope, user_id, "user\x1fprofile")
 
 

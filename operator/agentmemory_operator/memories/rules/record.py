@@ -47,7 +47,7 @@ def build_fast(kind: type[Filled], values: Mapping[str, Any]) -> Filled:
     if not required <= values.keys() <= allowed:
         return kind(**values)
     instance = object.__new__(kind)
-    # Constant defaults are class attributes, so attribute lookup finds them without an entry in `__dict__`.
+    # Set only values and computed defaults. Constant defaults are class attributes, which attribute lookup finds.
     instance.__dict__.update(values)
     for name, make in factories.items():
         if name not in values:
@@ -224,7 +224,8 @@ EXPIRED_KEY = "expired"
 """Set on a tombstone of a cleanup, as opposed to one of a deletion."""
 
 EDIT_MARK_KEY = "editMark"
-"""Id of the last edit in place. The engine does not report whether a conditional write took effect; the mark does."""
+"""Id of the last edit in place. Reading it shows whether a conditional write took effect, which Qdrant does not report.
+"""
 
 UPDATES_KEY = "updateCount"
 
@@ -235,15 +236,15 @@ GIVES_WAY_KEY = "givesWay"
 """Set on a version that a model derived from earlier ones: time of the last edit of the head that it follows, 0 if
 none. The version is abandoned if that head was edited or superseded in the meantime, even if it has an identity."""
 
-# Omitted if false or 0, as for nearly all memories.
+# Keys that are omitted if false or 0, as for nearly all memories.
 _SELDOM = ("pinned", "working", CONSOLIDATED_KEY, UPDATES_KEY)
 LIST_ATTRIBUTES = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
-"""Every prefix of the namespace as one string, because the engine cannot match the order of list values."""
+"""Every prefix of the namespace as one string, because Qdrant cannot match the order of list values."""
 
 ITEM_NAMESPACE_KEY = "itemNamespace"
-"""Whole namespace of an item as one string; only items have it. See `memories/rules/item_rules.py`."""
+"""Whole namespace of an item as one string. Only items have this key. See `memories/rules/item_rules.py`."""
 
 STORED_KEY = "storedAt"
 """Time at which the content was sent. Writes of links or counts keep it."""
@@ -280,7 +281,7 @@ PUBLIC_PAYLOAD: Mapping[str, Any] = {
 """Payload selector for responses: excludes the keys that only writers need."""
 
 STATED_END_KEY = "statedValidTo"
-"""Original `validTo` that a supersession shortened; restored if the memory becomes a head again."""
+"""Original `validTo` of a memory, before a supersession shortened it. It is restored if the memory is a head again."""
 
 DISTIL_DUE_KEY, DISTIL_TRIES_KEY = "distilDue", "distilTries"
 """`distilDue`: True until a model has processed the conversation of a turn with `undistilled`, or the versions of a

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 Kind = Literal["api-key", "bearer-token", "cloud-key", "connection-string", "jwt", "password", "private-key", "token"]
-# Condition on a match: none, not a word or placeholder, or looks random.
+# Condition on a match. any: none. value: it is not a word or placeholder. random: it looks random.
 Check = Literal["any", "value", "random"]
 
 MARKER = re.compile(r"\[REDACTED:[a-z-]+\]")
@@ -27,7 +27,7 @@ WINDOW = 64 << 10
 OVERLAP = 16 << 10
 # Maximum number of passes. `password:password:...` needs about twenty, and gets shorter with each.
 _MAX_PASSES = 64
-# Characters at the end of a key, and at the start of a long value, that are matched together.
+# Maximum characters at the end of a key, and at the start of a long value, that are matched together.
 _MAX_KEY_CHARS, _MAX_VALUE_CHARS = 128, 4096
 
 PLACEHOLDER = re.compile(
@@ -56,7 +56,7 @@ Steps = Generator[None, None, Value]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretRule:
-    """One form of a secret.
+    """Pattern of one kind of secret.
 
     Attributes:
         is_whole: True if the whole match is the secret. Otherwise it is the last group that matched, if the pattern has
@@ -176,7 +176,7 @@ def _found(text: str, rules: Sequence[SecretRule]) -> Steps[list[Find]]:
         for rule in rules:
             if not rule.hints or _has_hint(rule, lowered):
                 matches = list(_finds_of(rule, text, start, end))
-                # A match at the end of the window may be longer: read it again from its start.
+                # Read a match at the end of the window again from its start, because it may be longer.
                 if matches and matches[-1][1] >= end < len(text) and matches[-1][0] > start:
                     cut_off.append(matches.pop()[0])
                 finds.extend(matches)

@@ -51,9 +51,9 @@ PREFIXED: tuple[tuple[Kind, str, str], ...] = (
     ("private-key", "AGE-SECRET-KEY-1", r"[0-9A-Z]{50,}"),
 )
 
-# The first letters are a character class: the regex engine skips to positions where a match may start.
+# Spells the first letters as a character class, so that the regex engine skips to positions where a match may start.
 _PASSWORD = r"[pP](?i:ass(?:word|wd|code|phrase)|wd)"
-# German, French, Spanish, Portuguese, Russian, Chinese, Japanese; letters beyond ASCII are escaped.
+# Words in German, French, Spanish, Portuguese, Russian, Chinese and Japanese. Letters beyond ASCII are escaped.
 FOREIGN_PASSWORDS = (
     "passwort",
     "kennwort",
@@ -67,7 +67,7 @@ FOREIGN_PASSWORDS = (
 _FOREIGN = f"(?i:{'|'.join(FOREIGN_PASSWORDS)})"
 PASSWORD_HINTS = ("pass", "pwd")
 _PHRASE = r"[pPsSrRmM](?i:ass[ -]?phrase|eed[ -]phrase|ecovery[ -]phrase|nemonic)"
-# Words that turn "key", "token" or "secret" into a credential; separated by a space, `_`, `.`, `-` or nothing.
+# Words that turn "key", "token" or "secret" into a credential. A space, `_`, `.`, `-` or nothing separates the two.
 NAMES = {
     "key": "api access secret signing encryption master account consumer license app",
     "token": "api access auth refresh session bearer id bot deploy csrf",
@@ -83,7 +83,7 @@ _KEY = rf"[kKtTsS](?i:ey|oken|ecret)(?i:{_PRECEDED})"
 KEY_HINTS = ("key", "token", "secret")
 _BARE_NAME = r"[tTsScC](?:(?<![A-Za-z].)(?i:oken|ecret|redential))s?"
 
-# Separator of a name and its value: `: `, `=`, `: "`, `": "`, `=>`, fullwidth colon; never across lines.
+# Separator of a name and its value: `: `, `=`, `: "`, `": "`, `=>` or a fullwidth colon, never across lines.
 _SEP = r"[\"'`]?[ \t]{0,3}(?:=>|:=|={1,2}|:|\uff1a)[ \t]{0,3}"
 _BARE = r"(?:[^\s\"'`,;&]|[,;&](?=[^\s,;&])(?![\w.-]{1,40}[=:])){3,256}"
 _VALUE = rf"(?:\"([^\"\n]{{1,256}})\"|'([^'\n]{{1,256}})'|`([^`\n]{{1,256}})`|({_BARE}))"

@@ -21,14 +21,14 @@ _SPACELESS = (
     "\u31a0-\u31bf\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 )
 _RUN = re.compile(f"[{_SPACELESS}]+")
-# The engine's tokenizer splits at these marks: they have no letter of their own.
+# Marks without a letter of their own, at which Qdrant's tokenizer splits words.
 _UNSPOKEN = re.compile(
     "[\u0e47-\u0e4c\u0e4e\u0ec8-\u0ecc\u0ece\u1037\u1039\u103a\u17c9-\u17d3\u17dd\u302a-\u302f\u3099\u309a]"
 )
 _LAST_MARK = 0x1FFFF
 
 MAX_OCCURRENCES = 64
-"""Maximum number of occurrences of a name that are checked for word boundaries; usually the first one matches."""
+"""Maximum number of occurrences of a name that are checked for word boundaries. Usually the first of them matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class TextWords:
         return bool(self.spaced or self.runs)
 
     def contain(self, other: "TextWords") -> bool:
-        """Return whether all words of another text are among these; a run may also be part of a longer run."""
+        """Return whether all words of another text are among these. Its runs may be parts of longer runs here."""
         return other.spaced <= self.spaced and all(any(run in own_run for own_run in self.runs) for run in other.runs)
 
 
@@ -74,7 +74,7 @@ class SearchedText:
     words: TextWords
 
     def has(self, name: str) -> bool:
-        """Return whether the text contains a name as whole words; in a script without spaces, as part of a run."""
+        """Return whether the text contains a name as whole words, or, in a script without spaces, as part of a run."""
         searched_name = prepare_search(name)
         if not searched_name.words or not self.words.contain(searched_name.words):
             return False
@@ -152,8 +152,8 @@ def _ranges(characters: list[str]) -> Iterator[str]:
 _MIN_CONTENT_CHARS = 4
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
 
-# Used to count and truncate texts and to find names in queries. Keyword search uses the engine's own stop words and
-# stems. In languages other than English, words of fewer than 4 characters are stop words, except numbers.
+# Stop words for counting and truncating texts and for finding names in queries. Keyword search uses Qdrant's own stop
+# words and stems. In languages other than English, words of fewer than 4 characters are stop words, except numbers.
 _STOP_WORDS = frozenset(
     re.split(
         r"\s+",
@@ -174,7 +174,7 @@ def content_words(text: str, language: str) -> list[str]:
 
 
 def first_content_words(text: str, count: int, language: str) -> str:
-    """Return the text up to its content word number `count`; the whole text if it has fewer."""
+    """Return the text up to its content word number `count`, or the whole text if it has fewer content words."""
     for number, (_, end) in enumerate(_content_words(text, language), 1):
         if number == count:
             return text[:end]

@@ -79,7 +79,6 @@ class ImportBatch:
         drafts: Drafts that may still be written, by index.
         stored_rows: Stored payloads by id: of the drafts, and of the memories that the lines link to.
         immutable_ids: Ids of stored immutable memories, except imported versions that still wait for their successor.
-        immutable_types: Immutable types of the agent.
         heads: Stored or imported head of each identity of the drafts.
         predecessor_ids: Predecessors of each draft that are stored or in the batch.
     """
@@ -99,7 +98,7 @@ class ImportBatch:
         return {draft.record.id: index for index, draft in self.drafts.items()}
 
     def decrypt_lines(self, opened: Sequence[ImportLine | AgentMemoryError]) -> None:
-        """Replace the lines by decrypted ones; an error becomes the outcome of its line."""
+        """Replace the lines by decrypted lines. An error becomes the outcome of its line."""
         self.outcomes |= {index: line for index, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
         self.lines = [line if isinstance(line, ImportLine) else self.lines[index] for index, line in enumerate(opened)]
 

@@ -101,8 +101,9 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
 
     A vector of the agent's vector space is kept if its content had no secrets. An agent without an embedder keeps all.
     """
-    # Predecessors are checked later, against the batch. Parents and `valid_to` are not checked: a version that was
-    # superseded at the moment of its creation has an empty validity. `is_new=False` skips rules that may have changed.
+    # Draft without links and `valid_to`. Predecessors are checked later, against the batch. Parents are not checked,
+    # nor is `valid_to`, because a version that was superseded at its creation has an empty validity. `is_new=False`
+    # skips rules that may have changed.
     batch.decrypt_lines(await decrypt_lines(agent, batch.lines))
     unlinked = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
     cleaned = await scrub_memories(agent, unlinked)
@@ -220,7 +221,7 @@ def _with_line(draft: MemoryDraft, line: ImportLine, agent: Agent) -> MemoryDraf
 
 
 def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
-    """Return the last use of a line's session, derived from its accesses; never in the future."""
+    """Return the last use of a line's session, derived from the line's accesses, and never in the future."""
     if record.session_used_at is None or accessed_at is None:
         return record.session_used_at
     return max(record.session_used_at, min(accessed_at, record.updated_at))
@@ -243,7 +244,7 @@ def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
         ended = line.superseded_at if line.superseded_at is not None else record.updated_at
         record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)
     elif line.superseded_by:
-        # It is valid until its successor is imported.
+        # Restore the original end, because the version is valid until its successor is imported.
         record = replace(record, valid_to=line.stated_end)
     return replace(draft, record=record)
 
@@ -264,7 +265,7 @@ def _point(draft: MemoryDraft, line: ImportLine, agent: Agent) -> Json:
 async def _clean_versions(agent: Agent, versions_by_index: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
     """Return the payload with the earlier versions of items, without secrets, by index of the line.
 
-    Their time of storage is now.
+    The time of storage of these versions is the current time.
     """
     keep, now_ms = agent.settings.keep_versions, agent.clock.now_ms()
     cleaned_versions: dict[int, Payload] = {}

@@ -3,11 +3,11 @@
 | the alias points to | the object requests | and there is | decision |
 |---|---|---|---|
 | a target whose record is not completed | anything | | continue it: the alias was moved already |
-| a plain collection that is being deleted, or was | anything | its target | continue that one, and nothing else |
+| a plain collection that is being deleted, or was | anything | its target | continue that rebuild, and nothing else |
 | a target | its rollback | | roll back to the collection that it replaced |
-| a source | a rebuild | a target of the same plan | continue that one |
-| a source | a rebuild | no such target | start one |
-| a source | nothing | a target | remove it |
+| a source | a rebuild | a target of the same plan | continue that rebuild |
+| a source | a rebuild | no such target | start a rebuild |
+| a source | nothing | a target | remove the target |
 
 Except in the second row, all other unfinished targets are removed too. Without a live collection nothing is done.
 """
@@ -51,7 +51,7 @@ class RebuildDecision:
 
     @property
     def can_wait_for_restore(self) -> bool:
-        """True if there is something to do that a restore may precede: no urgent rebuild, and none that has moved."""
+        """True if there is an action that a restore may precede: not an urgent rebuild, and not one that has moved."""
         current = self.current
         if current is None:
             return self.new_kind is not None or bool(self.obsolete)

@@ -8,7 +8,7 @@ copy of the collection, the *way back*.
 |---|---|---|---|---|
 | exists | nothing | any | missing | Keep: create the copy |
 | exists | nothing | any | exists | Replace: last pass, then delete the collection |
-| deleted | nothing | Move | any | Link: create the alias at once |
+| deleted | nothing | Move | any | Link: create the alias immediately |
 | deleted | nothing | another step | any | Lost: deleted by another client; the target is incomplete |
 | deleted | target | any | any | Done |
 | deleted | another collection | any | any | Taken: another client created the alias |

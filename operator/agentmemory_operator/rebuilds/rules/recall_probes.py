@@ -1,4 +1,4 @@
-"""Compare search results before and after a rebuild: probe searches, their figures, and the limit that holds the move.
+"""Compare search results before and after a rebuild: probe searches, their figures, and the limit to hold the move.
 
 A probe is a memory of the sample. It is searched for by its own content among the memories of its user, as an agent
 would. Three figures, each a share of 0..1:
@@ -55,7 +55,7 @@ class RecallDrop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeResults:
-    """Results of a probe in one collection.
+    """Results of one probe query in one collection.
 
     Attributes:
         exact, approximate: Ids and scores of the exact search and of the search by the index, best first.
@@ -79,7 +79,7 @@ class ProbeResults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeComparison:
-    """One probe: id of the memory, and the results in both collections."""
+    """Probe with the id of its memory, and its results in both collections."""
 
     id: PointId
     source: ProbeResults
@@ -147,9 +147,10 @@ def _mean(shares: Sequence[float]) -> float:
 def _share(
     expected: Sequence[tuple[PointId, float]], found: Sequence[tuple[PointId, float]], *, by_score: bool = True
 ) -> float:
-    """Return the share, 0..1, of the best `TOP_K` expected results that are among the best `TOP_K` found ones.
+    """Return the share, 0..1, of the best `TOP_K` expected results that are among the best `TOP_K` found results.
 
-    With `by_score`, a found result with the score of the last expected one counts too. Without expected results, 1.0.
+    With `by_score`, a found result with the score of the last expected result counts too. Without expected results, the
+    share is 1.0.
     """
     best = expected[:TOP_K]
     if not best:
@@ -185,7 +186,7 @@ def find_blocking_drop(recall: ProbeRecall, *, max_percent: float) -> RecallDrop
     Args:
         max_percent: Maximum accepted drop of any figure in percentage points, 0..100.
     """
-    # Shares are rounded to 4 digits, so a difference of 0.01 percentage points is noise.
+    # Ignore 0.01 percentage points, which is noise: shares are rounded to 4 digits.
     return next((drop for drop in find_drops(recall) if drop.percent > max_percent + 0.01), None)
 
 

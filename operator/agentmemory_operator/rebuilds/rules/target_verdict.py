@@ -40,9 +40,9 @@ from agentmemory_operator.memories.rules.record import WINDOW_KEY
 from agentmemory_operator.rebuilds.rules.vector_tolerance import VectorTolerance
 
 MAX_RECORDED_POINTS = 100_000
-"""Maximum number of points that are recorded: as missing or outdated, as extra, and as recently written.
+"""Maximum number of points recorded as missing or outdated, as extra, and as recently written, each.
 
-A target that lacks more was not copied.
+A target that lacks more points was not copied.
 """
 
 MAX_CHECKED_TEXTS = 8
@@ -134,7 +134,7 @@ def build_equality(vectors: VectorTolerance) -> Equality:
     return Equality(
         has_keyword=is_same_text and all(collection.has_keyword for collection in collections),
         is_same=vectors.is_same,
-        # With other keyword rules, the window and evidence of each memory are computed again.
+        # With other keyword rules, ignore the window and evidence of each memory, because they are computed again.
         ignored=UNREVISED_KEYS if is_same_text else UNREVISED_KEYS | {WINDOW_KEY, EVIDENCE_KEY},
         ignores_locked=vectors.is_embedded,
         description=vectors.description,

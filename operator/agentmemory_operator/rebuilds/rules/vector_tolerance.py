@@ -3,7 +3,7 @@
 | datatype and distance | maximum difference of the target's vector from the source's |
 |---|---|
 | Float32 in both, distance not Cosine | none: equal bit for bit |
-| Float32 in both, distance Cosine | 1e-6 of its length: the engine scales it to length 1 again |
+| Float32 in both, distance Cosine | 1e-6 of its length: Qdrant scales it to length 1 again |
 | Float16 in either | 1e-3 of its length: 11 bits for each number, and scaled again |
 | Uint8 in either | 1 for each number, of whole numbers 0..255, the range of Uint8 |
 
@@ -33,7 +33,7 @@ MIN_COSINE = 0.99
 class VectorTolerance:
     """Compares vectors by name.
 
-    The unnamed one is the embedding of the memory; every other one must be copied unchanged.
+    The unnamed vector is the embedding of the memory. Every other vector must be copied unchanged.
 
     Attributes:
         source, target: The collections.
@@ -51,8 +51,6 @@ class VectorTolerance:
 
         Args:
             name: Name of the vector; "" for the embedding.
-            target: Vector in the target.
-            source: Vector in the source.
         """
         if name or not target or not source:
             return is_bit_for_bit(name, target, source)
@@ -66,7 +64,6 @@ class VectorTolerance:
         """Return whether a target's vector is the model's embedding of its text: a cosine of at least `MIN_COSINE`.
 
         Args:
-            vector: Vector of the target.
             embedded: New embedding of the text.
         """
         expected = _as_bytes(embedded) if self.target.datatype == UINT8 else embedded

@@ -69,7 +69,7 @@ def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: Status
 
 
 def with_fields(old: Mapping[str, Any], fields: Mapping[str, Any]) -> Json:
-    """Return the status with some fields replaced; conditions are kept."""
+    """Return the status with some fields replaced and the conditions kept."""
     return _validate({**old, **fields})
 
 
@@ -85,7 +85,7 @@ def succeeded_status(old: Mapping[str, Any], message: str, at: StatusStamp, *, l
 
 
 def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: StatusStamp) -> Json:
-    """Return the status of a restore that was applied earlier, so that nothing was done."""
+    """Return the status of a restore that did nothing, because the record in the collection shows it as applied."""
     note = ", and rolled back since" if record.rolled_back else ""
     message = (
         f"applied {record.applied_at} from {record.source}{note}: nothing was done. To restore it again, create a "

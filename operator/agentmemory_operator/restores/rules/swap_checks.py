@@ -69,7 +69,7 @@ def resume_at(step: SwapStep | None, *, is_switched: bool) -> SwapStep:
     if is_switched:
         return SwapStep.SETTLE
     if step in (None, SwapStep.SETTLE):
-        # For Settle: the alias was moved to another collection since. Move it again.
+        # Since Settle was started, the alias was moved to another collection: move it again.
         return SwapStep.RECOVER if step is None else SwapStep.SWITCH
     return step
 
@@ -135,7 +135,7 @@ def merge_records(
     """Return the records for a restored collection, oldest first.
 
     Args:
-        live: Records of the replaced collection. They are kept, because otherwise an older snapshot would lose them and
+        live: Records of the replaced collection. They are kept, because an older snapshot lacks them, and without them
             these restores would be applied again.
         recovered: Records in the snapshot; empty if it is of another agent.
         new: Record of the restore itself.
@@ -146,7 +146,7 @@ def merge_records(
 
 
 def mark_rolled_back(records: Iterable[RestoreRecord], identity: RestoreIdentity) -> tuple[RestoreRecord, ...]:
-    """Return the records with the one of a restore marked as rolled back."""
+    """Return the records, with the record of this restore marked as rolled back."""
     return tuple(replace(record, rolled_back=True) if record.identity == identity else record for record in records)
 
 
@@ -194,9 +194,9 @@ def check_origin(
 
 
 def check_fit(desired: Collection, recovered: Observation, live: Observation | None) -> None:
-    """Raise if the restored collection needs a `Rebuild` that the live one does not need.
+    """Raise if the restored collection needs a `Rebuild` that the live collection does not need.
 
-    Settings that can change in place are accepted: they are changed before the alias moves.
+    Settings that can change in place are accepted, because step Converge changes them before the alias moves.
 
     Raises:
         SpecInvalid: If the restored vectors or their layout differ from what the AgentMemory specifies.
@@ -234,7 +234,7 @@ def check_size(desired: Collection, *, dimensions: int | None, live: Observation
 
     Args:
         dimensions: Size of the snapshot's vectors; None if unknown, which is accepted.
-        live: Live collection. Its size is accepted too: then a Rebuild is pending, and the snapshot is not at fault.
+        live: Live collection. A snapshot with its size is accepted too, because a Rebuild is then pending anyway.
 
     Raises:
         SpecInvalid: If the size differs from the AgentMemory's and the live collection's.
@@ -330,7 +330,7 @@ class PendingRestore:
 def find_preceding(own: PendingRestore, pending: Iterable[PendingRestore]) -> PendingRestore | None:
     """Return the restore that must run first, or None if that is `own`.
 
-    Started restores precede others, then older objects precede newer ones, then the lower UID decides.
+    A started restore precedes one that has not started, then the older object precedes, then the lower UID.
     """
     first = min((own, *pending), key=lambda contender: (not contender.is_started, contender.created, contender.uid))
     return None if first == own else first

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from cachetools import LRUCache
 
-# An eighth of the slots is reserved for callers that have none.
+# Divisor of the slots: an eighth of them is reserved for callers that have none.
 RESERVE_DIVISOR = 8
 
 HOUR_S = 3600.0
@@ -70,13 +70,13 @@ class RecentThroughput:
         self._level, self._at_s = self.level(now_s) + received_bytes, now_s
 
     def level(self, now_s: float) -> float:
-        """Return the decayed sum of bytes; the stream with the lowest is the slowest."""
+        """Return the decayed sum of bytes. The stream with the lowest sum is the slowest."""
         return min(self._level, self.max_bytes) * math.exp2((self._at_s - now_s) / self.half_life_s)
 
 
 @dataclass(slots=True)
 class StallDetector:
-    """Detects a connection that sends its output too slowly; checked periodically.
+    """Detects a connection that sends its output too slowly. Call `check` periodically.
 
     Attributes:
         since_s: Start of the current window. None while no output waits.
@@ -175,7 +175,7 @@ def hourly_bucket(limit: int, now_s: float) -> TokenBuckets:
 
     It starts empty, so a restart grants no extra calls.
     """
-    # Allow one second's calls at once: shorter waits are inaccurate.
+    # Allow a burst of one second's calls, because shorter waits are inaccurate.
     burst = max(1, int(limit / HOUR_S))
     allowances = TokenBuckets(burst=burst, refill_s=HOUR_S / (limit - burst + 1))
     while allowances.take(SHARED_KEY, now_s):

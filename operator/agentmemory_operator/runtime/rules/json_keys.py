@@ -4,7 +4,7 @@ from typing import Any
 
 
 class RepeatedKey(ValueError):
-    """A key occurs twice in one object; the message has up to 64 characters of it."""
+    """A key occurs twice in one object. The message contains up to 64 characters of the key."""
 
 
 def reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

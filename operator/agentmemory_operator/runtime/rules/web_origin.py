@@ -5,7 +5,7 @@ read the responses too. A page cannot set the headers `Host`, `Origin` and `Sec-
 clients send no `Origin`, and their `Host` is the address that they were configured with.
 
 The port in `Host` is not compared with the server's own port. A browser sends the port that it connects to, and a
-tunnel or proxy on this machine has another one.
+tunnel or proxy on this machine has another port.
 
 Source: https://fetch.spec.whatwg.org/#origin-header, https://www.w3.org/TR/fetch-metadata/.
 """
@@ -32,14 +32,14 @@ def foreign_reason(headers: Mapping[bytes, bytes], *, scheme: str, is_local: boo
     if is_local and not is_local_host(host):
         return f"Host is {_quoted(host)}: this server only serves its own machine; use localhost, 127.0.0.1 or [::1]"
     origin = headers.get(b"origin")
-    # A proxy may have terminated TLS in front of a server that is not on loopback.
+    # Accept https too if the server is not on loopback: a proxy may terminate TLS in front of it.
     schemes = {scheme} if is_local else {scheme, "https"}
     if origin is not None and origin.lower() not in [own_scheme.encode() + b"://" + host for own_scheme in schemes]:
         return (
             f"Origin is {_quoted(origin)}, not that of {_quoted(host)}: requests from pages of other sites are rejected"
         )
     site = headers.get(b"sec-fetch-site")
-    # A navigation by a link, form or script. The response fills a window, and the other site cannot read it.
+    # Accept a navigation by a link, form or script: the response fills a window, and the other site cannot read it.
     is_link = headers.get(b"sec-fetch-mode") == b"navigate" and headers.get(b"sec-fetch-dest") == b"document"
     if site is None or site in _OWN_SITES or (is_page and is_link):
         return None

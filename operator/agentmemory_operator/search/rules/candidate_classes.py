@@ -24,7 +24,7 @@ Box = Mapping[str, Interval]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryClass:
-    """Memories that meet all of these conditions; the defaults allow every memory.
+    """Conditions that the memories of a class must all meet. The defaults allow every memory.
 
     Attributes:
         recency: Minimum recency by the half-life of the type, 0..1. All memories of a type that does not decay have it.
@@ -42,7 +42,7 @@ class MemoryClass:
 
     def condition(self, types: Sequence[MemoryType], now_ms: int) -> Condition:
         """Return the filter condition for the memories that belong to the class at `now_ms`."""
-        # Without listed types nothing decays, so all memories are new.
+        # Add no condition on recency if no types are listed: then nothing decays, and all memories are new.
         must: list[Condition] = [self._is_new(types, now_ms)] if self.recency and types else []
         must.extend(self._is_recent(now_ms))
         if self.importance:
@@ -77,7 +77,8 @@ class MemoryClass:
             yield _is_since("createdAt", now_ms - _ms(self.age_days))
         if math.isfinite(self.idle_days):
             since_ms = now_ms - _ms(self.idle_days)
-            # A memory that was never accessed is idle since its creation. An accessed one is idle at most that long.
+            # Idle time counts from the last access, else from creation. So it never exceeds the age, and a recent
+            # creation suffices.
             yield {"should": [_is_since("lastAccessedAt", since_ms), _is_since("createdAt", since_ms)]}
 
     def _is_important(self) -> Condition:

@@ -1,9 +1,9 @@
-"""Choose the candidates of a search: the engine combines signals only for the points that a prefetch returns.
+"""Choose the candidates of a search: Qdrant combines signals only for the points that a prefetch returns.
 
 The nearest memories alone omit those that rank high because they are new, often used, or both. So large sets get up to
 four further lists, each with the nearest memories of such a class. Smaller sets get longer lists, and sets up to 3,000
-are scored completely. If the ranking sets `candidates`, there is one list, of that length or `top_k` if larger. The
-engine's query limit shortens lists. Source of the numbers: `docs/adr/0006`.
+are scored completely. If the ranking sets `candidates`, there is one list, of that length or `top_k` if larger.
+Qdrant's query limit shortens lists. Source of the numbers: `docs/adr/0006`.
 """
 
 from collections.abc import Sequence
@@ -31,10 +31,10 @@ from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE
 from agentmemory_operator.spec.presets import NO_GATE
 
-# Number of memories that the engine scores if the ranking does not set `candidates`. If no more memories are eligible,
-# all are scored. Otherwise the lists divide this number; none is shorter than `top_k`, unless the query limit is.
+# Number of memories that Qdrant scores if the ranking does not set `candidates`. If no more memories are eligible,
+# all are scored. Otherwise the lists divide this number. No list is shorter than `top_k`, unless the query limit is.
 MAX_SCORED = 3_000
-# With fewer eligible memories the further classes contain too few to fill their lists: all lists are longer instead.
+# Number of eligible memories below which all lists are longer, because the further classes contain too few memories.
 SPARSE_BELOW = 20_000
 ANY_NUMBER = 2**32
 
@@ -44,17 +44,17 @@ Query = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePlan:
-    """Lists of the nearest memories, one per filter; their union is scored.
+    """Plan for one or more lists of the nearest memories, one per filter. The union of the lists is scored.
 
     Attributes:
         classes: Class of memories of each list.
         limit: Maximum length of each list.
         is_exact: True if the only list contains all memories that match the filter.
-        min_similarity: Minimum similarity of a candidate; -1 or less for none.
-        search_ef: `hnsw_ef` of index searches; None for the engine's default.
+        min_similarity: Minimum similarity of a candidate; -1 or less sets no minimum.
+        search_ef: `hnsw_ef` of index searches; None for Qdrant's default.
         rescore: True to score candidates by the original vectors, False by the quantized ones.
         oversampling: Factor, at least 1, of the number of quantized candidates that are rescored.
-        is_thorough: True if lists are built by a full scan instead of the index.
+        is_thorough: True if lists are created by a full scan instead of the index.
         allows_exact: False if the collection's strict mode forbids full scans. An index search by the original vectors
             replaces them, and nothing is proven.
     """
@@ -80,10 +80,13 @@ class CandidatePlan:
         return replace(self, is_thorough=True, rescore=True)
 
     def query(self, vector: Sequence[float], *, distance: str) -> Query:
-        """Return the engine's query for the candidates.
+        """Return Qdrant's query for the candidates.
 
-        They are scored by the original vectors. Without `rescore` the quantized vectors are used, unless `is_exact`:
-        then all matching memories are scanned, if the strict mode allows it.
+        One filter becomes one search. It is a full scan if `is_exact` or `is_thorough`, else an index search. Several
+        filters become prefetches, whose union is scored again.
+
+        Scores are those of the original vectors. Only an index search without `rescore`, or the union of several lists
+        without it, uses the scores of the quantized vectors.
         """
         threshold = score_threshold(distance, self.min_similarity)
         bounds = {"limit": self.total} | ({} if threshold is None else {"score_threshold": threshold})
@@ -104,7 +107,7 @@ class CandidatePlan:
 
     @property
     def leaf_params(self) -> dict[str, Any]:
-        """Parameters of one list of a union: a full scan if the plan is exact, else an index search.
+        """Parameters of one list of a union: a full scan if `is_exact` or `is_thorough`, else an index search.
 
         An index search is rescored only with oversampling, because the union is rescored too.
         """
@@ -120,13 +123,13 @@ class CandidatePlan:
         """Parameters of a full scan by the original vectors; of an index search if the strict mode forbids it."""
         if self.allows_exact:
             return {"exact": True}
-        # The engine fully scans so few points anyway, unless they exceed the full-scan threshold.
+        # Search by the index without quantized vectors. Qdrant fully scans up to the full-scan threshold anyway.
         return ({} if self.search_ef is None else {"hnsw_ef": self.search_ef}) | {"quantization": {"ignore": True}}
 
     def _params(self, *, rescore: bool) -> dict[str, Any]:
-        """Parameters of an index search.
+        """Parameters of an index search, or of a full scan if `is_thorough`.
 
-        Always explicit, because the engine's default depends on the quantization method.
+        `rescore` is always sent, because Qdrant's default depends on the quantization method.
         """
         if self.is_thorough:
             return self._whole
@@ -143,8 +146,8 @@ def plan_candidates(
 
     Args:
         eligible: Number of memories that match the filter.
-        top_k: Number of results to request from the engine.
-        extra_lists: Number of lists in addition to those by similarity, if not all memories are scored.
+        top_k: Number of results to request from Qdrant.
+        extra_lists: Number of keyword and entity lists. They share the query limit, unless all memories are scored.
     """
     max_limit = ranking.max_query_limit or ANY_NUMBER
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
@@ -173,17 +176,17 @@ def plan_candidates(
 
 
 def similarity_formula(distance: str) -> Formula:
-    """Return the similarity as a formula over the engine's score."""
+    """Return the similarity as a formula over Qdrant's score."""
     return {"div": {"left": 1.0, "right": {"sum": [1.0, "$score"]}}} if distance == "Euclid" else "$score"
 
 
 def similarity_of(distance: str, engine_score: float) -> float:
-    """Return the similarity, larger for nearer: the engine's score, or 1 / (1 + distance) for Euclid."""
+    """Return the similarity, larger for nearer: Qdrant's score, or 1 / (1 + distance) for Euclid."""
     return 1 / (1 + engine_score) if distance == "Euclid" else engine_score
 
 
 def score_threshold(distance: str, min_similarity: float) -> float | None:
-    """Return the engine's score threshold for a minimum similarity, for Euclid a maximum distance.
+    """Return Qdrant's score threshold for a minimum similarity, for Euclid a maximum distance.
 
     None if every memory reaches the minimum: at -1 or below, and for Euclid at 0 or below.
     """

@@ -23,10 +23,10 @@ from agentmemory_operator.spec.expression.variables import KEYWORD, RANGES, SIMI
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.spec.presets.table import Fusion
 
-# The bounds hold for the oracle (`compute_score`). The engine's scores differ from the oracle's by up to 1e-5, relative
+# The bounds hold for the oracle (`compute_score`). Qdrant's scores differ from the oracle's by up to 1e-5, relative
 # to the score if that is above 1.
 MARGIN = 2e-5
-# The engine computes in float32, and two searches may sum in different orders.
+# Qdrant computes in float32, and two searches may sum in different orders.
 _ROUNDING = 1e-6
 
 
@@ -80,7 +80,7 @@ class UnlistedMemories:
                 yield Ranges(numbers, frozenset({type_name}))
 
     def _score(self, ranges: Ranges) -> float:
-        # RRF scores by rank, and the ranks beyond the end of a list are unknown: nothing can be proven.
+        # With RRF nothing can be proven: it scores by rank, and the ranks beyond the end of a list are unknown.
         if self.fusion is not None and self.fusion.method == "RRF":
             return math.inf
         return score_bounds(self.ranking, ranges).high
@@ -134,7 +134,7 @@ def build_end_queries(
 
 
 def read_ends(plan: CandidatePlan, hits: Sequence[Sequence[Mapping[str, float]]], *, distance: str) -> list[ListEnd]:
-    """Return the ends of the similarity lists, from the engine's response to `build_end_queries`."""
+    """Return the ends of the similarity lists, from Qdrant's response to `build_end_queries`."""
     return [
         ListEnd(class_, similarity_of(distance, points[0]["score"]) if points else None)
         for class_, points in zip(plan.classes, hits, strict=False)

@@ -2,19 +2,19 @@
 
 Candidates are the nearest memories and those with the most and rarest words of the query. Their union is scored by both
 signals, so a memory found by one signal does not count as 0 in the other. `$score[0]` is the similarity. `$score[1]` is
-the BM25 score. A rarer word weighs more: from Qdrant 1.19, rare among the memories of the searched users and scopes;
-before, rare in the whole collection. Source of the numbers: `docs/adr/0009`.
+the BM25 score, in which rare words weigh more. From Qdrant 1.19 on, rarity is counted among the memories of the
+searched users and scopes, before that in the whole collection. Source of the numbers: `docs/adr/0009`.
 
-If names in the query are linked to memories (`entities/rules/activation.py`), those are a third list. With RRF it is
-one more ranked list; with Score, `$score[2]` is the activation.
+If names in the query are linked to memories (`entities/rules/activation.py`), those memories are a third list. With RRF
+it is another ranked list. With Score, `$score[2]` is the activation.
 
-Reciprocal rank fusion (RRF) over the lists i that contain a memory, scaled so that a memory that is first in all lists
-has 1:
+Reciprocal rank fusion (RRF) is a sum over the lists i that contain a memory. It is 1 for a memory that is first in all
+lists:
 
     fused = sum(weight_i / (k + rank_i)) * (k + 1) / sum(weight_i)
 
-The engine's own fusion of several lists divides each rank by the weight of its list, which no choice of `k` corrects.
-So the engine fuses each list separately: `$score[2]` and the following are 1 / (k + rank), and the formula adds them
+Qdrant's own fusion of several lists divides each rank by the weight of its list, which no choice of `k` corrects.
+So Qdrant fuses each list separately: `$score[2]` and the following are 1 / (k + rank), and the formula adds them
 with weights.
 """
 
@@ -50,11 +50,11 @@ from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.presets.table import Fusion
 
 ENTITY_WEIGHT = 0.5
-"""Weight of the entity list in RRF; those of vectors and keywords have a sum of 1."""
+"""Weight of the entity list in RRF. For comparison, the weights of vectors and keywords add up to 1."""
 
 HALF_ACTIVATION, ENTITY_SHARE = 0.25, 0.2
-"""Activation at which the entity term is 0.5, and the maximum share of the gap to a full match that it closes. Source:
-`docs/adr/0026`."""
+"""Activation at which the entity term is 0.5, and the maximum share of the gap to a full match that the term closes.
+Source: `docs/adr/0026`."""
 
 NO_ACTIVATIONS: Mapping[str, float] = MappingProxyType({})
 
@@ -79,12 +79,12 @@ class Match:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateQueries:
-    """The engine's queries for the candidates of one search, and the meaning of their scores.
+    """Qdrant's queries for the candidates of one search, and the meaning of their scores.
 
     Attributes:
-        lists: The first contains every candidate with its similarity. Without `fusion` it is the only one. The second
-            has the BM25 scores of candidates with a word of the query. With RRF, a ranked list of each signal follows:
-            vectors, keywords and, if there are `activations`, entities. Otherwise only the entity list follows, if
+        lists: First the query for every candidate with its similarity, the only query without `fusion`. Second, the
+            BM25 scores of candidates that contain a word of the query. With RRF, a ranked list of each signal follows:
+            vectors, keywords and, if there are `activations`, entities. Without RRF, only the entity list follows, if
             there are `activations`.
         activations: Activation of the memories linked to names in the query, highest first.
     """
@@ -98,7 +98,7 @@ class CandidateQueries:
         """Return the match of each candidate, by id, nearest first.
 
         Args:
-            hits: Responses of the engine to the lists.
+            hits: Responses of Qdrant to the lists.
             features: Features of the query. None gives matches with the similarity only.
         """
         scores = [{point["id"]: float(point["score"]) for point in points} for points in hits]
@@ -135,10 +135,10 @@ def ranks_evidence(fusion: Fusion | None) -> bool:
 
 
 def build_keyword_query(document: Query, selection: Selection | None) -> Query:
-    """Return the engine's query by keywords, without a filter and a limit.
+    """Return Qdrant's query by keywords, without a filter and a limit.
 
     Args:
-        document: Text of the query, in the form that the engine computes its keyword vector from.
+        document: Text of the query, in the form that Qdrant computes its keyword vector from.
         selection: Selection of users and scopes that determine the rarity of a word; None for the whole collection.
     """
     params = {} if selection is None else {"params": {"idf": {"corpus": owners_filter(selection)}}}
@@ -165,20 +165,21 @@ def build_hybrid_queries(
     """
     activations = dict(islice(activations.items(), plan.limit))
     entity_lists = [_along_names(plan, activations, fusion)] if activations else []
-    # If the plan is exact, all lists are parts of one set of at most `limit` memories. Otherwise they may be disjoint.
+    # The union of the lists. If the plan is exact, all are parts of the same set of at most `limit` memories. Otherwise
+    # they may be disjoint.
     total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(activations)
     by_words = {**words, "filter": plan.filters[0], "limit": plan.limit}
     by_meaning = _by_meaning(plan, vector, distance)
     union = [*by_meaning, by_words, *entity_lists]
     lists: list[Query] = [
-        # The only vector list contains all memories, so the other lists add no candidates.
+        # Use the vector list alone if it contains all memories: then the other lists add no candidates.
         by_meaning[0]
         if plan.is_exact and plan.allows_exact and score_threshold(distance, plan.min_similarity) is None
         else {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
         by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
     ]
     if fusion.method == "RRF":
-        # RRF ranks one vector list only: the last one, which is not narrowed to a class of memories.
+        # Of the vector lists, RRF ranks only the last, which is not narrowed to a class of memories.
         lists.extend(_by_rank(ranked, fusion.k) for ranked in union[len(plan.filters) - 1 :])
     else:
         lists.extend(entity_lists)
@@ -195,7 +196,7 @@ def build_scoring_template(
     has_activations: bool = False,
     has_clues: bool = False,
 ) -> ScoreTemplate:
-    """Return the engine's query that scores the lists of a search, with placeholders for time and query features.
+    """Return Qdrant's query that scores the lists of a search, with placeholders for time and query features.
 
     Args:
         fusion: Fusion of the search; None if it uses no keywords.
@@ -210,7 +211,7 @@ def build_scoring_template(
     if fusion is None:
         return make(Signals(similarity=similarity, evidence=formulas, defaults=defaults))
     fused = _fused_formula(fusion, similarity, is_along=has_activations)
-    # Scores of a candidate that is not on a list.
+    # A candidate that is not on a list has the score 0 there.
     missing_scores = dict.fromkeys(("$score[1]", "$score[2]", *_rank_shares(fusion, has_activations)), 0.0)
     if ranks_evidence(fusion):
         fused = add_evidence_formula(fused, ranking.evidence, formulas)
@@ -289,7 +290,7 @@ def _fused_formula(fusion: Fusion, similarity: Formula, *, is_along: bool) -> Fo
 
 
 def _by_rank(ranked: Query, k: int) -> Query:
-    """Return the query that scores a list by 1 / (k + rank), rank from 1; the engine's own is 1 / (k + rank - 1)."""
+    """Return the query that scores a list by 1 / (k + rank), with ranks from 1. Qdrant's RRF counts ranks from 0."""
     return {"prefetch": [ranked], "query": {"rrf": {"k": k + 1}}, "limit": ranked["limit"]}
 
 

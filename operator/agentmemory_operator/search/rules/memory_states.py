@@ -100,7 +100,7 @@ def _past(types: Sequence[MemoryType], now_ms: int, *, removes: bool) -> list[Co
 
 
 def _any_of(conditions: Sequence[Condition]) -> Condition:
-    """Return the condition that at least one condition holds; without conditions, one that no memory meets."""
+    """Return the condition that at least one of some conditions holds. No memory meets it if there are none."""
     return {"should": list(conditions)} if conditions else {"has_id": []}
 
 

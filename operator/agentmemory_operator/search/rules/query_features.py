@@ -41,7 +41,7 @@ HALF_SCORE = 10.0
 HALF_SCORE_PER_WORD = 2.0
 """BM25 score per distinct content word, which replaces HALF_SCORE in a query of more than 5 such words.
 
-A memory contains some of many words by chance.
+Otherwise a long query would score too high, because a memory contains some of many words by chance.
 """
 
 MAX_QUERY_NAMES, MAX_QUERY_WORDS = 8, 64
@@ -101,7 +101,7 @@ class QueryFeatures:
         }
 
     def compute_evidence_values(self, payload: Mapping[str, Any], assistant: float) -> dict[str, float]:
-        """Return the variables' values for a memory, equal to those that the engine computes.
+        """Return the variables' values for a memory, equal to those that Qdrant computes.
 
         Args:
             assistant: Value of `terse` for memories by an assistant.
@@ -136,13 +136,13 @@ def extract_features(query: str, language: str) -> QueryFeatures:
 
 
 def evidence_formulas(assistant: float) -> dict[str, Formula]:
-    """Return the engine's formulas of the variables, with placeholders for the features of the query.
+    """Return Qdrant's formulas of the variables, with placeholders for the features of the query.
 
     Args:
         assistant: Value of `terse` for memories by an assistant.
     """
     is_assistant = {"key": TERSE_PATH, "range": {"lt": 0.0}}
-    # The number is negative for memories by an assistant: replace it by the constant.
+    # For memories by an assistant, replace the stored number, which is negative, by the constant.
     correction = {"mult": [is_assistant, {"sum": [assistant, {"neg": TERSE_PATH}]}]}
     terse = {"sum": [TERSE_PATH, correction]}
     answers_question = _is_marked(ANSWERS_QUESTION)
@@ -171,7 +171,7 @@ def add_evidence(fused: float, weights: EvidenceWeights, numbers: Mapping[str, f
 
 
 def add_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Mapping[str, Formula]) -> Formula:
-    """Return `add_evidence` as a formula of the engine."""
+    """Return `add_evidence` as a formula of Qdrant."""
     terms = weights.terms
     if not terms:
         return fused
@@ -189,7 +189,7 @@ def _dates_in(query: str) -> Iterator[tuple[int, int]]:
         try:
             since, until = _days_of(found)
         except (OverflowError, ValueError):
-            # For example the 31st of February, or the day before the year 10,000.
+            # Skip dates that do not exist, for example the 31st of February, or that are out of range.
             continue
         yield _ms(since), _ms(until)
 

@@ -1,4 +1,4 @@
-"""The combined score of a memory: computed in Python (the oracle), as the engine's query, and its bounds.
+"""The combined score of a memory: computed in Python (the oracle), as Qdrant's query, and its bounds.
 
 The weighted model: score = boost * (wSimilarity * similarity + wRecency * recency + wUtility * utility), with
 
@@ -8,8 +8,8 @@ The weighted model: score = boost * (wSimilarity * similarity + wRecency * recen
 and, if the object sets it, multiplied by 1 - confidenceShare + confidenceShare * confidence.
 
 A type that does not decay has recency 1, and so has every type if the object lists none. Otherwise memories of an
-unlisted type have recency 0.5: their half-life is unknown, so they rank between new and old ones. `score_trees` has the
-other models.
+unlisted type have recency 0.5: their half-life is unknown, so they rank between new and old memories. `score_trees`
+contains the other models.
 """
 
 import re
@@ -86,7 +86,7 @@ class ScoreTerms:
 
 
 def compute_score(memory: ScoreInput, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
-    """Compute the score and its terms. The engine's score differs by at most 1e-5, relative to scores above 1."""
+    """Compute the score and its terms. Qdrant's score differs by at most 1e-5, relative to scores above 1."""
     values = values_of(memory, now_ms=now_ms)
     memory_type = {type_.name: type_ for type_ in ranking.types}.get(memory.type)
     names = variables_of(ranking.model.root) if isinstance(ranking.model, CheckedExpression) else ()
@@ -162,7 +162,7 @@ def score_query(
     keyword: Formula = 0.0,
     has_extremes: bool = False,
 ) -> Formula:
-    """Return the engine's query that scores prefetched points by the ranking.
+    """Return Qdrant's query that scores prefetched points by the ranking.
 
     Args:
         distance: Distance of the collection.
@@ -176,7 +176,7 @@ def score_query(
 
 @dataclass(frozen=True, slots=True)
 class ScoreTemplate:
-    """A query of the engine as JSON with placeholders: the rest is the same for all searches with a ranking.
+    """A query for Qdrant as JSON. All searches with a ranking share it, except for the values of its placeholders.
 
     Attributes:
         parts: Texts, alternating with the names of placeholders.
@@ -235,12 +235,12 @@ def score_template(ranking: Ranking, signals: Signals, *, distance: str, has_ext
 def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
     """Return bounds of the scores of all memories with variables in the ranges.
 
-    Proof by interval arithmetic: the oracle scores no such memory above `high`. The engine's score may exceed it by
+    Proof by interval arithmetic: the oracle scores no such memory above `high`. Qdrant's score may exceed it by
     1e-5, relative to scores above 1, so compare with that margin. `ranges_of` returns the ranges of all memories;
     `Ranges.with_interval` replaces that of one variable.
     """
     tree = build_score_tree(ranking)
-    # Type by type: boost, half-life and cases of one type never combine with those of another.
+    # Bound each type separately, because boost, half-life and cases of one type never combine with those of another.
     possible = type_names_of(ranking) if ranges.types is None else ranges.types
     return reduce(Interval.union, (tree.bounds(Ranges(ranges.numbers, frozenset({name}))) for name in sorted(possible)))
 

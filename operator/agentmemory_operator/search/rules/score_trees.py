@@ -46,7 +46,7 @@ from agentmemory_operator.spec.expression.variables import (
 )
 from agentmemory_operator.spec.memory_types import MemoryType
 
-# Below the score of every expression: memories with this score are excluded from results.
+# Score of memories that are excluded from results. It is below the score of every expression.
 EXCLUDED_SCORE = -1e6
 KNOWLEDGE_TYPE = "semantic"
 EFFECTIVE_CONFIDENCE = "effective_confidence"
@@ -99,7 +99,7 @@ def build_terms(ranking: Ranking) -> Mapping[str, Expression]:
 
 
 def build_boost(ranking: Ranking) -> Expression:
-    """Return the factor of the memory's type as an expression; 1 for types without a boost."""
+    """Return the factor of the memory's type as an expression. It is 1 for types without a boost."""
     names_by_boost: dict[float, list[str]] = defaultdict(list)
     for type_ in ranking.types:
         if type_.boost != 1:

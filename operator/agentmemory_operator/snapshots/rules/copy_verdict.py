@@ -2,8 +2,8 @@
 
 | check | passes if |
 |---|---|
-| Checksum | the SHA-256 of the bytes equals the recorded one, and the server's |
-| Restore | the server restores a collection from them |
+| Checksum | the SHA-256 of the file equals the recorded one, and the server's |
+| Restore | the server restores a collection from the file |
 | Owner | the copy's marker names the object that the snapshot was created for |
 | Configuration | the hash of its settings equals the recorded one, else its settings equal the live collection's |
 | Indexes | the same for its payload indexes |
@@ -77,19 +77,19 @@ class SnapshotRecord:
 def hash_configuration(collection: Collection) -> str:
     """Return the first 16 hex digits of a SHA-256 over all settings that a snapshot contains.
 
-    The marker is excluded: it contains a generation, and a restore writes a new one.
+    The marker is excluded, because it contains a generation, which a restore changes.
     """
     content = json.dumps(_settings(collection), sort_keys=True, default=asdict)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
 def compare_checksum(computed: str, *, recorded: str | None, listed: str | None, size: int) -> CheckFinding:
-    """Compare the SHA-256 of the bytes that were read with the known ones; return the finding.
+    """Compare the SHA-256 of the content that was read with the recorded and the listed one; return the finding.
 
-    If none is known, the finding is neither good nor bad.
+    If neither is known, the finding is neither good nor bad.
 
     Args:
-        computed: SHA-256 of the bytes that were read, hex.
+        computed: SHA-256 of the content that was read, hex.
         recorded: SHA-256 from the creation of the snapshot; None if unknown.
         listed: SHA-256 that the server lists now; None if it lists none.
         size: Number of bytes read.
@@ -208,9 +208,9 @@ def must_contain(updated_at: object, started_ms: int | None) -> bool:
 def build_probes(points: Sequence[Json], equal: Iterable[PointId], *, max_probes: int = MAX_PROBES) -> list[Json]:
     """Build exact searches among the points that are equal in both collections.
 
-    Each search is for the vector of one of the first `max_probes` of them, and must return all of the same user. Points
-    without a vector are not searched for. Tombstones are excluded: if one has a vector in only one collection, only
-    that collection would return it.
+    Each search is for the vector of one of the first `max_probes` points, and must return all points of the same user.
+    Points without a vector are not searched for. Tombstones are excluded, because their vectors may exist in only one
+    of the collections.
     """
     equal_ids = set(equal)
     memories = [point for point in points if point["id"] in equal_ids and TOMBSTONE_KEY not in point["payload"]]
@@ -236,7 +236,7 @@ def build_probe(point: Json, ids: Sequence[PointId]) -> Json:
 
 
 def judge_probes(searches: int, differing: Sequence[PointId], *, refused: str = "") -> CheckFinding:
-    """Return the finding of the exact searches; neither good nor bad if there were none, or Qdrant rejects them.
+    """Return the finding of the exact searches. It is neither good nor bad if there were none, or Qdrant rejects them.
 
     Args:
         searches: Number of searches in each collection.

@@ -116,10 +116,9 @@ class DueSnapshot:
     """A snapshot to be requested.
 
     Attributes:
-        name: Name of its object.
         slot_ms: Time of the schedule, Unix milliseconds; None if the snapshot has another cause.
         due_ms: Time at which to create the object, Unix milliseconds: for a scheduled snapshot `slot_ms` plus an offset
-            that depends on the agent, so that not all agents start at once.
+            that depends on the agent, so that not all agents start at the same time.
         cause: Cause for users; empty for a scheduled snapshot.
     """
 
@@ -174,12 +173,12 @@ class SnapshotOverview:
 
     @property
     def usable(self) -> list[SnapshotFacts]:
-        """Readable snapshots that match the agent's present collection (`fits`), newest first."""
+        """Readable snapshots that match the agent's current collection (`fits`), newest first."""
         return [snapshot for snapshot in self.readable if self.fits(snapshot)]
 
     @property
     def rebuilt_ms(self) -> int:
-        """Time at which a rebuild made the present collection live, Unix milliseconds; 0 if none did."""
+        """Time at which a rebuild made the current collection live, Unix milliseconds; 0 if none did."""
         rebuilt_time = (self.memory.status.get("collection") or {}).get("rebuiltTime")
         return parse_time(rebuilt_time) if rebuilt_time else 0
 
@@ -243,8 +242,8 @@ def due_after_upgrade(overview: SnapshotOverview, *, since_ms: int) -> DueSnapsh
 def due_after_rebuild(overview: SnapshotOverview) -> DueSnapshot | None:
     """Return the snapshot that a completed rebuild requires, or None.
 
-    It is required if there is a schedule and there are verified snapshots, but none of the present collection that the
-    server can restore. None too if one is in progress, or the object requested for this rebuild exists.
+    It is required if there is a schedule and there are verified snapshots, but none of the current collection that the
+    server can restore. It is not required while a snapshot is in progress, or if the object for this rebuild exists.
     """
     memory = overview.memory
     is_ended = not is_active(memory.status.get("rebuild") or {})
@@ -274,7 +273,8 @@ def _name_part(version: str) -> str:
 def build_manifest(claim: DueSnapshot, overview: SnapshotOverview) -> Json:
     """Build the MemorySnapshot that claims a due snapshot.
 
-    It has no owner reference: a backup must survive the deletion of the agent and a prune of its manifests.
+    The object has no owner reference, because a backup must survive the deletion of the agent and a prune of its
+    manifests.
     """
     metadata = overview.memory.metadata
     annotations = {SLOT: render_second(claim.slot_ms / 1000)} if claim.slot_ms is not None else {}

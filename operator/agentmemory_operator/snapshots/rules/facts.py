@@ -34,7 +34,7 @@ class SnapshotFacts:
         version: Qdrant version of the server that created it; None if unknown.
         physical: Collection that it was created from; None before it started.
         is_imported: True if it was imported. The age of its memories is then unknown.
-        is_being_removed: True if retention is removing its bytes.
+        is_being_removed: True if retention is removing its files.
         message: Result for users: the error of a failed verification, else the message of the condition Succeeded.
     """
 
@@ -98,7 +98,7 @@ def parse_facts(document: Mapping[str, Any]) -> SnapshotFacts:
 
 
 def removal_status(status: Mapping[str, Any], cause: str, *, generation: int, now: str) -> Json:
-    """Return the status of a snapshot before its bytes are removed. Restores reject it from then on.
+    """Return the status of a snapshot before its files are removed. Restores reject the snapshot from then on.
 
     Args:
         cause: Reason of the removal, for users.

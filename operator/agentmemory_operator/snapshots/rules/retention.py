@@ -12,7 +12,7 @@ from enum import StrEnum
 from agentmemory_operator.spec.cron import zone_of
 
 DAY_MS = 86_400_000
-# Users need recent failures for diagnosis. More than ten add nothing.
+# Days and number of failed snapshots to keep. Users need recent failures for diagnosis. More than ten add nothing.
 KEEP_FAILED_DAYS = 7
 MAX_KEPT_FAILURES = 10
 
@@ -60,7 +60,6 @@ class Candidate:
     """Facts about a snapshot that retention decides by.
 
     Attributes:
-        name: Name of its object.
         time_ms: Time of the schedule that it was created for, else its start; Unix milliseconds.
         is_scheduled: True if retention may remove it.
         is_finished: True if it has succeeded or failed.
@@ -68,7 +67,7 @@ class Candidate:
         is_verified: Result of the verification; None if there is none.
         is_restorable: True if the running server can restore it; None if a version is unknown.
         is_pinned: True if a user pinned it.
-        is_removing: True if its removal has started. Some of its bytes may be deleted.
+        is_removing: True if its removal has started. Some of its files may be deleted.
         users: Restores and agents that need it, each as kind and name.
     """
 
@@ -113,7 +112,6 @@ class RetentionVerdict:
     """Decision on one snapshot.
 
     Attributes:
-        name: Name of its object.
         reasons: Reasons to keep it, else the reason to remove it; at least one.
     """
 
@@ -183,7 +181,7 @@ def _keep_untouchable(case: _Case, candidate: Candidate) -> None:
     for user in candidate.users:
         case.keep(candidate, RetentionReason.IN_USE, user)
     if candidate.is_removing:
-        # Some of its bytes may be deleted already. Only a restore or an agent that needs it delays the rest.
+        # Only users delay a removal that has started, because some of the files may be deleted already.
         return
     if candidate.is_pinned:
         case.keep(candidate, RetentionReason.PINNED)
@@ -236,7 +234,10 @@ def _periods(rules: RetentionRules) -> tuple[tuple[RetentionReason, int, Callabl
 def _newest_of_each(
     ordered: Sequence[Candidate], number: int, label: Callable[[Candidate], str]
 ) -> Iterator[tuple[Candidate, str]]:
-    """Yield the snapshot to keep of each of the newest periods that have any, and the name of the period."""
+    """Yield the snapshot to keep for each of the newest `number` periods with a snapshot, and the period's name.
+
+    The newest verified snapshot of the period is kept, or its newest snapshot if none is verified.
+    """
     periods: dict[str, list[Candidate]] = {}
     for candidate in ordered:
         periods.setdefault(label(candidate), []).append(candidate)

@@ -4,7 +4,7 @@
 |---|---|---|
 | Create | the server creates the file | owner, collection, number of memories, time of the newest existing file |
 | Copy | the file is copied to object storage | name, size and checksum of the file, location of the copy |
-| Verify | the snapshot is verified | all locations of its bytes |
+| Verify | the snapshot is verified | all locations of its files |
 | Clean | after a failure, partial data is removed | the reason of the failure |
 
 An import has the step TakeIn instead of Create, Copy and Verify.
@@ -99,7 +99,7 @@ def running_status(
 
     Args:
         detail: Progress of the step, or the cause of a wait. For Clean, the message of the failure.
-        proof: Condition Verified; None keeps the old one.
+        proof: Condition Verified. None keeps the old condition.
     """
     step = current_step(status)
     progress = PROGRESS_MESSAGES[step] if step else "starting"
@@ -144,7 +144,7 @@ def reverified_status(
 
 
 def lost_status(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
-    """Return the status of a created snapshot whose bytes no longer exist: without locations, and Verified is False."""
+    """Return the status of a created snapshot whose files no longer exist: without locations, and Verified is False."""
     without_locations = {**status, "locations": []}
     states = [ConditionState(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, "taken, but its bytes no longer exist")]
     proof = ConditionState(
@@ -215,7 +215,7 @@ def qdrant_location(physical: str, name: str, *, is_on_disk: bool = True) -> Jso
 
 
 def locations_of(status: Mapping[str, Any]) -> list[Json]:
-    """Return the complete locations of a snapshot's bytes. Locations without the required fields are ignored."""
+    """Return the complete locations of a snapshot's files. Locations without the required fields are ignored."""
     return [dict(location) for location in status.get("locations") or [] if _is_complete(location)]
 
 

@@ -88,7 +88,7 @@ def duplicate_similarity(memory: AgentMemory) -> float:
 
 
 def effective_model(memory: AgentMemory) -> ModelSettings | None:
-    """Return the language model of an object. None if it names none: then nothing is sent to a model."""
+    """Return the language model of an object. None if the object names no model. Nothing is sent to a model then."""
     spec = memory.spec.consolidation.model if memory.spec.consolidation else None
     if spec is None:
         return None

@@ -25,7 +25,7 @@ EMBEDDING_TIMEOUT_S = 20
 EMBEDDING_CACHE_ENTRIES = 10_000
 
 
-# Dimensions of the models that need no `dimensions` in the spec; for wordllama, which has several, the largest.
+# Dimensions of the models that need no `dimensions` in the spec. For wordllama, which has several, it is the largest.
 MODEL_DIMENSIONS = OPENAI_MODELS | FASTEMBED_MODELS | {WORDLLAMA_MODEL: max(WORDLLAMA_DIMENSIONS)}
 
 

@@ -18,7 +18,7 @@ Endings = tuple[tuple[MemoryType, ...], Lifecycle]
 """Memory types and lifecycle figures. Together they decide when memories are hidden or removed."""
 
 FIELD = "spec.lifecycle"
-# A 0 in these fields disables a rule of the preset.
+# Fields in which 0 disables a rule of the preset.
 DISABLED_BY_ZERO = ("decay_floor", "max_chain_length", "session_idle_hours", "remove_hidden_days")
 # Figures of design R4, for an object that prunes under a preset that does not.
 DEFAULT_PRUNE = PruneCriteria(older_than_days=365, priority_below=0.2, confidence_below=0.3)

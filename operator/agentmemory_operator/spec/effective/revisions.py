@@ -5,10 +5,10 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS, Preset
 
 
 def preset_name(memory: AgentMemory) -> str:
-    """Return the name of the object's preset: from its spec, else the one in force in its status, else the default."""
+    """Return the name of the object's preset: from its spec, else that in force in its status, else the default."""
     effective = _in_force(memory)
     name = effective.get("preset")
-    # Until a preset is in force, the status contains the requested name without a revision.
+    # Accept only a name with a revision: until a preset is in force, the status contains the requested name alone.
     is_in_force = isinstance(effective.get("presetRevision"), int) and isinstance(name, str) and name in PRESETS
     return memory.spec.preset or (str(name) if is_in_force else DEFAULT_PRESET)
 

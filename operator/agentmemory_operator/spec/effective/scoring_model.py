@@ -68,7 +68,7 @@ def choose_model(
     try:
         choice = _chosen(_accepted(status), preset, types, distance=distance)
     except (ValueError, ExpressionInvalid):
-        # No model was accepted yet, or the accepted one does not fit the present types: use the preset's model.
+        # Use the preset's model: no model was accepted yet, or the accepted model does not fit the current types.
         return RankingModel(model=preset.model, fault=fault)
     return replace(choice, fault=fault, generation=status["scoring"]["generation"])
 
@@ -77,7 +77,7 @@ def _accepted(status: Mapping[str, Any]) -> ScoringSpec:
     """Return the model in force according to the status.
 
     Raises:
-        ValueError: If the status has none, or an invalid one.
+        ValueError: If the status contains no accepted model, or an invalid one.
     """
     figures = _part_of(_part_of(status, "effective"), "scoring")
     if not _part_of(status, "scoring").get("generation") or not figures:

@@ -42,19 +42,19 @@ from agentmemory_operator.spec.zones import KEY_CREATED_KEY, ZoneSettings
 # Type of a memory stored without one, if the object allows any type.
 UNTYPED = "memory"
 
-# Finds existing memories during a write, if a type has `supersede_by` or memories are deduplicated.
+# Index for finding existing memories during a write, if a type has `supersede_by` or memories are deduplicated.
 LOOKUP_INDEXES = (("lookupIds", "keyword"),)
 
-# Finds the memories of ended sessions, if sessions end when they are idle.
+# Index for finding the memories of ended sessions, if sessions end when they are idle.
 SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
 
-# Filters memories by zone, if there are zones.
+# Index for filtering memories by zone, if there are zones.
 ZONE_INDEXES = (("zone", "keyword"),)
 
-# Finds memories to be encrypted again, if data keys are rotated.
+# Index for finding memories to be encrypted again, if data keys are rotated.
 ROTATION_INDEXES = ((KEY_CREATED_KEY, "integer"),)
 
-# Finds conversations that a model has not read yet.
+# Index for finding conversations that a model has not read yet.
 MODEL_INDEXES = (("distilDue", "bool"),)
 
 # Maximum `top_k` of a search, which the API enforces and documents.
@@ -73,15 +73,15 @@ class Ranking:
         limit: Number of results of a search without top_k.
         model: Scoring model. None is the weighted sum.
         confidence_share: Share of confidence in the weighted sum, 0..1. 0 ignores confidence.
-        candidates: Number of memories that the engine scores. None derives it from the number of memories that match
+        candidates: Number of memories that Qdrant scores. None derives it from the number of memories that match
             the filter.
-        search_ef: The engine's `hnsw_ef`. None leaves it to the engine.
+        search_ef: Qdrant's `hnsw_ef`. None uses Qdrant's default.
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
         fusion: Combination of similarity and keywords.
         evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights and minimum similarity.
-        max_query_limit: Largest number of results of a request in the engine's strict mode. None if the object sets
+        max_query_limit: Largest number of results of a request in Qdrant's strict mode. None if the object sets
             no limit or disables strict mode.
         oversampling: Factor, at least 1, of the number of candidates that are rescored.
         types: Memory types. Empty allows any type, each without decay.
@@ -186,7 +186,7 @@ class AgentSettings:
 
     @property
     def ranking_generation(self) -> int:
-        """Generation reported in responses: that of the scoring model, else that of the object."""
+        """Generation of the scoring model for responses. Without such a generation, that of the object."""
         return self.scoring_generation or self.generation
 
     @property
@@ -280,12 +280,12 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     used_variables = read_variables(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in used_variables)
     endings = endings_of(memory)[0]
-    # Every search filters out memories that expired unused, so it reads their use.
+    # Index the use of memories if searches filter out memories that expired unused.
     has_unused_expiry = any(type_.ttl and type_.ttl.mode == "SoftUnlessUsed" for type_ in endings)
     if has_unused_expiry or choice.model is not None or (choice.weights or preset_of(memory).weights).utility:
         scored |= dict(USE_INDEXES)
     if choice.model is not None or endings:
-        # Scoring models, and the decay and expiry of types, read these fields of candidates.
+        # Index these fields, which scoring models, and the decay and expiry of types, read from candidates.
         scored |= dict(KIND_INDEXES)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
@@ -388,7 +388,7 @@ def effective_tuning(memory: AgentMemory) -> Tuning:
 
 
 def memory_type(spec: TypeSpec) -> MemoryType:
-    """Return the type of a spec. Without a half-life it does not decay; admission requires one or `decay: false`."""
+    """Return the type of a spec. Without a half-life the type does not decay, and admission requires `decay: false`."""
     ttl = Ttl(**spec.ttl.model_dump()) if spec.ttl else None
     figures = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
     figures["supersede_by"] = None if spec.supersede_by == "none" else spec.supersede_by

@@ -16,7 +16,7 @@ from agentmemory_operator.spec.presets.table import (
 )
 
 SINGLE_PRECISION_DIGITS = 6
-"""Significant digits of a fraction that survive the engine's float32: such a number is read back as it was written."""
+"""Significant digits of a fraction. Qdrant stores float32, which returns a fraction of so few digits unchanged."""
 
 PRODUCT = ProductQuantization("X16", always_ram=True)
 BINARY = BinaryQuantization("OneBit", query_encoding="Default", always_ram=True)

@@ -1,6 +1,6 @@
 """Nodes of score expressions that choose a value: comparisons, `if`, minimum and maximum.
 
-Conditions in the engine's formulas can only test payload keys. A comparison of computed numbers is therefore compiled
+Conditions in Qdrant's formulas can only test payload keys. A comparison of computed numbers is therefore compiled
 to powers of 0: 0 ** (d + |d|) is exactly 1 if d <= 0, and exactly 0 if d > 0.
 """
 
@@ -17,9 +17,9 @@ from agentmemory_operator.spec.expression.formulas import Formula
 from agentmemory_operator.spec.expression.intervals import ZERO_TO_ONE, Interval
 from agentmemory_operator.spec.expression.tree import Const, Expression, Ranges, Target, TypeIn, TypeNotIn, Values, Var
 
-# Up to this magnitude, the rounding of a + b and |a - b| changes a minimum or maximum by about 1e-10 at most.
+# Largest operand for the plain form. Rounding of a + b and |a - b| then changes the result by about 1e-10 at most.
 MAX_PLAIN_MAGNITUDE = 1e6
-# Variables with integer values: above 0 means at least 1.
+# Variables with integer values, for which above 0 means at least 1.
 INTEGER_VARIABLES = frozenset({"accessCount"})
 
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
@@ -66,7 +66,7 @@ class Compare:
 
     @property
     def negation(self) -> "Compare":
-        """Comparison that is 1 exactly if this one is 0."""
+        """Negation of this comparison: 1 exactly if this comparison is 0."""
         return Compare(_OPPOSITES[self.sign], self.left, self.right)
 
 
@@ -74,7 +74,7 @@ class Compare:
 class If:
     """`then` if the condition is 1, `otherwise` if it is 0. The other branch is not evaluated.
 
-    The engine ends a product at the first 0, so the other branch may have no finite value.
+    Qdrant ends a product at the first 0, so the other branch may have no finite value.
     """
 
     condition: Expression
@@ -102,7 +102,7 @@ class If:
 
 @dataclass(frozen=True, slots=True)
 class Minimum:
-    """Minimum of its operands. For an engine without `min`: (a + b - |a - b|) / 2, or a choice if they may be large."""
+    """Minimum of its operands. A server without `min` gets (a + b - |a - b|) / 2, or a choice for large operands."""
 
     operands: tuple[Expression, ...]
 
@@ -119,7 +119,7 @@ class Minimum:
 
 @dataclass(frozen=True, slots=True)
 class Maximum:
-    """Maximum of its operands. For an engine without `max`: (a + b + |a - b|) / 2, or a choice if they may be large."""
+    """Maximum of its operands. A server without `max` gets (a + b + |a - b|) / 2, or a choice for large operands."""
 
     operands: tuple[Expression, ...]
 
@@ -211,7 +211,7 @@ def _plain_extreme(name: str, a: Formula, b: Formula) -> Formula:
 
 
 def _chosen_extreme(name: str, a: Formula, b: Formula) -> Formula:
-    """Minimum or maximum of large numbers. In a sum they would absorb the smaller number."""
+    """Return a choice of the minimum or maximum, because a sum with a very large number absorbs the smaller one."""
     is_first = _at_most(a, b) if name == "min" else _at_most(b, a)
     return {"sum": [{"mult": [is_first, a]}, {"mult": [_unless(is_first), b]}]}
 

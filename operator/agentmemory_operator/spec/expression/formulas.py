@@ -1,6 +1,6 @@
-"""Build formulas of the engine: exact constants, and sums and products with the fewest steps.
+"""Build formulas of Qdrant: exact constants, and sums and products with the fewest steps.
 
-The engine computes in float64 but parses constants as float32. A constant that float32 cannot represent is therefore
+Qdrant computes in float64 but parses constants as float32. A constant that float32 cannot represent is therefore
 written as a sum of several that it can. Each step of a formula is executed for every candidate.
 """
 
@@ -23,7 +23,7 @@ def sum_formula(*terms: Formula) -> Formula:
 def product_formula(*factors: Formula) -> Formula:
     """Build the formula of a product, with nested products flattened and ones dropped. A constant factor 0 makes it 0.
 
-    The engine evaluates the factors in their order.
+    Qdrant evaluates the factors in their order.
     """
     flat = [part for part in _parts_of("mult", factors) if part != 1.0]
     if 0.0 in flat:
@@ -41,7 +41,7 @@ def _parts_of(name: str, formulas: Iterable[Formula]) -> Iterator[Formula]:
 
 @lru_cache(maxsize=4096)
 def exact_constant(value: float) -> Formula:
-    """Return a number that the engine reads without loss: a sum of up to three constants that are exact in float32.
+    """Return a number that Qdrant reads without loss: a sum of up to three constants that are exact in float32.
 
     `value` must be in the range of float32; expressions accept only constants up to 1e30. Results are cached: callers
     must not change them.

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-# Larger numbers may overflow in the sums that a comparison is compiled to.
+# Largest safe number. Larger ones may overflow in the sums that a comparison is compiled to.
 MAX_SAFE_MAGNITUDE = 1e300
 
 

@@ -73,14 +73,14 @@ class Expression(Protocol):
         ...
 
     def compile(self, target: Target) -> Formula:
-        """Return the engine's formula of the number."""
+        """Return Qdrant's formula of the number."""
         ...
 
     def bounds(self, ranges: Ranges) -> Interval:
         """Return an interval that contains the number of every memory within the ranges.
 
         It may be wider than necessary. It is never too narrow, except for rounding: of float64 here, and up to 1e-5 for
-        the engine's float32 score. It is infinite if the number may not be finite.
+        Qdrant's float32 score. It is infinite if the number may not be finite.
         """
         ...
 
@@ -121,7 +121,7 @@ class Var:
 class VarOrDefault:
     """Value of a variable if the memory has it, else a default.
 
-    The payload key must have the variable's name, and 0 as its default in the engine.
+    The payload key must have the variable's name, and 0 as its default in Qdrant.
     """
 
     name: str
@@ -205,7 +205,7 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """Product of its factors. The engine ends at the first 0, so put conditions first."""
+    """Product of its factors. Qdrant ends at the first 0, so put conditions first."""
 
     factors: tuple[Expression, ...]
 
@@ -236,7 +236,7 @@ class Quotient:
         return self.dividend.bounds(ranges).divided_by(self.divisor.bounds(ranges))
 
 
-# Name -> evaluation and bounds. The engine has each function under the same name.
+# Name -> evaluation and bounds. Qdrant has each function under the same name.
 FUNCTIONS: Mapping[str, tuple[Callable[[float], float], Callable[[Interval], Interval]]] = MappingProxyType(
     {
         "neg": (lambda number: -number, lambda interval: Interval(-interval.high, -interval.low)),
@@ -251,7 +251,7 @@ FUNCTIONS: Mapping[str, tuple[Callable[[float], float], Callable[[Interval], Int
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """Function of one argument. `name` is a key of `FUNCTIONS` and the name of the function in the engine."""
+    """Function of one argument. `name` is a key of `FUNCTIONS` and the name of the function in Qdrant."""
 
     name: str
     operand: Expression
@@ -296,7 +296,7 @@ class Decay:
     def compile(self, target: Target) -> Formula:
         age = self.age.compile(target)
         half_life = self.half_life.compile(target)
-        # The engine's decay uses the absolute distance from its target, so the age must not be negative. It stores its
+        # Qdrant's decay uses the absolute distance from its target, so the age must not be negative. It stores its
         # scale as float32, so the half-life must be exact in float32.
         if isinstance(half_life, float) and self.age.bounds(target.ranges).low >= 0:
             return {"exp_decay": {"x": age, "target": 0.0, "scale": half_life, "midpoint": 0.5}}

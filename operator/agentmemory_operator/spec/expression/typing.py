@@ -58,11 +58,11 @@ _DOMAINS: Mapping[str, tuple[str, Callable[[Interval], bool]]] = MappingProxyTyp
     {name: ("above 0", lambda interval: interval.low > 0) for name in ("ln", "log10", "log2")}
     | {"sqrt": ("of at least 0", lambda interval: interval.low >= 0)}
 )
-# Constants outside this range lose digits in float32.
+# Range of constants. Constants outside it lose digits in float32.
 MIN_NUMBER, MAX_NUMBER = 1e-30, 1e30
-# A score of -90,000, multiplied by the largest boost (10), is still above -1e6, which removes a memory from results.
+# Largest absolute score. Multiplied by the largest boost (10), -90,000 is above -1e6, which excludes a memory.
 MAX_SCORE = 90_000
-# The engine's parser stops at a depth of 128. The limit of parts keeps a search below a few milliseconds.
+# Limits of a formula. Qdrant's parser stops at a depth of 128. With so few parts, a search takes a few milliseconds.
 MAX_FORMULA_PARTS, MAX_FORMULA_DEPTH = 2000, 60
 
 
@@ -96,7 +96,7 @@ def check_expression(text: str, types: tuple[MemoryType, ...], distance: str) ->
     """Return the tree of an expression for an object's types and its collection's distance.
 
     Raises:
-        ExpressionInvalid: If the expression cannot be used. The message has the reason, the position and a remedy.
+        ExpressionInvalid: If the expression cannot be used. The message gives the reason, the position and a remedy.
     """
     part = parse_expression(text)
     builder = _Builder(text, types)
@@ -197,7 +197,7 @@ class _Builder:
         if part.sign in "+-":
             left, right = self.number(part.left, ranges), self.number(part.right, ranges)
             right = right if part.sign == "+" else _negative(right)
-            # Put a chain of terms into one sum, because the engine limits the nesting depth.
+            # Put a chain of terms into one sum, because Qdrant limits the nesting depth.
             return Sum((*(left.terms if isinstance(left, Sum) else (left,)), right))
         if part.sign == "*":
             left, right = self.number(part.left, ranges), self.number(part.right, ranges)

@@ -1,4 +1,4 @@
-"""The variables of scoring expressions: their ranges, their values for a memory, and their formulas in the engine.
+"""The variables of scoring expressions: their ranges, their values for a memory, and their formulas in Qdrant.
 
 Sources of the ranges: `docs/scoring.md`, and the limits that the API enforces on memories.
 """
@@ -39,10 +39,10 @@ MAX_DECAY_RATE = 10.0
 
 # Half-life of a type that never fades, where the formula needs a number. Exact in float32.
 NEVER_DAYS = float(2**40)
-# For memories of a type that the object does not list, if it lists any: their half-life is unknown.
+# Half-life and recency of memories whose type the object does not list, if it lists any.
 UNLISTED_HALF_LIFE_DAYS, UNLISTED_RECENCY = 365.0, 0.5
 
-# Rounding can make the engine's cosine slightly larger than 1. The inner product has no bound: this one is assumed.
+# Rounding can make Qdrant's cosine slightly larger than 1. The inner product has no bound, so this bound is assumed.
 SIMILARITIES: Mapping[str, Interval] = MappingProxyType(
     {"Cosine": Interval(-1.00001, 1.00001), "Euclid": Interval(0.0, 1.0), "Dot": Interval(-1e4, 1e4)}
 )
@@ -64,14 +64,14 @@ NAMES = (SIMILARITY, *RANGES, HALF_LIFE_DAYS, TYPE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreInput:
-    """The fields of a memory, and of its match with the query, that a score depends on.
+    """Input of a score: fields of a memory, and its match with the query.
 
     Attributes:
-        created_at, last_accessed_at: Unix milliseconds. A memory that was never accessed is idle since its creation.
+        created_at, last_accessed_at: Unix milliseconds. If `last_accessed_at` is None, idle time counts from creation.
         keyword: Keyword score, 0..1.
-        decay_rate: Decay rate of the memory itself, for each day. None uses that of the model, or 0 if the type does
-            not fade.
-        evidence: Values 0..1 by the name of the variable. A missing one is 0.
+        decay_rate: Decay rate of the memory itself, per day. None uses the model's rate, or 0 if the type does not
+            fade.
+        evidence: Values 0..1 by the name of the variable. A missing value counts as 0.
     """
 
     type: str
@@ -105,13 +105,13 @@ def values_of(memory: ScoreInput, *, now_ms: int) -> Values:
     return Values(memory.type, numbers | decay, memory.tags)
 
 
-# A query fails if a point lacks a variable that has no default.
+# Defaults of the variables that points may lack. Without a default, a query fails at such a point.
 DEFAULTS: Mapping[str, float] = MappingProxyType(
     {
         "importance": DEFAULT_IMPORTANCE,
         "accessCount": DEFAULT_ACCESS_COUNT,
         "confidence": DEFAULT_CONFIDENCE,
-        # 0, because the formula adds the default under a condition if the point lacks the key.
+        # 0, because the formula itself adds the default if the point lacks the key.
         "decayRate": 0,
         "lastAccessedAt": 0,
     }
@@ -128,7 +128,7 @@ _PAYLOAD_KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 
 
 def payload_keys_of(names: Iterable[str]) -> frozenset[str]:
-    """Return the optional payload keys from which the engine reads these variables."""
+    """Return the optional payload keys from which Qdrant reads these variables."""
     return frozenset(key for name in names for key in _PAYLOAD_KEYS.get(name, ()))
 
 
@@ -170,7 +170,7 @@ def build_target(
 def _days_since(time: Formula, now: Formula, context: Target) -> Formula:
     """Return the formula of the days since a time. A time in the future counts as now."""
     elapsed = {"sum": [now, {"neg": time}]}
-    # float32 represents the milliseconds of a day exactly.
+    # Divide by the milliseconds of a day, which float32 represents exactly.
     days = {"div": {"left": elapsed, "right": float(DAY_MS)}}
     if context.has_extremes:
         return {"max": [days, 0.0]}

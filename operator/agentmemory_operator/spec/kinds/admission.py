@@ -23,7 +23,7 @@ and the message of each error."""
 
 _MAX_QUOTED_CHARS = 60
 _CEL_ERRORS = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
-# After these errors the CEL rules over the field still make sense. After others, such as a wrong type, a rule would
+# Errors after which the CEL rules over the field are still evaluated. After others, such as a wrong type, a rule would
 # only report a confusing second error.
 _JUDGEABLE = frozenset(
     {
@@ -45,7 +45,7 @@ _JUDGEABLE = frozenset(
 def _compiled(rule: str) -> Any:
     # Replace cel's command line, which imports a terminal library: 8 MiB and a quarter of a second.
     sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
-    # Import late: few commands evaluate rules.
+    # Import late, because few commands evaluate rules.
     import cel
 
     return cel.compile(rule)

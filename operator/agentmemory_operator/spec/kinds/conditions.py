@@ -194,7 +194,7 @@ def _condition(state: ConditionState, old: Mapping[str, Any] | None, *, generati
         "type": state.type,
         "status": status,
         "reason": str(state.reason),
-        # kubectl prints a message unescaped, possibly in a terminal.
+        # Escape the message, because kubectl prints it unescaped, possibly in a terminal.
         "message": printable_lines(state.message),
         "observedGeneration": generation,
         "lastTransitionTime": old.get("lastTransitionTime", now) if old is not None and is_unchanged else now,

@@ -60,7 +60,7 @@ def _wide(name: str, type_: str, json_path: str, description: str) -> Column:
 
 _READY = '.status.conditions[?(@.type=="Ready")].status'
 _IN_SYNC = '.status.conditions[?(@.type=="InSync")].status'
-# A column prints the first match. Conditions are ordered by importance.
+# Prints the most important false condition: a column prints the first match, and conditions are ordered so.
 _NOT_SO = '.status.conditions[?(@.status=="False")].reason'
 _READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
 _AGE = Column("Age", "date", ".metadata.creationTimestamp", "Time since creation.")

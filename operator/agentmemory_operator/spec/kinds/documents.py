@@ -56,7 +56,7 @@ class _AccessSpec(Model):
 
 
 class AccessDocument(Model):
-    """The access part of an AgentMemory, parsed separately: it applies even if other parts are invalid."""
+    """The access part of an AgentMemory. It is parsed separately, so it applies even if other parts are invalid."""
 
     spec: _AccessSpec
 

@@ -44,7 +44,7 @@ HostName = Annotated[
 ]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 
-# A CEL rule instead of the schema's `pattern`: an error would quote the pattern, over 1,000 characters.
+# Use a CEL rule instead of the schema's `pattern`, whose error would quote the pattern of over 1,000 characters.
 _CRON = CelRule(
     f"self.matches(r'{SCHEDULE_PATTERN}')",
     "a schedule must be Never, or minute, hour, day, month and weekday as cron has them, for example 0 3 * * *",

@@ -28,7 +28,7 @@ _MODELS: Mapping[str, type[StatusModel]] = {
     "MemorySnapshot": MemorySnapshotStatus,
     "MemoryRestore": MemoryRestoreStatus,
 }
-# Harmless to read: a field of a later version, and text of another form or length.
+# Errors that are harmless to read: a field of a later version, and text of another form or length.
 _HARMLESS = frozenset({"extra_forbidden", "string_pattern_mismatch", "string_too_short", "string_too_long"})
 _LAST_INT = 2**63
 _FILLED: Json = {"reason": "Unknown", "message": "", "lastTransitionTime": "1970-01-01T00:00:00Z"}
@@ -67,7 +67,7 @@ def _unreadable(model: type[StatusModel], status: Mapping[str, Any]) -> set[str]
         for error in invalid.errors(include_url=False, include_context=False, include_input=False):
             path = error["loc"]
             if not path:
-                # The parser rejects it as JSON, so no field is readable.
+                # Drop every field: the parser rejects the status as JSON.
                 return set(status)
             is_filled = error["type"] == "missing" and path[0] == "conditions" and path[-1] in _FILLED
             is_harmless = error["type"] in _HARMLESS and model not in _WHOLE

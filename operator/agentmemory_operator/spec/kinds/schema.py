@@ -19,14 +19,14 @@ LIST_TYPE = "x-kubernetes-list-type"
 MAP_TYPE = "x-kubernetes-map-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 
-# Integers up to this one are exact as floats.
+# Largest integer up to which all integers are exact as floats.
 _EXACT = 2**53
 
 # Keys of pydantic's schemas that are not copied: some are converted, and the others must not be in the CRD.
 _DROPPED = ("title", "default", "additionalProperties", "anyOf", "$ref", "$defs", "const")
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-# The brackets are escaped for the regex, the backslashes for the CEL string.
+# An IPv6 host. Brackets are escaped for the regex, and the backslashes again for the CEL string.
 _IPV6 = r"\\[[0-9A-Fa-f:.]+\\]"
 _HTTP_URL = f"^https?://([A-Za-z0-9._-]+|{_IPV6})(:{_PORT})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?$"
 
@@ -130,7 +130,7 @@ def _bounded(schema: Schema) -> Schema:
         return schema | {"format": "int64"}
     if float(schema.get("minimum", 0)).is_integer():
         return schema
-    # A rule, because the API server compares integers with the bound rounded down (0 >= 0.5).
+    # Use a rule, because the API server compares integers with the bound rounded down (0 >= 0.5).
     lower, upper = schema["minimum"], schema["maximum"]
     return schema | validation_rules(CelRule(f"self >= {lower}", f"must be {lower:g}..{upper:g}"))
 

@@ -45,7 +45,7 @@ KeywordLanguage = Literal[
     "thai",
     "turkish",
 ]
-"""Languages with stop words, a stemmer or bigram search in the engine. `none` is for any other."""
+"""Languages with stop words, a stemmer or bigram search in Qdrant. `none` is for any other."""
 
 
 class HnswSpec(Model):
@@ -84,7 +84,7 @@ class HnswSpec(Model):
 class QuantizationSpec(Model):
     """Compressed vectors for search in the graph. A given block replaces that of the profile or preset.
 
-    Only an unset quantile or bits comes from that block, if it has the same type.
+    If the replaced block has the same type, unset fields of Scalar and the unset bits of Turbo come from it.
     """
 
     model_config = ConfigDict(json_schema_extra=validation_rules(*rules.QUANTIZATION))
@@ -200,8 +200,8 @@ class ShardingSpec(Model):
 class StrictModeSpec(Model):
     """Limits that the server enforces for every caller of the collection. The API stays within them.
 
-    Their lower bounds leave room for the API's own requests: lists and batches of 1,000, 16 searches at once, its
-    indexes.
+    Their lower bounds leave room for the API's own requests: lists and batches of 1,000, 16 concurrent searches, and
+    its indexes.
     """
 
     enabled: bool | None = Field(

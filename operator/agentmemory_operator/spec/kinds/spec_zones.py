@@ -9,7 +9,7 @@ from agentmemory_operator.spec.kinds.model_base import Model, ObjectName
 from agentmemory_operator.spec.kinds.schema import set_list, validation_rules
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, PREVIOUS_SUFFIX
 
-# Leaves room for the suffix of the previous key's entry within the length limit of a Secret's keys.
+# Limit of a Secret's keys, less the suffix of the previous key's entry.
 MAX_KEY_CHARS = 253 - len(PREVIOUS_SUFFIX)
 
 ZoneName = Annotated[Literal["SENSITIVE", "PERSONAL", "PROFESSIONAL"], Field(description="A zone.")]

@@ -1,4 +1,4 @@
-"""The status of consolidations; part of an AgentMemory's status."""
+"""The part of an AgentMemory's status about consolidations."""
 
 from pydantic import Field
 

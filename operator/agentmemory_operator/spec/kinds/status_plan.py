@@ -1,4 +1,4 @@
-"""The status of a plan; part of an AgentMemory's status."""
+"""The part of an AgentMemory's status about a plan."""
 
 from pydantic import Field
 

@@ -1,6 +1,6 @@
 """Presets as data: a table of figures for each reference design (R1 to R5), and for two presets without a design.
 
-docs/presets.md lists the figures. Where a design contradicts itself or the engine, a comment next to the figure states
+docs/presets.md lists the figures. Where a design contradicts itself or Qdrant, a comment next to the figure states
 the decision.
 """
 
@@ -22,7 +22,7 @@ PRESETS: dict[str, tuple[Preset, ...]] = {
 """All revisions of each preset, oldest first.
 
 A collection keeps its revision until the operator moves it to a newer one (docs/approve.md). So a change of a released
-preset is a new revision here; a released revision never changes.
+preset is a new revision here, and a released revision never changes.
 """
 
 DEFAULT_PRESET = STANDARD.name

@@ -65,7 +65,7 @@ CORTEX = Preset(
         MemoryType("correction", half_life_days=365, meaning="what the agent got wrong, and what is right instead"),
     ),
     weights=Weights(similarity=0.5, recency=0.3, utility=0.2),
-    # The constant in the design's code. The examples in its prose fit no single norm.
+    # The constant in the design's code, because the examples in its prose fit no single norm.
     utility_norm=3.0,
     limit=10,
     score_threshold=0.3,
@@ -73,7 +73,7 @@ CORTEX = Preset(
     hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     optimizers=Optimizers(default_segment_number=2, indexing_threshold_kb=20_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
-    # The design keeps vectors, graph and quantized vectors in RAM.
+    # As in the design, vectors, graph and quantized vectors are in RAM.
     memory="Cached",
     lifecycle=Lifecycle(schedule="0 3 * * *", decay_floor=0.01, max_chain_length=5),
 )
@@ -119,16 +119,16 @@ BRAIN = Preset(
             meaning="how something stands now; give its subject, so that a newer one replaces it",
         ),
     ),
-    # The design's boost has no bound. The maximum is chosen here.
+    # The maximum of the boost is chosen here, because the design sets no bound.
     model=Confidence(daily_factor=0.98, access_boost=0.3, max_boost=2.5),
-    # The design's 0.3 applies to the path by meaning: fused ranks do not measure the similarity of two texts.
+    # Apply the design's 0.3 to the similarity only, because fused ranks do not measure the similarity of two texts.
     score_threshold=0.0,
     min_similarity=0.3,
     has_keyword=True,
     has_entities=True,
     knowledge_category="general",
     fusion=Fusion(method="RRF", keyword_weight=0.5, k=60),
-    # Without these indexes, `at_time` would be a slow filter; here it is a common query.
+    # Index validity for `at_time`, a common query here, which would be a slow filter without an index.
     payload_indexes=(*RETRIEVAL_INDEXES, ("validFrom", "integer"), ("validTo", "integer")),
     lifecycle=Lifecycle(schedule="0 */6 * * *", deduplicate=True),
     consolidation=ConsolidationTerms(schedule="0 */6 * * *"),
@@ -146,7 +146,7 @@ KEYED = Preset(
     embedding_models=(("fastembed", "sentence-transformers/all-MiniLM-L6-v2"),),
     embedding_cache_entries=100,
     max_content_tokens=2_048,
-    # An item is stored exactly as it was put.
+    # Do not scrub secrets, because an item is stored exactly as it was put.
     lifecycle=Lifecycle(scrub_secrets=False, session_idle_hours=24),
     payload_indexes=(*RETRIEVAL_INDEXES, ("namespacePaths", "keyword"), ("itemNamespace", "keyword")),
 )
@@ -186,7 +186,7 @@ COGNITIVE = Preset(
         importance=0.5,
         half_life_days=_COGNITIVE_HALF_LIFE_DAYS,
         max_accesses=100,
-        # The design does not cover retrieval. Equal shares are chosen here.
+        # Equal shares are chosen here, because the design does not cover retrieval.
         similarity_share=0.5,
         min_priority=0.0,
         horizons=Horizons(hourly=0.1, daily=0.3, weekly=0.2, monthly=0.1, yearly=0.05, knowledge_bank=0.25),
@@ -234,7 +234,7 @@ IMPORTANCE = Preset(
     score_threshold=0.0,
     min_similarity=0.7,
     hnsw=Hnsw(m=16, ef_construct=64, full_scan_threshold_kb=10_000),
-    # A search may be restricted to the memories of one author.
+    # Index the author, because a search may be restricted to the memories of one author.
     payload_indexes=(*RETRIEVAL_INDEXES, ("author", "keyword")),
     lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90),
 )

@@ -22,7 +22,7 @@ LARGE_GRAPH_MEMORIES = 100_000
 DATATYPE_BYTES = {"Float32": 4, "Float16": 2}
 CACHED, COLD = "Cached", "Cold"
 PER_CPU = 0
-"""As a number of segments: one for each CPU, the engine's default."""
+"""As a number of segments: one for each CPU, Qdrant's default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Profile:
         graph: Graph for up to `LARGE_GRAPH_MEMORIES` expected memories.
         large_graph: Graph for more expected memories.
         full_scan_memories: A filter that matches at most this many memories is scanned instead of searched in the
-            graph. 0 uses the engine's threshold.
+            graph. 0 uses Qdrant's threshold.
         segments: Target number of segments, unless `has_segment_per_cpu` applies. 0 is one for each CPU.
         indexing_threshold_kb: Kilobytes of vectors from which a segment gets a graph.
         has_segment_per_cpu: True for one segment for each CPU once the raw vectors have eight times the indexing
@@ -124,7 +124,7 @@ ENGINE_FULL_SCAN_KB = 10_000
 
 
 def graph_of(profile: Profile, expected_memories: int) -> Hnsw:
-    """Return the profile's graph for this size. Its full-scan threshold is not set: it depends on the vectors too."""
+    """Return the profile's graph for this size, without a full-scan threshold, which depends on the vectors too."""
     return profile.large_graph if expected_memories > LARGE_GRAPH_MEMORIES else profile.graph
 
 

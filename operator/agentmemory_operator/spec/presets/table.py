@@ -1,4 +1,4 @@
-"""Data types of a preset. Figures that a design does not give are the engine's or this product's defaults.
+"""Data types of a preset. Figures that a design does not give are Qdrant's or this product's defaults.
 
 `Hnsw` and `Optimizers` are also used for a profile, the tuning in force, a collection and a plan. A figure has the same
 name in `spec.index`, here, in the status (`spec/kinds/model_base.py: manifest_name`) and in Qdrant, which omits the
@@ -16,10 +16,10 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 @dataclass(frozen=True, slots=True)
 class ScalarQuantization:
-    """int8 copies of the vectors. The engine accepts a change of quantization only as a whole, not of single fields.
+    """int8 copies of the vectors. Qdrant accepts a change of quantization only as a whole, not of single fields.
 
     Attributes:
-        quantile: Share of the values within the int8 range. None uses the engine's default.
+        quantile: Share of the values within the int8 range. None uses Qdrant's default.
         always_ram: True to keep the compressed vectors in RAM, wherever the originals are.
     """
 
@@ -171,7 +171,7 @@ TERSE_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
 # it reads every memory anyway.
 KEYWORD_INDEXES: Indexes = (("sessionOrder", "integer"), (MARKS_PATH, "keyword"))
 
-# Evidence that a score reads, in addition to the marks. Without an index the engine reads the whole payload of every
+# Evidence that a score reads, in addition to the marks. Without an index Qdrant reads the whole payload of every
 # candidate.
 TERSE_INDEXES: Indexes = ((TERSE_PATH, "float"),)
 
@@ -243,7 +243,6 @@ class Lifecycle:
 
     Attributes:
         schedule: Cron expression of the cleanup. Never: only on request.
-        time_zone: Time zone of the schedule.
         decay_floor: Memories with a lower recency are cleaned up. None keeps them.
         max_chain_length: Maximum number of versions of a memory; longer chains are collapsed. None is no limit.
         max_memories_per_user: Above this number the least valuable memories are removed. None is no limit.

@@ -22,7 +22,7 @@ MAX_EVENT_AGE_MS = 72 * 3_600_000
 FIRST_RETRY_S, MAX_RETRY_S = 10.0, 3_600.0
 MIN_KEY_BYTES = 24
 MAX_CLOCK_SKEW_S = 300
-# Room for several signatures: senders add one for each key during a key rotation.
+# Maximum length of the header, with space for several signatures: senders add one for each key during a rotation.
 MAX_SIGNATURES_CHARS = 1024
 _ID = re.compile(r"[!-~]{1,128}")
 _SECONDS = re.compile(r"[0-9]{1,12}")
@@ -33,7 +33,7 @@ _EVENTS: Mapping[Kind, str] = {"superseded": "memory_superseded", "forgotten": "
 
 @dataclass(frozen=True, slots=True)
 class WebhookEvent:
-    """One event. Its body is the same in every attempt.
+    """Event to deliver. Its body is the same in every attempt.
 
     Attributes:
         id: Hash of object uid, event name, and change or cleanup: the same in every attempt, from every operator.

@@ -3,10 +3,10 @@
 A *scope* is one zone of one owner. A scope has one shard at each of four levels. The name of a shard is its level and
 the first digits of the scope's hash: one shard for all scopes at level 0, then 16, 256 and 4,096 shards.
 
-If a scope has no active key, a new one goes into the first of these shards that is not closed. A shard closes
-permanently with its 64th key, except at the last level. A rotation adds a key to the shard of the old one. So an agent
-with few users has few shards, and an agent with many users writes little for each new one. Two writers that create the
-first key of a scope write to the same shard, so the second one finds the key of the first.
+If a scope has no active key, a new key is stored in the first of these shards that is not closed. A shard closes
+permanently with its 64th key, except at the last level. A rotation adds a key to the shard of the old key. So an agent
+with few users has few shards, and an agent with many users writes little for each new user. Two writers that create the
+first key of a scope write to the same shard, so the second writer finds the key of the first.
 """
 
 import hashlib

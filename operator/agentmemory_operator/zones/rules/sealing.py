@@ -25,7 +25,7 @@ ZONE_KEY, SEALED_KEY = "zone", "sealed"
 HASH_KEY = "contentHash"
 
 _TEXT_KEYS = frozenset({"content", "metadata", "context", "key", "subject", "statusValue", "sourceIds", "itemVersions"})
-# Entities and connections reveal the content. A memory may have them before it gets a zone.
+# Include entities and connections, which reveal the content. A memory may have them before it gets a zone.
 _ENCRYPTED = _TEXT_KEYS | {"connections", "entities"}
 _SENSITIVE = _ENCRYPTED | {"tags", "category", "knowledgeCategory", "eventType", "domain", "source", "speaker"}
 
@@ -55,7 +55,7 @@ class Envelope:
 
 
 def rank_of(zone: str | None) -> int:
-    """Return the rank of a zone by protection, from 1 to 3 (SENSITIVE); 0 for None or an unknown zone."""
+    """Return the rank of a zone by protection, from 1 to 3 (SENSITIVE). 0 if `zone` is None or unknown."""
     return ZONES.index(zone) + 1 if zone in ZONES else 0
 
 

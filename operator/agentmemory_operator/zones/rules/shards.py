@@ -62,7 +62,7 @@ class Shard:
     def with_successor(self, key_id: str, new_id: str, entry: KeyEntry) -> "Shard":
         """Return the shard with a new active key of a scope. The old key stays, to decrypt existing memories.
 
-        A closed shard accepts it too, because all keys of a scope are in one shard.
+        A closed shard accepts the new key too, because all keys of a scope must be in the same shard.
         """
         replaced = replace(self.entries[key_id], is_active=False)
         return replace(self, entries={**self.entries, key_id: replaced, new_id: entry})

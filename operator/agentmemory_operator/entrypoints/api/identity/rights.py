@@ -25,7 +25,7 @@ from agentmemory_operator.spec.caller_rights import Caller, Verb
 
 CALLER, RIGHTS = "caller", "rights"
 
-# None: the path names no agent, or the endpoint checks the rights itself.
+# Verb that each endpoint requires. None: the path names no agent, or the endpoint checks the rights itself.
 VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
     {
         ("GET", "/v1/agents"): None,
@@ -65,14 +65,14 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/users/{user_id}"): Verb.READ,
         ("PUT", "/v1/agents/{agent}/users/{user_id}"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/tokens"): Verb.DELEGATE,
-        # The signature authenticates the caller.
+        # None, because the signature authenticates the caller.
         ("POST", "/v1/agents/{agent}/hooks/{name}"): None,
-        # The endpoint itself requires ADMIN for the changes of all users.
+        # READ suffices for one user. The endpoint itself requires ADMIN for the changes of all users.
         ("GET", "/v1/agents/{agent}/changes"): Verb.READ,
     }
 )
 
-# Without a `user_id` these requests concern all users, so the caller must not be limited to some.
+# Endpoints whose requests concern all users without a `user_id`. The caller must then not be limited to some.
 ALL_USERS_ENDPOINTS = frozenset(
     {
         ("GET", "/v1/agents/{agent}/changes"),
@@ -141,7 +141,7 @@ def _check(request: Request, verb: Verb | None) -> None:
         request.scope[RIGHTS] = check_rights(directory, agent, caller=caller_of(request), verb=verb)
         if user_id := request.path_params.get("user_id"):
             rights_of(request).check_users([user_id])
-        # Searches have no query string, so parsing is skipped for them.
+        # Parse only an existing query string. Searches have none.
         if request.scope["query_string"]:
             _check_query(request)
 

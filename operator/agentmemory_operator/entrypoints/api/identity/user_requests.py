@@ -14,7 +14,7 @@ from agentmemory_operator.search.users import UserDetails, UserPage
 from agentmemory_operator.spec.caller_rights import MAX_TOKEN_TTL_S
 from agentmemory_operator.spec.times import render_time
 
-# Each user costs two requests to Qdrant.
+# Maximum number of users per page. Each costs two requests to Qdrant.
 MAX_USERS_PER_PAGE = 200
 MAX_CURSOR_CHARS = 2048
 

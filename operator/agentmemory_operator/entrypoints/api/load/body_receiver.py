@@ -16,7 +16,7 @@ from agentmemory_operator.entrypoints.api.problems import TOO_SLOW, Problem, Pro
 from agentmemory_operator.runtime.rules.fair_shares import LoopTimeShares, MinimumRate
 
 KIB = 1 << 10
-# Event loop time of a running request after which it is added to its caller's share.
+# Seconds of event loop time of a running request after which they are added to its caller's share.
 MEASURE_PERIOD_S = 0.01
 
 
@@ -72,7 +72,7 @@ class BodyReceiver:
         slot.add_body_bytes(size)
         if not message.get("more_body", False):
             self._is_complete = True
-            # A request that is processed in pieces takes a processing slot for each piece.
+            # Take no slot here for a request that is processed in pieces: it takes one for each piece.
             if not slot.is_in_pieces:
                 await slot.start()
         return message
@@ -88,7 +88,7 @@ class BodyReceiver:
                 f"{self._received_bytes} bytes of the body arrived in {self.min_rate.window_s:.0f} s: send at least"
                 f" {self.min_rate.min_bytes / KIB:.0f} KiB, or all of it"
             )
-            # Close the connection, so the rest of the body need not be read.
+            # Close the connection, so that the rest of the body need not be read.
             raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))
         self._received_bytes, self._began_waited_s = 0, self.hold.receive_wait_s
 

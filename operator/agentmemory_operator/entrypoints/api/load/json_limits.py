@@ -21,12 +21,12 @@ from agentmemory_operator.entrypoints.api.load.request_slots import MIB
 from agentmemory_operator.runtime.rules.json_keys import RepeatedKey, reject_repeated_keys
 
 MAX_ITEM_BYTES = MIB
-# A vector of maximum size is a single list; the longest `source_ids` have 1,000 strings.
+# Maximum parts of an item. A vector of maximum size is a single list, and the longest `source_ids` have 1,000 strings.
 MAX_ITEM_PARTS = 32_768
 MAX_BATCH_PARTS = 16 * MAX_ITEM_PARTS
-# Includes the parts of rejected items. Counting this many takes about a second.
+# Maximum parts to scan, including those of rejected items. Counting this many takes about a second.
 MAX_SCANNED_PARTS = 2 * MAX_BATCH_PARTS
-# Metadata has at most 16 levels; filters have 8, each of which is two levels of JSON.
+# Maximum depth. Metadata has at most 16 levels, and filters have 8, each of which is two levels of JSON.
 MAX_DEPTH = 32
 # Maximum depth of the parser.
 MAX_PARSER_DEPTH = 1_024
@@ -39,7 +39,7 @@ _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
 _TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
-# Also matches an unclosed string up to the end, so each quote is scanned once.
+# Matches a string. An unclosed string matches up to the end, so that each quote is scanned once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _AS_SQUARE = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
@@ -120,7 +120,7 @@ def parts_if_small(document: bytes) -> int | None:
 def _is_shallow(document: bytes) -> bool:
     """Return whether the brackets are balanced and at most `MAX_DEPTH` deep, ignoring those in strings."""
     brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
-    # The caller has limited the opening brackets. Many more closing ones would make each pass below expensive.
+    # Compare the numbers first: many more closing brackets than opening ones would make each pass below expensive.
     if brackets.count(b"[") != brackets.count(b"]"):
         return False
     for _ in range(MAX_DEPTH):
@@ -246,7 +246,7 @@ class _Splitter:
 
     def _leave(self, start: int) -> None:
         assert self._items is not None
-        # A list without items may contain whitespace only.
+        # End an item only if there is one: a list without items may contain whitespace only.
         if self._items or self.document[self._item_start : start].strip(_BLANK):
             self._end_item(start)
         self._is_inside, self._kept_start = False, start
@@ -323,7 +323,7 @@ def check_unique_keys(document: bytes, value: Any) -> None:
     braces, colons = document.count(b"{"), document.count(b":")
     if braces == 0 or _keys_of(value, braces) == colons:
         return
-    # Some colons or braces are inside strings.
+    # Count again without strings, because some colons or braces are inside them.
     without_strings = _STRING.sub(b"", document)
     if _keys_of(value, without_strings.count(b"{")) != without_strings.count(b":"):
         json.loads(document, object_pairs_hook=reject_repeated_keys)
@@ -340,7 +340,7 @@ def _keys_of(value: Any, objects: int) -> int:
     pending, lists = [value], list[tuple[int, int, list[Any]]]()
     while pending or lists:
         if not pending:
-            # The shortest list first: the longest is usually a vector.
+            # Visit the shortest list first, because the longest is usually a vector.
             pending = [child for child in heappop(lists)[2] if isinstance(child, (dict, list))]
             continue
         node = pending.pop()

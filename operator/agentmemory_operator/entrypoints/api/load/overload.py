@@ -77,7 +77,7 @@ def caller_key(caller: Caller, address: str | None) -> Hashable:
         address: Client address; None if the server reports none. All such callers without an identity share one key.
     """
     if not caller.is_unbounded:
-        # User tokens of a ServiceAccount share its key, so creating many tokens gains no capacity.
+        # Use one key for all user tokens of a ServiceAccount, so that creating many tokens gains no capacity.
         return caller if caller.delegation is None else replace(caller, delegation=None)
     if address is None or ":" not in address:
         return address

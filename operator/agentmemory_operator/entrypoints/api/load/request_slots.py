@@ -62,7 +62,7 @@ def overload_problem(reason: str) -> ProblemRaised:
 T = TypeVar("T")
 
 REQUEST_SLOT = "hold"
-# This much of each body is not counted, so large bodies cannot displace small ones.
+# Bytes of each body that are not counted, so that large bodies cannot displace small ones.
 SMALL_BYTES = 1 << 15
 # Maximum running requests of a caller that uses more than an equal share of a busy process.
 MAX_RUNNING = 8
@@ -270,7 +270,7 @@ class RequestSlot:
         A body is always accepted while no other large body is in memory.
 
         Raises:
-            ProblemRaised: If there is no capacity and this request is the one to drop, or it was dropped before.
+            ProblemRaised: If there is no capacity and this request is chosen to be dropped, or was dropped before.
         """
         self.check()
         self._flow.add(body_bytes, self.receive_wait_s)
@@ -358,7 +358,7 @@ class RequestSlot:
         """Raise if the request was dropped.
 
         Raises:
-            ProblemRaised: If it was dropped. The detail has the reason.
+            ProblemRaised: If it was dropped. The detail gives the reason.
         """
         if self._dropped is not None:
             raise overload_problem(self._dropped)

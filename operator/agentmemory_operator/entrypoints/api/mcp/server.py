@@ -50,13 +50,13 @@ class McpEndpoint:
         """Read the body and enforce the JSON limits, then let the SDK handle the request.
 
         Raises:
-            ProblemRaised, RequestInvalid: As `read_body`, `reserve_parsed_body` and `check_keys`.
+            ProblemRaised, RequestInvalid: Errors of `read_body`, `reserve_parsed_body` and `check_keys`.
             Exception: If the SDK could not be started. Every later request raises the same error.
         """
         request = Request(scope, receive)
         body = await read_body(request, max_bytes=MAX_BODY_BYTES)
         await reserve_parsed_body(request, body)
-        # The SDK responds to invalid JSON.
+        # Ignore invalid JSON here: the SDK responds to it.
         with contextlib.suppress(ValueError):
             check_keys(body, from_json(body))
         if self._started is None:

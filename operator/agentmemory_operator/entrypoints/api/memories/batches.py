@@ -24,9 +24,9 @@ from agentmemory_operator.memories.rules.exact_numbers import may_exceed_int64
 T = TypeVar("T")
 Stored = TypeVar("Stored")
 
-# A result with this many errors is about as long as that of a stored item.
+# Maximum number of errors in a result, which is then about as long as that of a stored item.
 MAX_ITEM_ERRORS = 5
-# A caller cannot send a key with this character, so keys of items never equal keys of single requests.
+# Key of an item. A caller cannot send the separator, so keys of items never equal keys of single requests.
 _KEY_AND_PLACE = "{key}\x1f{place}"
 
 
@@ -65,7 +65,7 @@ class BatchReader(Generic[T]):
             items = self._items_of(cut)
         read: list[T | AgentMemoryError] = []
         for number, item in enumerate(items):
-            # An item that was not split off has been parsed with the envelope, and is small.
+            # Do not parse an item that was not split off: it is small, and has been parsed with the envelope.
             document = _parsed(body, item) if isinstance(item, ItemSpan) else ParsedBody(item)
             read.append(self._item(document, number) if isinstance(document, ParsedBody) else document)
             yield

@@ -29,7 +29,7 @@ _NAME = BeforeValidator(canonical_name)
 EntityName = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME_CHARS, pattern=NAME_PATTERN), AfterValidator(_spaced), _NAME
 ]
-# Existing names may be longer, because an author is an entity too.
+# Name of an existing entity. It may be longer than a new name, because an author is an entity too.
 KnownName = Annotated[str, Field(min_length=1, max_length=MAX_ENTITY_NAME_CHARS, pattern=NAME_PATTERN), _NAME]
 
 

@@ -65,7 +65,12 @@ class PlacedItemIn(ItemIn):
     )
 
     def address_of(self, key: str) -> Address:
-        """Return owner, namespace, key and zone of the item with this key. Raises as `item_rules.owner_of`."""
+        """Return owner, namespace, key and zone of the item with this key.
+
+        Raises:
+            RequestInvalid: If neither the namespace nor `user_id` names an owner, or the scope is invalid.
+            NotFound: If the namespace names another user than `user_id`.
+        """
         namespace = tuple(self.namespace)
         return Address(user_id=owner_of(namespace, self.user_id), namespace=namespace, key=key, zone=self.zone)
 
@@ -92,7 +97,12 @@ class NamespaceParameters(Parameters):
 
     @property
     def owner(self) -> str:
-        """Owner of the namespace: the user that it names, `user_id`, or a shared scope. Raises as `owner_of`."""
+        """Owner of the namespace: the user that it names, `user_id`, or a shared scope.
+
+        Raises:
+            RequestInvalid: If neither the namespace nor `user_id` names an owner, or the scope is invalid.
+            NotFound: If the namespace names another user than `user_id`.
+        """
         return owner_of(tuple(self.namespace), self.user_id)
 
 
@@ -104,7 +114,7 @@ class ZonedParameters(NamespaceParameters):
     )
 
     def address_of(self, key: str) -> Address:
-        """Return owner, namespace, key and zone of the item with this key. Raises as `item_rules.owner_of`."""
+        """Return owner, namespace, key and zone of the item with this key. Errors are those of `owner`."""
         return Address(user_id=self.owner, namespace=tuple(self.namespace), key=key, zone=self.zone)
 
 
@@ -121,7 +131,7 @@ class ItemParameters(ZonedParameters):
 
     @property
     def address(self) -> Address:
-        """Owner, namespace, key and zone of the item. Raises as `item_rules.owner_of`."""
+        """Owner, namespace, key and zone of the item. Errors are those of `owner`."""
         return self.address_of(self.key)
 
 
@@ -142,6 +152,8 @@ class NamespacesParameters(Parameters):
     def owner(self) -> str:
         """Owner of the namespaces: the user that `namespace` names, `user_id`, or a shared scope.
 
-        Raises as `owner_of`.
+        Raises:
+            RequestInvalid: If neither `namespace` nor `user_id` names an owner, or the scope is invalid.
+            NotFound: If `namespace` names another user than `user_id`.
         """
         return owner_of(tuple(self.namespace), self.user_id)

@@ -32,10 +32,10 @@ from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest,
 from agentmemory_operator.spec.caller_rights import Verb
 
 EVENTS = "text/event-stream"
-# Pause after a read without changes.
+# Seconds to pause after a read without changes.
 POLL_S = 2.0
 KEEP_ALIVE_PERIOD_S = 15.0
-# Maximum duration of a stream. The reader then has to authenticate again.
+# Maximum duration of a stream in seconds. The reader then has to authenticate again.
 MAX_STREAM_S = 300.0
 
 router = build_router("Changes", GuardedRoute)
@@ -76,7 +76,7 @@ async def list_changes(
 async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
     """Yield events until the stream times out or the log cannot be read. The reader reconnects and gets the error."""
     deadline_s = time.monotonic() + MAX_STREAM_S
-    # Send something at once: some proxies forward the response headers only with the first data.
+    # Send something immediately, because some proxies forward the response headers only with the first data.
     yield _beat(page.next_cursor)
     beat_s = time.monotonic()
     while time.monotonic() < deadline_s:

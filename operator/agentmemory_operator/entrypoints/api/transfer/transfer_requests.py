@@ -47,7 +47,7 @@ from agentmemory_operator.spec.times import render_time
 Json = dict[str, Any]
 MEDIA_TYPE = "application/x-ndjson"
 MAX_ERRORS = 100
-# Equals the maximum length of a line.
+# Maximum length of an encrypted text, equal to that of a line.
 MAX_SEALED_CHARS = 1 << 20
 _NEW = frozenset(MemoryIn.model_fields) - {"user_id"}
 
@@ -175,7 +175,7 @@ class LineIn(MemoryIn):
         if self.user_id not in (None, user_id):
             raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
         values = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
-        # A line without an author stays without one if the caller may impersonate; otherwise the caller is its author.
+        # The caller is the author of a line without one, unless the caller may impersonate: then it stays without.
         stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
         memory = MemoryIn.model_construct(**values).new_memory(default_type=default_type, stored_by=stored_by)
         return ImportLine(

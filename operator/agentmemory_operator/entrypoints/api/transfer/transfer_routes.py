@@ -64,7 +64,7 @@ from agentmemory_operator.search.users import import_profile, read_profile
 from agentmemory_operator.spec.caller_rights import Verb
 
 MAX_LINE_BYTES = MIB
-# Lines are imported in batches of about this size.
+# Approximate size of a batch of imported lines.
 BATCH_BYTES = MIB // 2
 MEDIA_TYPES = frozenset({MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json"})
 
@@ -115,7 +115,7 @@ async def _lines(
         yield render_sheet_line(await read_sheet(agent, user_id))
         yield render_profile_line(await read_profile(agent, user_id))
     except AgentMemoryError as error:
-        # The response has started, so the error becomes its last line.
+        # Write the error as the last line, because the response has started.
         yield render_error(problem_of(error).body(request_id))
         return
     yield render_end(counts)
@@ -169,7 +169,7 @@ class _Import:
         """Import a batch of lines.
 
         Raises:
-            TransientError: If the batch failed and can be repeated. The message has the number of lines before it.
+            TransientError: If the batch failed and can be repeated. The message gives the number of lines before it.
             AgentMemoryError: Any other error of the whole batch, such as StoreRejected.
         """
         read = await run_in_slices(self._read_all(batch))
@@ -311,7 +311,7 @@ def _interrupted(error: TransientError, lines: int) -> TransientError:
     It is OutcomeUnknown, or if no line was imported, an error of the same kind as `error`.
     """
     message = f"the first {lines} lines are imported, and possibly some of the next; send all lines again: {error}"
-    # Never CollectionMoved, because that would repeat the request, whose body is already consumed.
+    # Convert CollectionMoved too, because it would repeat the request, whose body is already consumed.
     kind = OutcomeUnknown if lines else StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)
     return kind(message, retry_after_s=error.retry_after_s)
 

@@ -119,8 +119,8 @@ async def preview_cleanup(memory: AgentMemory, store: PointStore, cluster_id: st
     """Return the memories that a cleanup would remove now. Only reads.
 
     Args:
-        store: Points of the server that has the agent's collection.
-        cluster_id: Id in the ownership marker of the collection.
+        store: Client for the points of the server with the agent's collection.
+        cluster_id: Cluster id that the collection's ownership marker must contain.
     """
 
     async def known() -> str:

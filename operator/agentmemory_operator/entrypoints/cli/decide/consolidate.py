@@ -123,7 +123,7 @@ def _run(inspection: QdrantAccess, options: ConsolidationOptions, location: Jobs
 async def _ask(
     options: ConsolidationOptions, action: Action, run: str | None, objects: JobObjects, namespace: str
 ) -> Json | None:
-    """Request the action. With --wait, return `status.lastConsolidation` once it has the result, else None.
+    """Request the action. With --wait, return `status.lastConsolidation` once it contains the result, else None.
 
     Raises:
         SpecInvalid: If a run or a dry run is requested and the AgentMemory has no language model.

@@ -14,7 +14,7 @@ from agentmemory_operator.spec.times import render_time, time_or_none
 
 Json = Mapping[str, Any]
 
-# Only a rebuild of a collection that has the name of its alias has the step Keep.
+# Steps to show. Only a rebuild of a collection that has the name of its alias has the step Keep.
 STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
 _MOODS: dict[str, str] = {
     RebuildState.DONE: "good",
@@ -32,7 +32,6 @@ class ReportedRebuild:
 
     Attributes:
         status: `status.rebuild`; empty if there was none.
-        annotations: Annotations of the object.
         keep_hours: Hours for which the previous collection is kept.
         calls_per_hour: Maximum embedding calls per hour; None is unlimited.
         planned_digest: Digest of the plan in the status, which may be in progress; None if it needs no rebuild.
@@ -48,7 +47,7 @@ class ReportedRebuild:
 
     @property
     def is_in_progress(self) -> bool:
-        """True if the rebuild has not ended: it runs, waits, is paused or is withheld."""
+        """True if the rebuild runs, waits, is paused or is withheld, and so has not ended."""
         return is_active(self.status)
 
     @property

@@ -52,7 +52,7 @@ def check_names(name: str, namespace: str | None) -> None:
     """Raise unless the names are valid for an object.
 
     Raises:
-        AgentMemoryError: If a name is invalid. The message has the rule, and for the agent a valid name close to it.
+        AgentMemoryError: If a name is invalid. The message gives the rule, and for the agent a valid name close to it.
     """
     if len(name) > MAX_SLUG_CHARS or find_slug(alias_of(name)) != name:
         valid_name = re.sub(r"[^a-z0-9]+", "-", name[:200].lower()).strip("-")[:MAX_SLUG_CHARS].strip("-")

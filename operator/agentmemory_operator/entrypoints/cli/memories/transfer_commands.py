@@ -116,7 +116,7 @@ async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: st
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
             if time.monotonic() - reported_s > PROGRESS_PERIOD_S:
-                # Flush before the progress: on a terminal, both streams are visible.
+                # Flush before the progress is shown, because both streams are visible on a terminal.
                 out.flush()
                 progress.advance(f"{count} memories")
                 reported_s = time.monotonic()

@@ -176,7 +176,7 @@ async def _wait_rolled_back(options: RestoreOptions, objects: JobObjects, before
     while True:
         current = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
         condition = rollback_condition(current)
-        # An unchanged result may be that of an earlier request, so it is accepted only after a while.
+        # Accept an unchanged result only after a while, because it may be that of an earlier request.
         if condition and (condition != rollback_condition(before) or time.monotonic() - started_s > UNCHANGED_RESULT_S):
             break
         await asyncio.sleep(POLL_S)
@@ -197,12 +197,12 @@ def _can_roll_back(document: Json) -> bool:
     conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
     previous = status.get("previousCollection") or {}
     is_replaced = bool(previous.get("physical")) and "removedTime" not in previous
-    # A restore in place has no previous collection; its former content is in a snapshot.
+    # Look for a safety snapshot too, which contains the former content after a restore in place.
     has_former_content = is_replaced or bool((status.get("safetySnapshot") or {}).get("name"))
     return conditions.get("Succeeded") == "True" and conditions.get("RolledBack") != "True" and has_former_content
 
 
 def rollback_condition(document: Json) -> Json | None:
-    """Return the condition RolledBack, which has the result of a rollback, or None if there is none yet."""
+    """Return the condition RolledBack, which gives the result of a rollback, or None if no rollback has ended."""
     conditions = (document.get("status") or {}).get("conditions") or []
     return next((item for item in conditions if item["type"] == "RolledBack"), None)

@@ -86,7 +86,7 @@ async def _find(options: DeleteOptions, objects: JobObjects, namespace: str) -> 
 async def _delete(found: Json, objects: JobObjects, _: str) -> None:
     metadata = Metadata.model_validate(found["metadata"])
     if has_succeeded(found.get("status") or {}):
-        # Without the operator's finalizer, the object would be deleted without its files.
+        # Confirm, and wait for the operator's finalizer: without it the object would be deleted without its files.
         await objects.annotate(MEMORY_SNAPSHOT, metadata, {CONFIRM_DELETE: metadata.name})
         await _until(
             lambda now: now is None or FINALIZER in (now["metadata"].get("finalizers") or ()),
@@ -181,7 +181,7 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: SnapshotAcce
 
 def _create(open_jobs: OpenJobs, options: CreateOptions, location: JobsLocation) -> None:
     async def work(objects: JobObjects, namespace: str) -> Json:
-        # The operator would wait for a missing agent; this reports a mistyped name at once.
+        # Read the agent, to report a mistyped name immediately: the operator would wait for a missing agent.
         await objects.read_object(AGENT_MEMORY, namespace, options.name)
         return await create(objects, options.document(namespace), options.output, should_wait=options.wait)
 
@@ -206,7 +206,7 @@ async def _listed(options: ListOptions, objects: JobObjects, namespace: str) -> 
     try:
         memory = parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, options.name))
     except NotFound:
-        # Snapshots outlive their agent; without it, no retention rule removes them.
+        # Return no verdicts without the agent, which snapshots outlive: no retention rule removes them then.
         return SnapshotList(snapshots, {})
     verdicts = judge_documents(
         memory,

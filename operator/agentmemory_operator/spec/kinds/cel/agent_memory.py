@@ -44,7 +44,7 @@ TTL = (
     ),
 )
 
-# These rules are on the whole object, because only there is metadata.name visible.
+# Part of rules on the whole object, because only there metadata.name is visible.
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
 AGENT_MEMORY = (
     CelRule(

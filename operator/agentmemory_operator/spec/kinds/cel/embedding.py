@@ -2,7 +2,7 @@
 
 from agentmemory_operator.spec.kinds.schema import CelRule
 
-# Admission needs the dimensions of these models to check `dimensions`.
+# Dimensions of the models, with which admission compares `dimensions`.
 OPENAI_MODELS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 OPENAI_DEFAULT_MODEL = "text-embedding-3-small"
 OPENAI_URL = "https://api.openai.com/v1"
