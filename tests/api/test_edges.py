@@ -81,6 +81,17 @@ def test_not_ready_has_retry_after(guarded: str) -> None:
     assert (answer.json()["type"], answer.headers["retry-after"]) == ("/problems/unavailable", "1")
 
 
+@pytest.mark.parametrize("path", ["/v1/agents", "/v1/agents/probe", "/v1/nothing", "/mcp"])
+def test_unread_agents_are_503_without_a_token(qdrant_url: str, path: str) -> None:
+    sources = ConstantSources(None, 0, unread="not loaded")
+    with running_api(qdrant_url, guard=TokenGuard("s3cret"), sources=sources) as stack:
+        answer = httpx.get(stack.api_url + path)
+
+        assert httpx.get(f"{stack.api_url}/healthz").status_code == 200
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert (answer.json()["type"], answer.json()["detail"]) == ("/problems/unavailable", "not loaded")
+
+
 def test_ready_is_200(client: httpx.Client) -> None:
     assert client.get("/readyz").json() == {"status": "ok"}
 

@@ -103,10 +103,12 @@ class Readiness:
             return UNPROBED
         return NO_QDRANT if self._is_unavailable else None
 
+    def find_unread(self) -> str | None:
+        """Return `UNREAD` until all sources are read: an agent that is missing may exist. None afterwards."""
+        return None if self._all_synced.is_set() else UNREAD
+
     def _unread(self) -> str | None:
-        if not self._all_synced.is_set():
-            return UNREAD
-        return None if self._is_identified() else UNIDENTIFIED
+        return self.find_unread() or (None if self._is_identified() else UNIDENTIFIED)
 
     async def run(self) -> None:
         """Probe every Qdrant server in use each `PROBE_PERIOD_S`, once all sources are read, until cancelled."""

@@ -7,7 +7,7 @@ collection behind the alias.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -36,6 +36,7 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.converge import await_replicas
@@ -201,7 +202,7 @@ class Rebuilds:
         live = await find_live(server, alias_of(memory.slug), memory.reported_physical)
         live = await correct_point_count(live, server.points) if live else None
         request = await self.requests.read(memory, live)
-        decision = decide(live, await self._records(server, memory), request)
+        decision = decide(live, records := await self._records(server, memory), request)
         if live is not None and not decision.is_urgent:
             # Release the clients: a killed process left the announcement, because this run moves nothing yet.
             await self._release_clients(key, memory.slug, server, live.physical)
@@ -213,7 +214,7 @@ class Rebuilds:
         if live is None:
             return None
         if not (decision.current or decision.new_kind):
-            await self._report_missed_end(key, live)
+            await self._report_missed_end(key, live, {record.target for record in records})
             return None
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         if decision.current is None and self.reports.has_failed(key, request.digest, requested_at):
@@ -297,7 +298,7 @@ class Rebuilds:
         desired = await self._desired(memory, server, record)
         source = live
         if record.target == live.physical:
-            observed = await server.collections.observe(record.source, record.source, is_linked=True)
+            observed = await observe_physical(server.collections, record.source)
             source = observed or replace(live, physical=record.source, points=0)
         embedder = None
         # With provider none, callers send the vectors, and only an empty collection can get others: embed nothing.
@@ -320,7 +321,7 @@ class Rebuilds:
     async def _desired(self, memory: AgentMemory, server: Server, record: RebuildRecord) -> Collection:
         if record.kind is RebuildKind.REBUILD:
             return newest_collection(memory, cluster_id=await self.cluster.cluster_id())
-        previous = await server.collections.observe(record.target, record.target, is_linked=True)
+        previous = await observe_physical(server.collections, record.target)
         if previous is None:
             raise SpecInvalid(Reason.PREVIOUS_GONE, f"{record.target} was deleted in Qdrant")
         return previous.collection
@@ -344,7 +345,7 @@ class Rebuilds:
         result = await run_steps(steps, task, first=resume_step(task.record.step, is_moved=is_moved), begin=_start_step)
         _log_result(task, result)
 
-    async def _report_missed_end(self, key: Key, live: Observation) -> None:
+    async def _report_missed_end(self, key: Key, live: Observation, targets: Set[str]) -> None:
         """Report the end of a rebuild whose operator was killed before it reported: completed, else cancelled."""
         last, record = self.reports.last_status(key), live.record
         if not is_active(last):
@@ -352,7 +353,7 @@ class Rebuilds:
         if record is not None and record.target == live.physical == last.get("target"):
             await self.reports.report_end(key, record, RebuildState.DONE, _done_message(record))
         else:
-            await self.reports.report_waiting(key, RebuildState.STOPPED, "rebuild cancelled; target collection removed")
+            await self.removal.report_missed(key, targets)
 
     async def _finish(self, task: RebuildRun) -> None:
         await task.update_record(step=RebuildStep.DONE)

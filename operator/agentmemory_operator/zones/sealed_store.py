@@ -143,8 +143,12 @@ class EncryptingPointStore(ForwardingPoints):
             raise call.not_covered_error(self)
         call = _with_required_keys(call)
         response = await call.make(self.store)
-        excluded = _excluded_keys(call)
-        return cast("T", await map_points(response, lambda points: self._opened(points, excluded)))
+        bodies = call.request if call.name == "query_batch" else [call.request]
+
+        async def open_points(points: Sequence[Json], query: int = 0) -> list[Json]:
+            return await self._opened(points, _excluded_keys(bodies[query]))
+
+        return cast("T", await map_points(response, open_points))
 
     async def write(self, call: PointCall[None]) -> None:
         """Encrypt the memories that have a zone, write, and confirm that their keys are still stored.
@@ -297,7 +301,8 @@ def _payload(point: Json) -> Payload:
     return payload
 
 
-Open = Callable[[Sequence[Json]], Awaitable[list[Json]]]
+# Decrypts points. The second argument, if any, is the index of their query in a batch.
+Open = Callable[..., Awaitable[list[Json]]]
 
 
 async def _map_list(result: Any, open_: Open) -> Any:
@@ -310,7 +315,7 @@ async def _map_page(result: Any, open_: Open) -> Any:
 
 
 async def _map_batch(result: Any, open_: Open) -> Any:
-    return [await open_(points) for points in result]
+    return [await open_(points, query) for query, points in enumerate(result)]
 
 
 # Functions that decrypt the points in the result of each method.
@@ -339,11 +344,10 @@ def _add_required(keys: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*keys, *_REQUIRED_KEYS])) if is_sealed_anywhere(keys) else list(keys)
 
 
-def _excluded_keys(call: PointCall[Any]) -> frozenset[str]:
-    """Return the payload keys that a call excludes: of `query_batch`, those that its first query excludes.
+def _excluded_keys(body: Any) -> frozenset[str]:
+    """Return the payload keys that a query excludes.
 
     The decrypted text may contain them, so they are removed after decryption.
     """
-    bodies = call.request if call.name == "query_batch" else [call.request]
-    selection = bodies[0].get("with_payload") if bodies and isinstance(bodies[0], dict) else None
+    selection = body.get("with_payload") if isinstance(body, dict) else None
     return frozenset(selection["exclude"]) if isinstance(selection, dict) and "exclude" in selection else frozenset()

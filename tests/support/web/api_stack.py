@@ -75,9 +75,13 @@ class ConstantSources:
 
     reason: str | None
     age: float
+    unread: str | None = None
 
     def find_obstacle(self) -> str | None:
-        return self.reason
+        return self.unread or self.reason
+
+    def find_unread(self) -> str | None:
+        return self.unread
 
     def age_s(self) -> float:
         return self.age

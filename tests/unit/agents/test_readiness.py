@@ -83,6 +83,18 @@ async def test_ready_after_sync_and_first_probe() -> None:
     assert [*reasons, readiness.find_obstacle()] == [UNREAD, UNREAD, UNPROBED, None]
 
 
+async def test_agents_are_unread_until_the_last_source_is_synced() -> None:
+    readiness = readiness_of(away())
+    unread = [readiness.find_unread()]
+    for kind in KINDS:
+        readiness.record_synced(kind)
+        unread.append(readiness.find_unread())
+    await readiness.probe()
+
+    assert [*unread, readiness.find_unread()] == [UNREAD, UNREAD, None, None]
+    assert readiness.find_obstacle() == NO_QDRANT
+
+
 @pytest.mark.parametrize(
     ("stores", "reason"),
     [

@@ -141,6 +141,7 @@ HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a goo
         ("{model: Importance, scoreThreshold: 0}", None, ["spec.scoring.importance.dailyRate: under model Importance"]),
         ("{model: Priority, scoreThreshold: 0}", None, []),
         ("{model: Expression, expression: similarity / (1 + ageDays), scoreThreshold: 0}", None, []),
+        ("{model: Expression, expression: similarity - 2, scoreThreshold: -1}", None, []),
         (
             "{model: Expression, expression: 'similarity * decay(ageDays, 30)', scoreThreshold: 0}",
             "{name: note, halfLifeDays: 9}",

@@ -1,12 +1,13 @@
 """Re-encryption of memories: kills at any call, concurrent writes, and concurrent destruction of keys."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
+from agentmemory_operator.ports.base import Json
 from agentmemory_operator.zones import reencryption_walks as module
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.reencryption_walks import ResealWalks, SealedPoints
@@ -117,6 +118,29 @@ async def test_walk_reencrypts_all_pages_once() -> None:
     assert {row["rev"] for row in world.points.payloads.values()} == {2}
     assert {row["updatedAt"] for row in world.points.payloads.values()} == {world.clock.now_ms()}
     assert keys.count("PERSONAL") * 2 == world.shards.texts[RING, "0"].count("PERSONAL")
+
+
+class Batches(PointMemory):
+    """Answers each query of a batch with all points."""
+
+    async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
+        return [await self.retrieve(collection, [*self.payloads]) for _ in bodies]
+
+
+async def test_each_query_of_a_batch_excludes_its_own_keys() -> None:
+    world = World(points=Batches())
+    await world.store("m0", "text", owner="ada")
+    store = EncryptingPointStore(world.points, world.keys())  # type: ignore[arg-type]
+    selections: list[Any] = [True, {"exclude": ["content"]}, {"exclude": ["rev"]}]
+
+    results = await store.query_batch("c", [{"with_payload": selection} for selection in selections])
+
+    payloads = [point["payload"] for [point] in results]
+    assert [("content" in payload, "rev" in payload) for payload in payloads] == [
+        (True, True),
+        (False, True),
+        (True, False),
+    ]
 
 
 async def test_walk_without_rotation_reads_nothing() -> None:

@@ -41,9 +41,8 @@ from agentmemory_operator.entrypoints.api.nearest_path import nearest_path
 from agentmemory_operator.entrypoints.api.openapi import SERVICE, add_docs, describe
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
-    UNAVAILABLE,
-    Problem,
     ProblemRaised,
+    not_ready_problem,
     problem_of,
     problem_of_status,
 )
@@ -79,10 +78,14 @@ log = logging.getLogger(__name__)
 
 
 class SourceState(Protocol):
-    """State of the source of objects, for the readiness probe and the staleness header."""
+    """State of the source of objects, for the readiness probe, early requests and the staleness header."""
 
     def find_obstacle(self) -> str | None:
         """Return the reason why no agent can be served, or None."""
+        ...
+
+    def find_unread(self) -> str | None:
+        """Return a message until every object was read once, then None. Called for each request."""
         ...
 
     def age_s(self) -> float:
@@ -92,6 +95,9 @@ class SourceState(Protocol):
 
 class _AlwaysReady:
     def find_obstacle(self) -> str | None:
+        return None
+
+    def find_unread(self) -> str | None:
         return None
 
     def age_s(self) -> float:
@@ -120,9 +126,8 @@ def create_app(
         limits: Limits on concurrent requests and their memory. None uses the defaults of `Limits`.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
-    app = _bare_app(
-        partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s)
-    )
+    edge = partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure)
+    app = _bare_app(partial(edge, settings_age_s=sources.age_s, find_unread=sources.find_unread))
     app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
         # Do not use `include_router`: the framework would match each route twice, once per level.
@@ -234,8 +239,7 @@ def _add_probes(app: FastAPI, sources: SourceState) -> None:
         detail = sources.find_obstacle()
         if detail is None:
             return json_response({"status": "ok"})
-        problem = Problem(type=UNAVAILABLE, detail=detail, headers={"Retry-After": "1"})
-        return problem.response(request.scope[REQUEST_ID])
+        return not_ready_problem(detail).response(request.scope[REQUEST_ID])
 
 
 def _add_metrics(app: FastAPI, metrics: Sequence[Collector]) -> None:

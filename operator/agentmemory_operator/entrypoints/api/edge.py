@@ -3,8 +3,9 @@
 For each request it does the following:
 1. Assign a request id; open the metrics and the trace of the request.
 2. Reject malformed text, and cross-origin requests to `/mcp` or to an API without authentication.
-3. Under `/v1/` and `/mcp`, authenticate the caller and admit the request within the limits. The route of a hook checks
-   its signature. Of other requests, only the number is limited, and probes are exempt.
+3. Under `/v1/` and `/mcp`, respond with 503 until the agents are loaded. Then authenticate the caller and admit the
+   request within the limits. The route of a hook checks its signature. Of other requests, only the number is limited,
+   and probes are exempt.
 4. Run the application and convert every error to a problem response.
 5. Write the access log.
 
@@ -35,6 +36,7 @@ from agentmemory_operator.entrypoints.api.problems import (
     INTERNAL_ERROR,
     Problem,
     ProblemRaised,
+    not_ready_problem,
     problem_of,
 )
 from agentmemory_operator.errors import AgentMemoryError, FieldError
@@ -68,6 +70,7 @@ class Edge:
 
     Args:
         settings_age_s: Returns the seconds since the last contact with the source of objects.
+        find_unread: Returns a message until the agents are loaded, then None.
     """
 
     def __init__(
@@ -77,12 +80,14 @@ class Edge:
         meter: ApiMeter,
         pressure: AdmissionControl,
         settings_age_s: Callable[[], float],
+        find_unread: Callable[[], str | None],
     ) -> None:
         self._app = app
         self._guard = guard
         self._meter = meter
         self._pressure = pressure
         self._settings_age_s = settings_age_s
+        self._find_unread = find_unread
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection. Scopes other than HTTP pass through."""
@@ -150,6 +155,9 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         """Authenticate before the body is read, then serve the request within the caller's share of the capacity."""
+        # First: with objects that are not loaded yet, both caller and agent may be unknown.
+        if unread := self._find_unread():
+            raise ProblemRaised(not_ready_problem(unread))
         # A hook's signature can only be checked with the body, so the request uses the share of the client's address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
         authorization = headers.get(b"authorization", b"")

@@ -285,6 +285,11 @@ def problem_of(error: AgentMemoryError) -> Problem:
     return Problem(type=type_, detail=detail, errors=errors, more_errors=more_errors, headers=_headers_of(error))
 
 
+def not_ready_problem(detail: str) -> Problem:
+    """Build the problem for a process that cannot serve agents yet."""
+    return Problem(type=UNAVAILABLE, detail=detail, headers={"Retry-After": "1"})
+
+
 def problem_of_status(status: int, headers: Mapping[str, str] | None, remedy: str = "") -> Problem:
     """Build the problem for an error of the web framework.
 

@@ -5,6 +5,7 @@ costs the models Confidence and Importance 50 % or more of all memories found.
 """
 
 from agentmemory_operator.search.rules.score import compute_score
+from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 
@@ -66,7 +67,8 @@ def _first_day_below(ranking: Ranking, type_name: str) -> int | None:
 
 
 def _is_found(ranking: Ranking, type_name: str, *, days: int) -> bool:
-    return _score(ranking, type_name, GOOD_MATCH, days=days) >= ranking.score_threshold
+    score = _score(ranking, type_name, GOOD_MATCH, days=days)
+    return score > EXCLUDED_SCORE and score >= ranking.threshold
 
 
 def _score(ranking: Ranking, type_name: str, match: float, *, days: int) -> float:
