@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterator, Mapping
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from release import wheels as wheels_of  # noqa: E402
 from release.version import disagreements  # noqa: E402
 from tests.controlplane.build import CHARTS, find_assets  # noqa: E402
 
-PROJECTS = {"agentmemory-client": "client", "agentmemory-operator": ".", "qdrant-devserver": "devserver"}
 HOMEPAGE = "https://example.invalid/agentmemory"
 CLIENT = "import agentmemory_client as c; print(c.__version__); c.Client('http://127.0.0.1:9').close()"
 UNPUBLISHED = re.compile(r"(?m)^## Unreleased\n(?P<text>.*?)(?=^## )", re.S)
@@ -61,18 +61,14 @@ def step(what: str) -> Iterator[None]:
     print(f"{time.monotonic() - begun:6.1f} s  {what}", flush=True)
 
 
-def build_wheels(target: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Build the three wheels twice: the same sources give the same bytes."""
-    committed = run("git", "log", "-1", "--format=%ct").strip()
+def build_twice(target: pathlib.Path) -> dict[str, pathlib.Path]:
+    """Build wheels and source archives twice; return the wheels. The same sources give the same bytes."""
+    wheels = wheels_of.build(target, sdist=True)
     with tempfile.TemporaryDirectory() as second:
-        for folder in (str(target), second):
-            pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-            build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
-            run(*pip, *build, *(f"./{source}" for source in PROJECTS.values()), env={"SOURCE_DATE_EPOCH": committed})
-        for wheel in target.glob("*.whl"):
-            again = pathlib.Path(second) / wheel.name
-            expect(again.read_bytes() == wheel.read_bytes(), f"{wheel.name}: two builds of it differ")
-    return {name: next(target.glob(f"{name.replace('-', '_')}-*.whl")) for name in PROJECTS}
+        wheels_of.build(pathlib.Path(second), sdist=True)
+        for again in pathlib.Path(second).iterdir():
+            expect(again.read_bytes() == (target / again.name).read_bytes(), f"{again.name}: two builds of it differ")
+    return wheels
 
 
 def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
@@ -195,8 +191,8 @@ def check(target: pathlib.Path, work: pathlib.Path) -> None:
     expect(not wrong, "\n".join(wrong))
     with step("release notes"):
         write_notes(target, version)
-    with step("wheels, built twice"):
-        wheels = build_wheels(target)
+    with step("wheels and source archives, built twice"):
+        wheels = build_twice(target)
         for name, wheel in wheels.items():
             check_wheel(name, wheel, version)
     with step("the client alone"):
@@ -228,7 +224,7 @@ def main(arguments: list[str]) -> int:
     try:
         with step("in all"), tempfile.TemporaryDirectory() as work:
             check(target, pathlib.Path(work))
-    except CheckFailed as failed:
+    except (CheckFailed, wheels_of.BuildFailed) as failed:
         print(f"release/check.py: {failed}", file=sys.stderr)
         return 1
     for path in sorted(target.iterdir()):
