@@ -7,71 +7,66 @@ is installed into a temporary folder if it is missing here. Standard library onl
 """
 
 import importlib.util
-import os
 import pathlib
-import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from release.commands import CheckFailed, run  # noqa: E402
+
 PROJECTS = {"agentmemory-client": "client", "agentmemory-operator": ".", "qdrant-devserver": "devserver"}
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-
-
-class BuildFailed(Exception):
-    """The output of the command that failed."""
-
-
-def run(*command: str, folder: pathlib.Path, environment: dict[str, str]) -> None:
-    """Run a command without showing its output.
-
-    Raises:
-        BuildFailed: If it fails.
-    """
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        raise BuildFailed(f"{' '.join(command)}: exit {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}")
+EARLIEST_ZIP_TIME_S = "315532800"
 
 
 def commit_time_s() -> str:
     """Return the time of the last commit, which the archives record; 1980 outside a git checkout."""
-    command = ("git", "log", "-1", "--format=%ct")
     try:
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return "315532800"
+        return run("git", "log", "-1", "--format=%ct").strip()
+    except (OSError, CheckFailed):
+        return EARLIEST_ZIP_TIME_S
 
 
-def build(target: pathlib.Path, *, sdist: bool = False) -> dict[str, pathlib.Path]:
+def build(
+    target: pathlib.Path, *, sdist: bool = False, folders: Iterable[pathlib.Path] | None = None
+) -> dict[str, pathlib.Path]:
     """Build the packages into a folder; return the wheel of each by its name on the index.
 
+    Args:
+        target: Folder for the wheels; created if it is missing.
+        sdist: Whether to build the source archives too.
+        folders: Unpacked sources of the packages. Default: those of this checkout.
+
     Raises:
-        BuildFailed: If a package cannot be built.
+        CheckFailed: If a package cannot be built.
     """
     target = target.resolve()
     target.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "SOURCE_DATE_EPOCH": commit_time_s(), "PIP_ROOT_USER_ACTION": "ignore"}
+    environment = {"SOURCE_DATE_EPOCH": commit_time_s(), "PIP_ROOT_USER_ACTION": "ignore"}
     with tempfile.TemporaryDirectory() as backend:
         if importlib.util.find_spec("hatchling") is None:
-            locked = ("--require-hashes", "-r", "requirements/backend.txt")
-            run(*PIP, "install", "--target", backend, *locked, folder=ROOT, environment=environment)
+            lock = ROOT / "requirements" / "backend.txt"
+            run(*PIP, "install", "--target", backend, "--require-hashes", "-r", lock, env=environment)
             environment["PYTHONPATH"] = backend
         kinds = ("-t", "wheel", *(("-t", "sdist") if sdist else ()))
-        command = (sys.executable, "-m", "hatchling", "build", "-d", str(target), *kinds)
-        for folder in PROJECTS.values():
-            run(*command, folder=ROOT / folder, environment=environment)
+        for folder in folders or (ROOT / name for name in PROJECTS.values()):
+            command = (sys.executable, "-m", "hatchling", "build", "-d", target, *kinds)
+            run(*command, env=environment, folder=folder)
     return {name: next(target.glob(f"{name.replace('-', '_')}-*.whl")) for name in PROJECTS}
 
 
 def main(arguments: list[str]) -> int:
-    """Build into a folder, and print what was built."""
+    """Build into a folder, and print the wheels."""
     folders = [argument for argument in arguments if argument != "--sdist"]
     if len(folders) != 1:
         print(__doc__, file=sys.stderr)
         return 2
     try:
         wheels = build(pathlib.Path(folders[0]), sdist="--sdist" in arguments)
-    except BuildFailed as failed:
+    except CheckFailed as failed:
         print(f"release/wheels.py: {failed}", file=sys.stderr)
         return 1
     print(*wheels.values(), sep="\n")
