@@ -54,9 +54,9 @@ def fill_in(chart: pathlib.Path, release: Release) -> None:
 
 
 def annotations(release: Release, values: dict[str, Any]) -> dict[str, str]:
-    """Return the annotations for Artifact Hub that differ from release to release.
+    """Return the annotations for Artifact Hub that are not in Chart.yaml.
 
-    None is needed for the signature: Artifact Hub looks for that of cosign itself, beside the chart in the registry.
+    There is no `signKey`, which names a PGP key: the chart is signed in the registry, with cosign.
     """
     qdrant = values["qdrant"]["image"]
     images = [

@@ -146,7 +146,7 @@ def pack_chart(target: pathlib.Path, release: Release) -> None:
     expect(f"image: {release.image}:{release.version}" in rendered, "the chart does not install the release's image")
 
 
-def list_packages(target: pathlib.Path, environment: pathlib.Path) -> None:
+def list_packages(target: pathlib.Path, environment: pathlib.Path, release: Release) -> None:
     """Write the SBOM of the operator's environment, by the tool that writes the image's."""
     with tempfile.TemporaryDirectory() as folder:
         tool = pathlib.Path(folder) / "tool"
@@ -154,7 +154,9 @@ def list_packages(target: pathlib.Path, environment: pathlib.Path) -> None:
         pip = (tool / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check")
         run(*pip, "install", "--require-hashes", "--only-binary", ":all:", "-r", "requirements/build.txt")
         cyclonedx = (tool / "bin" / "cyclonedx-py", "environment", "--output-reproducible")
-        run(*cyclonedx, "--output-file", target / "agentmemory-operator.cdx.json", environment / "bin" / "python")
+        listed = run(*cyclonedx, environment / "bin" / "python").replace(target.as_uri(), release.files)
+    expect("file://" not in listed, "the SBOM names files of this machine")
+    (target / "agentmemory-operator.cdx.json").write_text(listed)
 
 
 def try_image(target: pathlib.Path, folder: pathlib.Path, version: str) -> None:
@@ -193,7 +195,7 @@ def check(target: pathlib.Path, work: pathlib.Path) -> None:
         "definitions, manifests, schema": lambda: write_definitions(target, programs, release),
         "the chart": lambda: pack_chart(target, release),
         "the plugin for kubectl": lambda: run("krew/pack.sh", target, release.homepage),
-        "SBOM": lambda: list_packages(target, work / "operator"),
+        "SBOM": lambda: list_packages(target, work / "operator", release),
         "the image's steps": lambda: try_image(target, work / "image", version),
         **npm_step(target, release),
         "SHA256SUMS": lambda: write_sums(target),

@@ -49,6 +49,11 @@ class Release:
         """Address of the chart, beside the image."""
         return f"oci://{self.image.rpartition('/')[0] or 'example.invalid'}/charts/agentmemory-operator"
 
+    @property
+    def files(self) -> str:
+        """Address of the folder with the published files."""
+        return f"{self.homepage}/releases/download/v{self.version}"
+
     def url(self, path: str) -> str:
         """Return the address of a file of the sources, of this version."""
         return f"{self.homepage}/blob/v{self.version}/{path}"

@@ -18,7 +18,7 @@ def pack(target: pathlib.Path, release: Release) -> None:
     """
     expect((SOURCES / "dist" / "index.js").is_file(), "client-ts/dist is missing: `make client-ts` builds it")
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
+        folder = pathlib.Path(name) / "agentmemory-client"  # the SBOM names it
         shutil.copytree(SOURCES / "dist", folder / "dist")
         for file in (SOURCES / "README.md", SOURCES / "package-lock.json", ROOT / "LICENSE"):
             shutil.copy(file, folder)

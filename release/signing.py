@@ -34,7 +34,7 @@ def _cosign_sign(folder: pathlib.Path, file: pathlib.Path) -> None:
 
 
 def _cosign_verify(folder: pathlib.Path, file: pathlib.Path) -> None:
-    local = ("--key", folder / "local.pub", "--insecure-ignore-tlog", "--private-infrastructure")
+    local = ("--key", folder / "local.pub", "--insecure-ignore-tlog")
     run("cosign", "verify-blob", *local, "--bundle", folder / "bundle", file)
 
 
