@@ -3,6 +3,7 @@
 import re
 
 from release.commands import ROOT, Release, expect
+from release.links import absolute
 
 UNPUBLISHED = re.compile(r"(?m)^## Unreleased\n(?P<text>.*?)(?=^## )", re.S)
 # Artifact Hub's kinds; other headings, such as Limits or Breaking, are "changed".
@@ -26,11 +27,7 @@ def read_section(version: str, text: str) -> str:
 
 def notes(release: Release) -> str:
     """Return the release notes, in which links to files of the sources are absolute."""
-
-    def absolute(link: re.Match[str]) -> str:
-        return link[0] if ":" in link[2] else f"[{link[1]}]({release.url(link[2])})"
-
-    return LINK.sub(absolute, read_section(release.version, (ROOT / "CHANGELOG.md").read_text()))
+    return absolute(read_section(release.version, (ROOT / "CHANGELOG.md").read_text()), release)
 
 
 def changes(section: str) -> list[dict[str, str]]:

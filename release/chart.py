@@ -14,6 +14,7 @@ import yaml
 
 from release.changelog import changes, read_section
 from release.commands import PLACEHOLDER, ROOT, Release, expect, run
+from release.links import absolute
 
 CHART = ROOT / "charts" / "agentmemory-operator"
 EXAMPLES = ROOT / "examples" / "quickstart"
@@ -46,7 +47,7 @@ def fill_in(chart: pathlib.Path, release: Release) -> None:
     page = (chart / "README.md").read_text()
     expect(INSTALL in page, f"the chart's README does not say `{INSTALL}`")
     page = page.replace(INSTALL, f"helm install agentmemory {release.chart} --version {release.semver}")
-    (chart / "README.md").write_text(page.replace("](../../", f"]({release.url('')}"))
+    (chart / "README.md").write_text(absolute(page, release, CHART.relative_to(ROOT).as_posix()))
     text = (chart / "Chart.yaml").read_text().replace(PLACEHOLDER, release.homepage)
     metadata = yaml.safe_load(text.replace("/HEAD/", f"/v{release.version}/"))
     metadata["annotations"] |= annotations(release, yaml.safe_load(values))

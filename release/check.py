@@ -42,16 +42,17 @@ def step(what: str) -> Iterator[None]:
     print(f"{time.monotonic() - begun:6.1f} s  {what}", flush=True)
 
 
-def build_twice(target: pathlib.Path) -> dict[str, pathlib.Path]:
+def build_twice(target: pathlib.Path, release: Release) -> dict[str, pathlib.Path]:
     """Build wheels and source archives twice, and the wheels from the source archives; return the first wheels.
 
     Raises:
         CheckFailed: If a second build has other bytes.
     """
-    built = wheels_of.build(target, sdist=True)
     with tempfile.TemporaryDirectory() as name:
-        again, unpacked = pathlib.Path(name) / "again", pathlib.Path(name) / "unpacked"
-        wheels_of.build(again, sdist=True)
+        sources, again, unpacked = (pathlib.Path(name) / part for part in ("sources", "again", "unpacked"))
+        folders = wheels_of.stage(sources, release)
+        built = wheels_of.build(target, sdist=True, folders=folders)
+        wheels_of.build(again, sdist=True, folders=folders)
         expect_same(again, target)
         unpacked.mkdir()
         for archive in target.glob("*.tar.gz"):
@@ -76,6 +77,8 @@ def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
     expect(packages == {name.replace("-", "_")}, f"{wheel.name} has {sorted(packages)}")
     expect(f"\nVersion: {version}\n" in metadata, f"{wheel.name}: its metadata has another version")
     expect("\nLicense-Expression: Apache-2.0\n" in metadata, f"{wheel.name}: its metadata names no license")
+    expect("\nLicense-File: LICENSE\n" in metadata, f"{wheel.name} has no license")
+    expect("\nProject-URL: Homepage, https://" in metadata, f"{wheel.name}: its metadata names no repository")
     expect(f"{name.replace('-', '_')}/py.typed" in names, f"{wheel.name} lacks py.typed")
     expect(not [found for found in names if "test" in found.split("/")], f"{wheel.name} has tests")
 
@@ -181,7 +184,7 @@ def check(target: pathlib.Path, work: pathlib.Path) -> None:
     with step("release notes"):
         (target / "RELEASE_NOTES.md").write_text(notes(release))
     with step("wheels and source archives, built twice, and wheels from the archives"):
-        wheels = build_twice(target)
+        wheels = build_twice(target, release)
         for name, wheel in wheels.items():
             check_wheel(name, wheel, version)
     with step("the client alone"):

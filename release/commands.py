@@ -54,9 +54,9 @@ class Release:
         """Address of the folder with the published files."""
         return f"{self.homepage}/releases/download/v{self.version}"
 
-    def url(self, path: str) -> str:
-        """Return the address of a file of the sources, of this version."""
-        return f"{self.homepage}/blob/v{self.version}/{path}"
+    def url(self, path: str, view: str = "blob") -> str:
+        """Return the address of a file of the sources, of this version: as a page, or `raw`."""
+        return f"{self.homepage}/{view}/v{self.version}/{path}"
 
 
 def run(

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 
 from release.commands import ROOT, Release, expect, run
+from release.links import absolute
 
 SOURCES = ROOT / "client-ts"
 
@@ -20,8 +21,9 @@ def pack(target: pathlib.Path, release: Release) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "agentmemory-client"  # the SBOM names it
         shutil.copytree(SOURCES / "dist", folder / "dist")
-        for file in (SOURCES / "README.md", SOURCES / "package-lock.json", ROOT / "LICENSE"):
+        for file in (SOURCES / "package-lock.json", ROOT / "LICENSE"):
             shutil.copy(file, folder)
+        (folder / "README.md").write_text(absolute((SOURCES / "README.md").read_text(), release, SOURCES.name))
         # npm compares the repository with that of the workflow's identity before it accepts a provenance.
         manifest = json.loads((SOURCES / "package.json").read_text())
         repository = {"type": "git", "url": f"git+{release.homepage}.git", "directory": "client-ts"}

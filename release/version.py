@@ -62,6 +62,7 @@ PLACES = (
     Place("examples/gitops/pipelines/gitlab-ci.yaml", IMAGE),
     Place("examples/gitops/pipelines/github-actions.yaml", IMAGE),
     Place("docs/install.md", f"{IMAGE}|newTag: "),
+    Place("docs/versions.md", r"^\$ version=", "$"),
 )
 
 

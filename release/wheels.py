@@ -8,6 +8,7 @@ is installed into a temporary folder if it is missing here. Standard library onl
 
 import importlib.util
 import pathlib
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterable
@@ -15,9 +16,16 @@ from collections.abc import Iterable
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from release.commands import CheckFailed, run  # noqa: E402
+from release.commands import CheckFailed, Release, run  # noqa: E402
+from release.links import absolute  # noqa: E402
 
+# The folder of each package's pyproject.toml, and of its modules below that.
 PROJECTS = {"agentmemory-client": "client", "agentmemory-operator": ".", "qdrant-devserver": "devserver"}
+MODULES = {
+    "agentmemory-client": "agentmemory_client",
+    "agentmemory-operator": "operator/agentmemory_operator",
+    "qdrant-devserver": "qdrant_devserver",
+}
 PIP = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
 EARLIEST_ZIP_TIME_S = "315532800"
 
@@ -28,6 +36,25 @@ def commit_time_s() -> str:
         return run("git", "log", "-1", "--format=%ct").strip()
     except (OSError, CheckFailed):
         return EARLIEST_ZIP_TIME_S
+
+
+def stage(target: pathlib.Path, release: Release) -> list[pathlib.Path]:
+    """Copy what is built into a folder, with the addresses that an index shows; return the folder of each package."""
+    for name, folder in PROJECTS.items():
+        source, copy = ROOT / folder, target / name
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
+        shutil.copytree(source / MODULES[name], copy / MODULES[name], ignore=ignored)
+        shutil.copy(ROOT / "LICENSE", copy)
+        (copy / "README.md").write_text(absolute((source / "README.md").read_text(), release, folder))
+        urls = {
+            "Homepage": release.homepage,
+            "Documentation": release.url("docs/index.md"),
+            "Changelog": release.url("CHANGELOG.md"),
+            "Issues": f"{release.homepage}/issues",
+        }
+        lines = ["", "[project.urls]", *(f'{label} = "{url}"' for label, url in urls.items()), ""]
+        (copy / "pyproject.toml").write_text((source / "pyproject.toml").read_text() + "\n".join(lines))
+    return sorted(target.iterdir())
 
 
 def build(

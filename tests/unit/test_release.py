@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -12,8 +13,10 @@ from agentmemory_operator import __version__
 from release import secret_scan
 from release.changelog import KINDS, changes, notes, read_section
 from release.commands import CheckFailed, Release
+from release.links import LINK, absolute
 from release.signing import SIGNERS, Signer, rehearse
 from release.version import PLACES, disagreements
+from release.wheels import PROJECTS, stage
 from tests.support.programs import ROOT
 
 
@@ -114,6 +117,30 @@ def test_signer_that_accepts_everything_is_rejected(tmp_path: pathlib.Path) -> N
 
     with pytest.raises(CheckFailed, match="accepts a changed SHA256SUMS"):
         rehearse(tmp_path / "SHA256SUMS", Signer("careless", lambda *_: None, lambda *_: None))
+
+
+def test_staged_packages_have_the_addresses_of_the_release(tmp_path: pathlib.Path) -> None:
+    folders = stage(tmp_path, Release(__version__, "https://git.example/memory"))
+
+    assert [folder.name for folder in folders] == sorted(PROJECTS)
+    for folder in folders:
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        assert project["urls"]["Homepage"] == "https://git.example/memory"
+        targets = [link["target"] for link in LINK.finditer((folder / "README.md").read_text())]
+        assert [target for target in targets if not target.startswith(("#", "https://"))] == []
+        files = [target.partition(f"/v{__version__}/")[2].partition("#")[0] for target in targets]
+        assert [name for name in files if name and not (ROOT / name).exists()] == []
+
+
+def test_links_become_absolute() -> None:
+    release = Release("1.0.0", "https://git.example/memory")
+    page = '[a](../docs/a.md#b) [c](#d) [e](https://f.example) ![g](h.svg) <img src="h.svg">'
+
+    assert absolute(page, release, "client") == (
+        "[a](https://git.example/memory/blob/v1.0.0/docs/a.md#b) [c](#d) [e](https://f.example) "
+        "![g](https://git.example/memory/raw/v1.0.0/client/h.svg) "
+        '<img src="https://git.example/memory/raw/v1.0.0/client/h.svg">'
+    )
 
 
 def test_built_wheels_are_listed(tmp_path: pathlib.Path) -> None:
