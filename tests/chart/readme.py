@@ -14,7 +14,7 @@ KEY = re.compile(r"^(?P<indent> *)(?P<name>\w+):")
 PAGE = re.compile(r"docs/[\w-]+\.md")
 COLUMNS = ("| value | type | default | what it is |", "|---|---|---|---|")
 HEAD = """\
-# agentmemory-operator
+# Helm chart agentmemory-operator
 
 {description} The chart installs the operator, the retrieval API and the definitions, and upgrades them.
 
