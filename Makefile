@@ -20,7 +20,7 @@ LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint prose types bench crds crds-check completions manifests gitops controlplane tools client-ts audit release-check docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -131,7 +131,7 @@ audit: .venv/.dev ## check files for credentials and, where a network is, locked
 	else echo "pypi.org cannot be asked: the locked packages were not checked for known vulnerabilities"; fi
 	@.venv/bin/python release/secret_scan.py
 
-release-check: .venv/.dev ## build and try everything that a release has, into dist/release; pushes nothing
+release-check: .venv/.dev client-ts ## build and try everything that a release has, into dist/release; pushes nothing
 	@$(PYTHON) tests/controlplane/build.py --all > /dev/null
 	@rm -rf dist/release
 	@.venv/bin/python release/check.py dist/release
@@ -139,7 +139,10 @@ release-check: .venv/.dev ## build and try everything that a release has, into d
 completions: .venv/.dev ## generate the shell completions; tests/unit fails if they are not up to date
 	@.venv/bin/python -m tests.support.completions
 
-manifests: .venv/.dev tools ## generate examples/install from the chart; tests/chart fails if it is not up to date
+chart-readme: .venv/.dev ## generate the chart's README from its values; tests/unit fails if it is not up to date
+	@.venv/bin/python -m tests.chart.readme
+
+manifests: chart-readme tools ## generate examples/install from the chart; tests/chart fails if it is not up to date
 	@$(ASSETS) .venv/bin/python -m tests.chart.manifests
 
 # npm fetches what the lock names; no package of it runs a program.

@@ -1,10 +1,11 @@
 """Make everything that a release has, of the version in the sources, and try it: `make release-check`.
 
-    usage: release/check.py TARGET
+    usage: [RELEASE_HOMEPAGE=https://...] [RELEASE_IMAGE=registry/name] release/check.py TARGET
 
-TARGET is a new folder. It gets wheels, chart, definitions, manifests, schema, plugin for kubectl, SBOMs, release notes
-and SHA256SUMS. Each wheel is installed into a virtual environment of its own and does its first command. The image's
-steps run without a container. Nothing is pushed.
+TARGET is a new folder. It gets wheels, source archives, npm package, chart, definitions, manifests, schema, plugin for
+kubectl, SBOMs, release notes and SHA256SUMS, with the addresses of the repository and the image. Each wheel is
+installed into a virtual environment of its own and does its first command. The image's steps run without a container.
+SHA256SUMS is signed with a local key, which is thrown away. Nothing is pushed.
 """
 
 import contextlib
@@ -21,36 +22,16 @@ import venv
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from release.version import disagreements  # noqa: E402
-from tests.controlplane.build import CHARTS, find_assets  # noqa: E402
+from release import chart, npm, signing
+from release import wheels as wheels_of
+from release.changelog import notes
+from release.commands import ROOT, CheckFailed, Release, expect, run
+from release.version import disagreements
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, find_assets
 
-PROJECTS = {"agentmemory-client": "client", "agentmemory-operator": ".", "qdrant-devserver": "devserver"}
-HOMEPAGE = "https://example.invalid/agentmemory"
 CLIENT = "import agentmemory_client as c; print(c.__version__); c.Client('http://127.0.0.1:9').close()"
-UNPUBLISHED = re.compile(r"(?m)^## Unreleased\n(?P<text>.*?)(?=^## )", re.S)
-
-
-class CheckFailed(Exception):
-    """What is wrong, in a line or more."""
-
-
-def run(*command: str | os.PathLike[str], env: Mapping[str, str] | None = None) -> str:
-    """Run a command in the sources; return what it printed."""
-    done = subprocess.run(command, cwd=ROOT, env={**os.environ, **(env or {})}, capture_output=True, text=True)
-    if done.returncode:
-        raise CheckFailed(
-            f"{' '.join(map(str, command))}: exit {done.returncode}\n{(done.stdout + done.stderr)[-3000:]}"
-        )
-    return done.stdout
-
-
-def expect(holds: object, fault: str) -> None:
-    """Fail with a sentence where something does not hold."""
-    if not holds:
-        raise CheckFailed(fault)
 
 
 @contextlib.contextmanager
@@ -61,18 +42,30 @@ def step(what: str) -> Iterator[None]:
     print(f"{time.monotonic() - begun:6.1f} s  {what}", flush=True)
 
 
-def build_wheels(target: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Build the three wheels twice: the same sources give the same bytes."""
-    committed = run("git", "log", "-1", "--format=%ct").strip()
-    with tempfile.TemporaryDirectory() as second:
-        for folder in (str(target), second):
-            pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-            build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
-            run(*pip, *build, *(f"./{source}" for source in PROJECTS.values()), env={"SOURCE_DATE_EPOCH": committed})
-        for wheel in target.glob("*.whl"):
-            again = pathlib.Path(second) / wheel.name
-            expect(again.read_bytes() == wheel.read_bytes(), f"{wheel.name}: two builds of it differ")
-    return {name: next(target.glob(f"{name.replace('-', '_')}-*.whl")) for name in PROJECTS}
+def build_twice(target: pathlib.Path, release: Release) -> dict[str, pathlib.Path]:
+    """Build wheels and source archives twice, and the wheels from the source archives; return the first wheels.
+
+    Raises:
+        CheckFailed: If a second build has other bytes.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        sources, again, unpacked = (pathlib.Path(name) / part for part in ("sources", "again", "unpacked"))
+        folders = wheels_of.stage(sources, release)
+        built = wheels_of.build(target, sdist=True, folders=folders)
+        wheels_of.build(again, sdist=True, folders=folders)
+        expect_same(again, target)
+        unpacked.mkdir()
+        for archive in target.glob("*.tar.gz"):
+            run("tar", "-xf", archive, "-C", unpacked)
+        wheels_of.build(unpacked / "wheels", folders=sorted(unpacked.iterdir()))
+        expect_same(unpacked / "wheels", target)
+    return built
+
+
+def expect_same(folder: pathlib.Path, first: pathlib.Path) -> None:
+    """Compare every file of a folder with the first build of it."""
+    for path in folder.iterdir():
+        expect(path.read_bytes() == (first / path.name).read_bytes(), f"{path.name}: two builds of it differ")
 
 
 def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
@@ -84,6 +77,8 @@ def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
     expect(packages == {name.replace("-", "_")}, f"{wheel.name} has {sorted(packages)}")
     expect(f"\nVersion: {version}\n" in metadata, f"{wheel.name}: its metadata has another version")
     expect("\nLicense-Expression: Apache-2.0\n" in metadata, f"{wheel.name}: its metadata names no license")
+    expect("\nLicense-File: LICENSE\n" in metadata, f"{wheel.name} has no license")
+    expect("\nProject-URL: Homepage, https://" in metadata, f"{wheel.name}: its metadata names no repository")
     expect(f"{name.replace('-', '_')}/py.typed" in names, f"{wheel.name} lacks py.typed")
     expect(not [found for found in names if "test" in found.split("/")], f"{wheel.name} has tests")
 
@@ -128,43 +123,33 @@ def try_devserver(wheels: Mapping[str, pathlib.Path], folder: pathlib.Path) -> N
     expect("Qdrant http://127.0.0.1:" in first + rest, f"qdrant-devserver does not start: {first}{rest[-2000:]}")
 
 
-def write_definitions(target: pathlib.Path, programs: pathlib.Path) -> None:
+def write_definitions(target: pathlib.Path, programs: pathlib.Path, release: Release) -> None:
     """Write definitions and manifests as one file each, and the schema for editors, by the installed wheel."""
     printed = run(programs / "agentmemory", "crds")
     expect(all(path.stem.split("_")[1] in printed for path in (ROOT / "crds").glob("*.yaml")), "crds/ has other kinds")
     (target / "agentmemory-crds.yaml").write_text(printed)
     (target / "agentmemory.schema.json").write_text(run(programs / "agentmemory", "schema"))
-    manifests = [
-        path.read_text().removeprefix("---\n") for path in sorted((ROOT / "examples" / "install").glob("*.yaml"))
-    ]
-    (target / "agentmemory-install.yaml").write_text("---\n".join(manifests))
+    paths = sorted((ROOT / "examples" / "install").glob("*.yaml"))
+    manifests = "---\n".join(path.read_text().removeprefix("---\n") for path in paths)
+    image = f"image: {release.image}:{release.version}"
+    (target / "agentmemory-install.yaml").write_text(
+        re.sub(rf"image: agentmemory-operator:{re.escape(release.version)}\b", image, manifests)
+    )
 
 
-def package_chart(target: pathlib.Path, version: str) -> None:
-    """Lint the chart and pack it, with the helm that `make controlplane` builds."""
+def pack_chart(target: pathlib.Path, release: Release) -> None:
+    """Pack the chart with the helm that `make controlplane` builds; render what was packed."""
     assets = find_assets(os.environ, CHARTS)
     if assets is None:
-        raise CheckFailed("no helm yet: run `make controlplane` once")
-    chart, helm = "charts/agentmemory-operator", assets / "helm"
-    with tempfile.TemporaryDirectory() as home:
-        alone = {"HOME": home, "KUBECONFIG": os.devnull}
-        run(helm, "lint", "--strict", chart, env=alone)
-        run(helm, "package", chart, "--destination", target, env=alone)
-    expect((target / f"agentmemory-operator-{version}.tgz").is_file(), "the chart has another version")
+        raise CheckFailed("no helm yet: run `make tools` once")
+    chart.pack(target, release, assets / "helm")
+    packed = target / f"agentmemory-operator-{release.semver}.tgz"
+    # A helm built from its module assumes an old cluster.
+    rendered = run(assets / "helm", "template", "agentmemory", packed, "--kube-version", CONTROL_PLANE.version)
+    expect(f"image: {release.image}:{release.version}" in rendered, "the chart does not install the release's image")
 
 
-def write_notes(target: pathlib.Path, version: str) -> None:
-    """Write the version's part of the changelog; nothing may be left under Unreleased."""
-    text = (ROOT / "CHANGELOG.md").read_text()
-    part = re.search(rf"(?m)^## {re.escape(version)}(?: [^\n]*)?\n(?P<text>.*?)(?=^## |\Z)", text, re.S)
-    expect(part, f"CHANGELOG.md has no section '## {version}'")
-    left = UNPUBLISHED.search(text)
-    expect(left is None or not left["text"].strip(), f"CHANGELOG.md has lines under Unreleased: move them to {version}")
-    assert part is not None
-    (target / "RELEASE_NOTES.md").write_text(part["text"].strip() + "\n")
-
-
-def list_packages(target: pathlib.Path, environment: pathlib.Path) -> None:
+def list_packages(target: pathlib.Path, environment: pathlib.Path, release: Release) -> None:
     """Write the SBOM of the operator's environment, by the tool that writes the image's."""
     with tempfile.TemporaryDirectory() as folder:
         tool = pathlib.Path(folder) / "tool"
@@ -172,7 +157,9 @@ def list_packages(target: pathlib.Path, environment: pathlib.Path) -> None:
         pip = (tool / "bin" / "python", "-m", "pip", "--quiet", "--disable-pip-version-check")
         run(*pip, "install", "--require-hashes", "--only-binary", ":all:", "-r", "requirements/build.txt")
         cyclonedx = (tool / "bin" / "cyclonedx-py", "environment", "--output-reproducible")
-        run(*cyclonedx, "--output-file", target / "agentmemory-operator.cdx.json", environment / "bin" / "python")
+        listed = run(*cyclonedx, environment / "bin" / "python").replace(target.as_uri(), release.files)
+    expect("file://" not in listed, "the SBOM names files of this machine")
+    (target / "agentmemory-operator.cdx.json").write_text(listed)
 
 
 def try_image(target: pathlib.Path, folder: pathlib.Path, version: str) -> None:
@@ -193,10 +180,11 @@ def check(target: pathlib.Path, work: pathlib.Path) -> None:
     """Do all of it."""
     version, wrong = disagreements()
     expect(not wrong, "\n".join(wrong))
+    release = Release(version, **addresses())
     with step("release notes"):
-        write_notes(target, version)
-    with step("wheels, built twice"):
-        wheels = build_wheels(target)
+        (target / "RELEASE_NOTES.md").write_text(notes(release))
+    with step("wheels and source archives, built twice, and wheels from the archives"):
+        wheels = build_twice(target, release)
         for name, wheel in wheels.items():
             check_wheel(name, wheel, version)
     with step("the client alone"):
@@ -205,17 +193,34 @@ def check(target: pathlib.Path, work: pathlib.Path) -> None:
         try_devserver(wheels, work / "devserver")
     with step("the operator and its client"):
         programs = try_operator(wheels, work / "operator", version)
+    signer = signing.find_signer()
     steps: dict[str, Callable[[], object]] = {
-        "definitions, manifests, schema": lambda: write_definitions(target, programs),
-        "the chart": lambda: package_chart(target, version),
-        "the plugin for kubectl": lambda: run("krew/pack.sh", target, HOMEPAGE),
-        "SBOM": lambda: list_packages(target, work / "operator"),
+        "definitions, manifests, schema": lambda: write_definitions(target, programs, release),
+        "the chart": lambda: pack_chart(target, release),
+        "the plugin for kubectl": lambda: run("krew/pack.sh", target, release.homepage),
+        "SBOM": lambda: list_packages(target, work / "operator", release),
         "the image's steps": lambda: try_image(target, work / "image", version),
+        **npm_step(target, release),
         "SHA256SUMS": lambda: write_sums(target),
+        f"a signature with a local key, by {signer.program}": lambda: signing.rehearse(target / "SHA256SUMS", signer),
     }
     for what, do in steps.items():
         with step(what):
             do()
+
+
+def addresses() -> dict[str, str]:
+    """Return the addresses that the environment names."""
+    named = {"homepage": os.environ.get("RELEASE_HOMEPAGE"), "image": os.environ.get("RELEASE_IMAGE")}
+    return {name: address for name, address in named.items() if address}
+
+
+def npm_step(target: pathlib.Path, release: Release) -> dict[str, Callable[[], object]]:
+    """Return the step for the npm package; none, with a line that says so, on a machine without npm."""
+    if shutil.which("npm"):
+        return {"the npm package": lambda: npm.pack(target, release)}
+    print("npm is not here: no npm package")
+    return {}
 
 
 def main(arguments: list[str]) -> int:

@@ -13,29 +13,40 @@ from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FORM = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
+# How npm and Helm write the same version.
+SEMVER = re.compile(r"\d+\.\d+\.\d+(?:-(?:a|b|rc)\.\d+)?")
+
+
+def semver(version: str) -> str:
+    """Return a version in the form of npm and Helm: 0.2.0-rc.1 for 0.2.0rc1."""
+    return re.sub(r"(a|b|rc)(\d+)$", r"-\1.\2", version)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file that has the version, and what stands before and behind it there."""
+    """A file that has the version, and what stands before and behind it there; whether in the form of npm and Helm."""
 
     file: str
     before: str
     behind: str = ""
+    is_semver: bool = False
 
     @property
     def pattern(self) -> re.Pattern[str]:
         """What finds the version; its second group is the version."""
-        return re.compile(f"(?m)({self.before})({FORM.pattern})(?={self.behind})")
+        return re.compile(f"(?m)({self.before})({(SEMVER if self.is_semver else FORM).pattern})(?={self.behind})")
 
     def found(self, root: pathlib.Path) -> list[str]:
-        """The versions that stand in the file there."""
-        return [match[2] for match in self.pattern.finditer((root / self.file).read_text())]
+        """The versions that stand in the file there, in the form of Python."""
+        return [
+            re.sub("-(a|b|rc).", r"\1", match[2]) for match in self.pattern.finditer((root / self.file).read_text())
+        ]
 
     def write(self, root: pathlib.Path, version: str) -> None:
         """Put another version into the file."""
         path = root / self.file
-        path.write_text(self.pattern.sub(lambda match: match[1] + version, path.read_text()))
+        written = semver(version) if self.is_semver else version
+        path.write_text(self.pattern.sub(lambda match: match[1] + written, path.read_text()))
 
 
 PACKAGE = r'"name": "agentmemory-client",\s+"version": "'
@@ -44,12 +55,14 @@ PLACES = (
     Place("operator/agentmemory_operator/__init__.py", '^__version__ = "', '"$'),
     Place("client/agentmemory_client/__init__.py", '^__version__ = "', '"$'),
     Place("devserver/qdrant_devserver/__init__.py", '^__version__ = "', '"$'),
-    *(Place(f"client-ts/{name}.json", PACKAGE, '"') for name in ("package", "package-lock")),
+    *(Place(f"client-ts/{name}.json", PACKAGE, '"', is_semver=True) for name in ("package", "package-lock")),
     Place("Dockerfile", 'image.version="', '"'),
-    Place("charts/agentmemory-operator/Chart.yaml", "^(?:version|appVersion): ", "$"),
+    Place("charts/agentmemory-operator/Chart.yaml", "^version: ", "$", is_semver=True),
+    Place("charts/agentmemory-operator/Chart.yaml", "^appVersion: ", "$"),
     Place("examples/gitops/pipelines/gitlab-ci.yaml", IMAGE),
     Place("examples/gitops/pipelines/github-actions.yaml", IMAGE),
     Place("docs/install.md", f"{IMAGE}|newTag: "),
+    Place("docs/versions.md", r"^\$ version=", "$"),
 )
 
 

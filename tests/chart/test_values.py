@@ -9,6 +9,7 @@ import pytest
 
 from agentmemory_operator import __version__
 from agentmemory_operator.settings import VARIABLES
+from release.version import semver
 from tests.chart.rendering import CHART, COMBINATIONS, SCHEMA, VALUES, helm, template
 from tests.controlplane.build import CHARTS, CHARTS_BEFORE, Toolset
 from tests.support.programs import ROOT
@@ -122,7 +123,7 @@ def test_chart_and_image_have_package_version() -> None:
     chart = (CHART / "Chart.yaml").read_text()
 
     assert re.findall(r"^(version|appVersion): (\S+)$", chart, re.M) == [
-        ("version", __version__),
+        ("version", semver(__version__)),
         ("appVersion", __version__),
     ]
 

@@ -5,13 +5,18 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
 from agentmemory_operator import __version__
 from release import secret_scan
-from release.check import CheckFailed, write_notes
+from release.changelog import KINDS, changes, notes, read_section
+from release.commands import CheckFailed, Release
+from release.links import LINK, absolute
+from release.signing import SIGNERS, Signer, rehearse
 from release.version import PLACES, disagreements
+from release.wheels import PROJECTS, stage
 from tests.support.programs import ROOT
 
 
@@ -33,12 +38,118 @@ def test_new_version_is_written_to_every_place(tmp_path: pathlib.Path) -> None:
     assert disagreements(tmp_path) == ("7.1.0rc2", [])
 
 
-def test_version_has_a_changelog_section(tmp_path: pathlib.Path) -> None:
-    write_notes(tmp_path, __version__)
+def test_candidate_has_the_form_of_npm_and_helm() -> None:
+    written = {place.file for place in PLACES if place.is_semver}
 
-    assert (tmp_path / "RELEASE_NOTES.md").read_text().startswith("### ")
-    with pytest.raises(CheckFailed, match=r"no section '## 99\.0\.0'"):
-        write_notes(tmp_path, "99.0.0")
+    assert written == {
+        "client-ts/package.json",
+        "client-ts/package-lock.json",
+        "charts/agentmemory-operator/Chart.yaml",
+    }
+    assert (Release("0.2.0rc1").semver, Release("0.2.0").semver) == ("0.2.0-rc.1", "0.2.0")
+    assert (Release("0.2.0rc1").is_prerelease, Release("0.2.0").is_prerelease) == (True, False)
+
+
+def test_version_has_release_notes_with_links() -> None:
+    text = notes(Release(__version__, "https://git.example/memory"))
+
+    assert text.startswith("### ")
+    assert f"](https://git.example/memory/blob/v{__version__}/docs/" in text
+    assert "](docs/" not in text
+
+
+CHANGELOG = """# Changelog
+
+## Unreleased
+
+## 0.2.0 - 2027-01-01
+
+### Added
+
+- **One** thing
+  in `two` lines ([docs](docs/a.md)).
+
+### Breaking
+
+- Another.
+
+## 0.1.0
+
+### Fixed
+
+- An old one.
+"""
+
+
+def test_section_of_a_version_becomes_changes() -> None:
+    assert changes(read_section("0.2.0", CHANGELOG)) == [
+        {"kind": "added", "description": "One thing in two lines (docs)."},
+        {"kind": "changed", "description": "Another."},
+    ]
+    assert {change["kind"] for change in changes(read_section("0.1.0", CHANGELOG))} <= set(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (CHANGELOG.replace("## 0.2.0", "## 0.3.0"), r"no section '## 0\.2\.0'"),
+        (CHANGELOG.replace("## Unreleased\n", "## Unreleased\n\n- New.\n"), "lines under Unreleased"),
+    ],
+)
+def test_incomplete_changelog_is_rejected(text: str, fault: str) -> None:
+    with pytest.raises(CheckFailed, match=fault):
+        read_section("0.2.0", text)
+
+
+@pytest.mark.parametrize("signer", SIGNERS, ids=[signer.program for signer in SIGNERS])
+def test_signature_with_local_key_is_verified(tmp_path: pathlib.Path, signer: Signer) -> None:
+    if shutil.which(signer.program) is None:
+        pytest.skip(f"no {signer.program} here")
+    (tmp_path / "SHA256SUMS").write_text("0123  file\n")
+
+    rehearse(tmp_path / "SHA256SUMS", signer)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["SHA256SUMS"]
+
+
+def test_signer_that_accepts_everything_is_rejected(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "SHA256SUMS").write_text("0123  file\n")
+
+    with pytest.raises(CheckFailed, match="accepts a changed SHA256SUMS"):
+        rehearse(tmp_path / "SHA256SUMS", Signer("careless", lambda *_: None, lambda *_: None))
+
+
+def test_staged_packages_have_the_addresses_of_the_release(tmp_path: pathlib.Path) -> None:
+    folders = stage(tmp_path, Release(__version__, "https://git.example/memory"))
+
+    assert [folder.name for folder in folders] == sorted(PROJECTS)
+    for folder in folders:
+        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+        assert project["urls"]["Homepage"] == "https://git.example/memory"
+        targets = [link["target"] for link in LINK.finditer((folder / "README.md").read_text())]
+        assert [target for target in targets if not target.startswith(("#", "https://"))] == []
+        files = [target.partition(f"/v{__version__}/")[2].partition("#")[0] for target in targets]
+        assert [name for name in files if name and not (ROOT / name).exists()] == []
+
+
+def test_links_become_absolute() -> None:
+    release = Release("1.0.0", "https://git.example/memory")
+    page = '[a](../docs/a.md#b) [c](#d) [e](https://f.example) ![g](h.svg) <img src="h.svg">'
+
+    assert absolute(page, release, "client") == (
+        "[a](https://git.example/memory/blob/v1.0.0/docs/a.md#b) [c](#d) [e](https://f.example) "
+        "![g](https://git.example/memory/raw/v1.0.0/client/h.svg) "
+        '<img src="https://git.example/memory/raw/v1.0.0/client/h.svg">'
+    )
+
+
+def test_built_wheels_are_listed(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, str(ROOT / "release" / "wheels.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == sorted(str(path) for path in tmp_path.iterdir())
+    assert len(done.stdout.split()) == 3
 
 
 IMPORTS_BLOCKED = """

@@ -15,7 +15,7 @@ from tests.support.spec.golden import LOADER
 
 NAV = yaml.safe_load((ROOT / "docs" / "site" / "nav.yaml").read_text())
 LISTED = [entry for entries in NAV.values() for entry in entries]
-FOLDERS = ("docs", "examples", "tests", "client", "devserver", "bench")
+FOLDERS = ("docs", "charts", "examples", "tests", "client", "devserver", "bench")
 PAGES = sorted({*(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.md")), *ROOT.glob("*.md")})
 SOURCES = [path for path in PAGES if not {".venv", "node_modules", "__pycache__"} & set(path.parts)]
 

@@ -1,0 +1,35 @@
+"""Pack the TypeScript client as it is published, with its SBOM. `make client-ts` must have built it."""
+
+import json
+import pathlib
+import shutil
+import tempfile
+
+from release.commands import ROOT, Release, expect, run
+from release.links import absolute
+
+SOURCES = ROOT / "client-ts"
+
+
+def pack(target: pathlib.Path, release: Release) -> None:
+    """Pack the client into a folder.
+
+    Raises:
+        CheckFailed: If it is not built, or has another version.
+    """
+    expect((SOURCES / "dist" / "index.js").is_file(), "client-ts/dist is missing: `make client-ts` builds it")
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name) / "agentmemory-client"  # the SBOM names it
+        shutil.copytree(SOURCES / "dist", folder / "dist")
+        for file in (SOURCES / "package-lock.json", ROOT / "LICENSE"):
+            shutil.copy(file, folder)
+        (folder / "README.md").write_text(absolute((SOURCES / "README.md").read_text(), release, SOURCES.name))
+        # npm compares the repository with that of the workflow's identity before it accepts a provenance.
+        manifest = json.loads((SOURCES / "package.json").read_text())
+        repository = {"type": "git", "url": f"git+{release.homepage}.git", "directory": "client-ts"}
+        manifest |= {"homepage": release.homepage, "repository": repository}
+        (folder / "package.json").write_text(json.dumps(manifest, indent=2) + "\n")
+        run("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", target, folder=folder)
+        listed = ("--sbom-format", "cyclonedx", "--omit", "dev", "--package-lock-only")
+        (target / "agentmemory-client-npm.cdx.json").write_text(run("npm", "sbom", *listed, folder=folder))
+    expect((target / f"agentmemory-client-{release.semver}.tgz").is_file(), "client-ts has another version")
