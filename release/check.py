@@ -25,9 +25,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from release.version import disagreements  # noqa: E402
+from release.wheels import build_wheels  # noqa: E402
 from tests.controlplane.build import CHARTS, find_assets  # noqa: E402
 
-PROJECTS = {"agentmemory-client": "client", "agentmemory-operator": ".", "qdrant-devserver": "devserver"}
 HOMEPAGE = "https://example.invalid/agentmemory"
 CLIENT = "import agentmemory_client as c; print(c.__version__); c.Client('http://127.0.0.1:9').close()"
 UNPUBLISHED = re.compile(r"(?m)^## Unreleased\n(?P<text>.*?)(?=^## )", re.S)
@@ -61,18 +61,13 @@ def step(what: str) -> Iterator[None]:
     print(f"{time.monotonic() - begun:6.1f} s  {what}", flush=True)
 
 
-def build_wheels(target: pathlib.Path) -> dict[str, pathlib.Path]:
+def build_twice(target: pathlib.Path) -> dict[str, pathlib.Path]:
     """Build the three wheels twice: the same sources give the same bytes."""
-    committed = run("git", "log", "-1", "--format=%ct").strip()
+    wheels = build_wheels(target)
     with tempfile.TemporaryDirectory() as second:
-        for folder in (str(target), second):
-            pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
-            build = ("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder)
-            run(*pip, *build, *(f"./{source}" for source in PROJECTS.values()), env={"SOURCE_DATE_EPOCH": committed})
-        for wheel in target.glob("*.whl"):
-            again = pathlib.Path(second) / wheel.name
-            expect(again.read_bytes() == wheel.read_bytes(), f"{wheel.name}: two builds of it differ")
-    return {name: next(target.glob(f"{name.replace('-', '_')}-*.whl")) for name in PROJECTS}
+        for name, again in build_wheels(pathlib.Path(second)).items():
+            expect(again.read_bytes() == wheels[name].read_bytes(), f"{again.name}: two builds of it differ")
+    return wheels
 
 
 def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
@@ -196,7 +191,7 @@ def check(target: pathlib.Path, work: pathlib.Path) -> None:
     with step("release notes"):
         write_notes(target, version)
     with step("wheels, built twice"):
-        wheels = build_wheels(target)
+        wheels = build_twice(target)
         for name, wheel in wheels.items():
             check_wheel(name, wheel, version)
     with step("the client alone"):
