@@ -20,7 +20,7 @@ LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
+.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -29,6 +29,7 @@ help: ## list the targets
 .venv/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, {sys.version.split()[0]} found: make PYTHON=python3.12 ...")'
 	@$(PYTHON) -m venv .venv
+	@$(PIP) --upgrade --require-hashes -r requirements/pip.txt || echo "going on with the pip of $(PYTHON)"
 
 # What users run; `make demo` needs no more. The build backend is of no use afterwards.
 .venv/.run: requirements/run.txt requirements/backend.txt pyproject.toml client/pyproject.toml devserver/pyproject.toml | .venv/bin/python
@@ -37,6 +38,12 @@ help: ## list the targets
 	@$(PIP) --require-hashes --target .venv/.backend -r requirements/backend.txt
 	@PYTHONPATH=$(CURDIR)/.venv/.backend $(PIP) --no-deps --no-build-isolation -e client -e devserver -e .
 	@rm -rf .venv/.backend
+	@touch $@
+
+# What builds our own packages.
+.venv/.build/.done: requirements/backend.txt | .venv/bin/python
+	@rm -rf .venv/.build
+	@$(PIP) --require-hashes --target .venv/.build -r requirements/backend.txt
 	@touch $@
 
 # What the tests need on top.
@@ -54,6 +61,15 @@ help: ## list the targets
 	@touch $@
 
 setup: .venv/.dev ## create .venv with all dependencies and the command `agentmemory`
+
+install: .venv/.build/.done ## install the command `agentmemory` for your user; the same again upgrades it
+	@PYTHONPATH=$(CURDIR)/.venv/.build .venv/bin/python release/install.py
+
+uninstall: ## remove what `make install` has made; memories stay
+	@$(PYTHON) release/install.py --remove
+
+wheels: .venv/.build/.done $(if $(shell command -v npm 2> /dev/null),client-ts) ## build the packages into dist/wheels: three wheels and, if Node.js is here, one for npm
+	@PYTHONPATH=$(CURDIR)/.venv/.build .venv/bin/python release/wheels.py dist/wheels
 
 demo: .venv/.run ## run the main workflow end to end on this machine
 	@.venv/bin/python examples/demo/demo.py
@@ -146,7 +162,7 @@ manifests: chart-readme tools ## generate examples/install from the chart; tests
 	@$(ASSETS) .venv/bin/python -m tests.chart.manifests
 
 # npm fetches what the lock names; no package of it runs a program.
-client-ts: .venv/.dev ## build the TypeScript client from the OpenAPI document; needs Node.js 20
+client-ts: .venv/.run ## build the TypeScript client from the OpenAPI document; needs Node.js 20
 	@if command -v node > /dev/null && command -v npm > /dev/null; then \
 	  .venv/bin/python -m tests.support.web.openapi client-ts/openapi.json && cd client-ts && npm ci --silent && \
 	  npm run --silent generate && npm run --silent build && npm run --silent build-tests; \
@@ -184,6 +200,8 @@ lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	  -c requirements/dev.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  -c requirements/dev.txt requirements/build.in -o requirements/backend.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-deps \
+	  -c requirements/dev.txt requirements/pip.in -o requirements/pip.txt
 
 # Nothing is installed. The locks are for the image's Python, in Debian 12 (glibc 2.36); weights.txt is of no platform.
 image-check: | .venv/bin/python ## check that the package index has wheels for the image's packages, for amd64 and arm64

@@ -11,13 +11,18 @@ from release.links import absolute
 SOURCES = ROOT / "client-ts"
 
 
+def is_built() -> bool:
+    """Return whether the client is built."""
+    return (SOURCES / "dist" / "index.js").is_file()
+
+
 def pack(target: pathlib.Path, release: Release) -> None:
     """Pack the client into a folder.
 
     Raises:
         CheckFailed: If it is not built, or has another version.
     """
-    expect((SOURCES / "dist" / "index.js").is_file(), "client-ts/dist is missing: `make client-ts` builds it")
+    expect(is_built(), "client-ts/dist is missing: `make client-ts` builds it")
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "agentmemory-client"  # the SBOM names it
         shutil.copytree(SOURCES / "dist", folder / "dist")

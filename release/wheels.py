@@ -1,9 +1,10 @@
 """Build the three Python packages; the same sources give the same bytes.
 
-    usage: release/wheels.py TARGET [--sdist]
+    usage: release/wheels.py TARGET
 
-TARGET gets a wheel of each package, with --sdist also its source archive. The build backend of requirements/backend.txt
-is installed into a temporary folder if it is missing here. Standard library only.
+TARGET is replaced by a folder with a wheel of each package, and with the npm package if `make client-ts` has built it.
+The build backend of requirements/backend.txt is installed into a temporary folder if it is missing here. Standard
+library only.
 """
 
 import importlib.util
@@ -16,8 +17,10 @@ from collections.abc import Iterable
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from release import npm  # noqa: E402
 from release.commands import CheckFailed, Release, run  # noqa: E402
 from release.links import absolute  # noqa: E402
+from release.version import disagreements  # noqa: E402
 
 # The folder of each package's pyproject.toml, and of its modules below that.
 PROJECTS = {"agentmemory-client": "client", "agentmemory-operator": ".", "qdrant-devserver": "devserver"}
@@ -85,18 +88,29 @@ def build(
     return {name: next(target.glob(f"{name.replace('-', '_')}-*.whl")) for name in PROJECTS}
 
 
+def build_all(target: pathlib.Path) -> list[pathlib.Path]:
+    """Replace a folder by one with all packages; return their files. If a build fails, the folder stays as it is."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        built = pathlib.Path(folder) / target.name
+        build(built)
+        if shutil.which("npm") and npm.is_built():
+            npm.pack(built, Release(disagreements()[0]))
+        shutil.rmtree(target, ignore_errors=True)
+        built.rename(target)
+    return sorted(target.iterdir())
+
+
 def main(arguments: list[str]) -> int:
-    """Build into a folder, and print the wheels."""
-    folders = [argument for argument in arguments if argument != "--sdist"]
-    if len(folders) != 1:
+    """Build into a folder, and print its files."""
+    if len(arguments) != 1:
         print(__doc__, file=sys.stderr)
         return 2
     try:
-        wheels = build(pathlib.Path(folders[0]), sdist="--sdist" in arguments)
+        print(*build_all(pathlib.Path(arguments[0])), sep="\n")
     except CheckFailed as failed:
         print(f"release/wheels.py: {failed}", file=sys.stderr)
         return 1
-    print(*wheels.values(), sep="\n")
     return 0
 
 

@@ -1,6 +1,6 @@
-"""Write first-minute.txt: from a blank folder to the first answer, with nothing installed and nothing cached.
+"""Write first-minute.txt: from an empty home folder to the first answer, with nothing installed and nothing cached.
 
-The wheels are built of this tree, as a release has them; what they need is downloaded from the index of pip and uv.
+The checkout is a clone of the last commit; what it needs is downloaded from pip's index.
 
 `.venv/bin/python -m docs.captures.first_minute`
 """
@@ -21,19 +21,18 @@ from tests.support.programs import ROOT, Program, clean_environment, free_port, 
 
 SHOWN = Path(__file__).with_name("first-minute.txt")
 HEAD = """\
-# Python 3.11, uv and an empty folder; `wheels` holds the three of a release, which are on no index yet. Other programs
-# kept this machine's two cores busy meanwhile (a load of 20 to 30): seconds of processor time are the commands' own.
+# Python 3.11, make, and a home folder with nothing but a checkout. Other programs kept this machine's two cores busy
+# (a load of {load:.0f}): seconds of processor time are the commands' own, and about what they take on an idle machine;
+# a download adds its own.
 
 """
-PARTS = (".", "./client", "./devserver")
-INSTALL = "uv pip install --no-cache --find-links wheels 'agentmemory-operator[dev]'"
+INSTALL = "make -C agentmemory-operator install"
 ASK = (
     'agentmemory remember assistant "Grace pays by invoice" --user grace',
     'agentmemory search assistant "how does she pay?" --user grace --explain',
     'agentmemory search assistant "how does she pay?" --user grace --threshold 0.9',
     "agentmemory status assistant",
 )
-SIZE = re.compile(r"Downloading \S+ \(([\d.]+)MiB\)")
 CALLS = re.compile(r"Paste into another terminal:\n  (.*)\n  (.*)\n")
 LATEST_S = 600
 
@@ -45,6 +44,10 @@ class Took:
     wall_s: float
     processor_s: float
 
+    def __add__(self, other: "Took") -> "Took":
+        """One step after the other."""
+        return Took(self.wall_s + other.wall_s, self.processor_s + other.processor_s)
+
     def __str__(self) -> str:
         """For people."""
         return f"{self.wall_s:.1f} s, {self.processor_s:.1f} s of processor time"
@@ -54,36 +57,32 @@ def main() -> None:
     """Play it and write down what a terminal shows."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-        subprocess.run([*build, "--wheel-dir", str(folder / "wheels"), *PARTS], cwd=ROOT, check=True)
-        told = HEAD + "".join(play(folder))
-    SHOWN.write_text(told.replace(str(folder), "~"))
+        subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "agentmemory-operator")], check=True)
+        told = "".join(play(folder))
+    SHOWN.write_text(HEAD.format(load=os.getloadavg()[1]) + told.replace(str(folder), "~"))
     print(SHOWN.read_text())
 
 
 def play(folder: Path) -> Iterator[str]:
     """Yield what the commands print, and what they took."""
     environment = clean_environment() | {"HOME": str(folder), "XDG_DATA_HOME": "", "COLUMNS": "120"}
-    tools = folder / "tools" / "bin"
     environment |= {
-        "PATH": f"{folder}/.venv/bin:{tools}:/usr/bin:/bin",
+        "PATH": f"{folder}/.local/bin:/usr/bin:/bin",
+        "PYTHON": os.path.realpath(sys.executable),
+        "PYTHONPATH": "",
+        "PIP_NO_CACHE_DIR": "1",
         "KUBECONFIG": os.devnull,
         "NO_PROXY": "127.0.0.1",
     }
     environment |= {"PYTHONDONTWRITEBYTECODE": ""}
-    subprocess.run([sys.executable, "-m", "venv", str(tools.parent)], check=True)
-    subprocess.run([str(tools / "pip"), "install", "--quiet", "uv"], check=True)
-    run(f"uv venv --quiet --python {sys.executable}", folder, environment)
-    printed, took = run(INSTALL, folder, environment)
-    yield f"$ uv venv && . .venv/bin/activate\n$ {INSTALL}\n"
-    told = (
-        f"{downloaded(printed):.0f} MB of large downloads, {packages(folder)} packages, {installed(folder)} MB on disk"
-    )
-    yield f"# {took}: {told}\n\n"
+    printed, took = run(f"{INSTALL} --no-print-directory", folder, environment)
+    yield f"$ {INSTALL}\n{printed}# {took}: {packages(folder)} packages, {installed(folder)} MB on disk\n"
+    _, again = run(INSTALL, folder, environment)
+    yield f"# the same again, with all packages of others there: {again}\n\n"
     port, before = str(free_port()), processor_s()
     started = time.monotonic()
     with ExitStack() as stack:
-        command = (str(folder / ".venv/bin/agentmemory"), "dev", "--port", port)
+        command = (str(folder / ".local/bin/agentmemory"), "dev", "--port", port)
         program = stack.enter_context(running(Program(folder / "dev.log", *command, **environment)))
         calls = program.wait_for(CALLS.pattern)
         answers = [run(call, folder, environment)[0] for call in calls.groups()]
@@ -92,6 +91,8 @@ def play(folder: Path) -> Iterator[str]:
         for call, answer in zip(calls.groups(), answers, strict=True):
             yield f"\n$ {call}\n{answer}".replace(port, "8080")
         yield f"# from `agentmemory dev` to this answer: {taken}\n"
+        whole, ours = took + taken, again + taken
+        yield f"# from the empty folder to this answer: {whole}; of it without packages of others: {ours}\n"
         for asked in ASK:
             yield f"\n$ {asked}\n{run(asked, folder, environment)[0]}".replace(port, "8080")
 
@@ -119,19 +120,14 @@ def spent(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def downloaded(printed: str) -> float:
-    """How many MB uv says that it has downloaded: it names what has 1 MiB or more."""
-    return sum(float(size) * 1.048576 for size in SIZE.findall(printed))
-
-
 def packages(folder: Path) -> int:
     """How many distributions are installed."""
-    return len(list(folder.glob(".venv/lib/*/site-packages/*.dist-info")))
+    return len(list(folder.glob(".local/share/agentmemory/program/lib/*/site-packages/*.dist-info")))
 
 
 def installed(folder: Path) -> int:
     """How many MB the folder of packages has."""
-    files = folder.glob(".venv/lib/*/site-packages/**/*")
+    files = folder.glob(".local/share/agentmemory/program/lib/*/site-packages/**/*")
     return round(sum(path.stat().st_size for path in files if path.is_file()) / 1e6)
 
 

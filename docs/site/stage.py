@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import yaml
 
+from docs.site import installing
 from docs.site.links import ROOT, heading_of, opening_of, outside_code, rewritten, slug_of
 from docs.site.tabs import with_tabs
 
@@ -69,7 +70,7 @@ class Stage:
         return sorted(_name(path) for path in ROOT.glob(entry))
 
     def _page(self, page: str) -> str:
-        text = (ROOT / page).read_text()
+        text = installing.installed((ROOT / page).read_text(), published=installing.PUBLISHED)
         text = re.sub(r'^<a id="([\w-]+)"></a>', r"(\1)=\n", text, flags=re.M)
         text = outside_code(text, lambda part: _NAMED.sub(lambda link: self._titled(page, link), part))
         text = rewritten(_DIAGRAM.sub(_inlined(page), text), lambda target: self._target(page, target))

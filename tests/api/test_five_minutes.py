@@ -1,12 +1,13 @@
-"""Pages of docs/five-minutes: each command of a page runs on a development stack and prints the shown output."""
+"""Pages of docs/five-minutes: from a blank folder, each command of a page runs and prints the shown output.
+
+The home folder is that of a user who has run `make install`. Nothing sees the sources of this checkout.
+"""
 
 import json
-import os
 import pathlib
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,15 +15,18 @@ import httpx
 import pytest
 
 from agentmemory_operator.main.dev_folders import FIRST_AGENT
+from docs.site.installing import installed
 from tests.support.pages import DOCS
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, running
+from tests.support.programs import Program, running
+from tests.support.user_home import UserHome
 
 PAGES = sorted(path.name for path in (DOCS / "five-minutes").glob("*.md"))
 SHOWN_URL = "http://127.0.0.1:8080"
-# Installed or started by the tests and fixtures.
-DONE_BEFORE = ("pip install ", "npm install ", "agentmemory dev")
-CLIENT = ROOT / "client-ts"
+# Done by the fixtures, once for all pages.
+STARTED = (["make install", "agentmemory dev"], ["make client-ts install", "agentmemory dev"])
+NEW_VENV = "python3 -m venv .venv && . .venv/bin/activate"
+NPM_INSTALL = "npm install ~/.local/share/agentmemory/wheels/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +38,31 @@ class Command:
 
 
 @pytest.fixture(scope="module")
-def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> UserHome:
+    """The home folder of a user who has installed the packages of this checkout."""
+    home = UserHome(tmp_path_factory.mktemp("home"))
+    home.install()
+    return home
+
+
+@pytest.fixture(scope="module")
+def api_url(home: UserHome) -> Iterator[str]:
     """The API of `agentmemory dev`, with its first agent."""
-    folder = tmp_path_factory.mktemp("stack")
-    options = ("--data", str(folder / "data"), "--port", "0")
-    with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options, HOME=str(folder))) as program:
+    command = (str(home.path / ".local" / "bin" / "agentmemory"), "dev", "--port", "0")
+    with running(Program(home.path / "dev.log", *command, **home.environment())) as program:
         url = program.wait_for(r"API (http://\S+)")[1]
         wait_until(lambda: httpx.get(f"{url}/v1/agents/{FIRST_AGENT}").is_success, seconds=30, what="the agent")
         yield url
 
 
+def read_page(page: str) -> str:
+    """Return what a page shows while no release is published."""
+    return installed((DOCS / "five-minutes" / page).read_text(), published=False)
+
+
 def blocks_of(page: str) -> list[tuple[str, str]]:
     """Return the language and text of each block, in order."""
-    return re.findall(r"^```(\w+)\n(.*?)^```", (DOCS / "five-minutes" / page).read_text(), re.M | re.S)
+    return re.findall(r"^```(\w+)\n(.*?)^```", read_page(page), re.M | re.S)
 
 
 def commands_in(block: str) -> Iterator[Command]:
@@ -70,24 +86,22 @@ def lay_out(folder: pathlib.Path, page: str, api_url: str, user: str) -> Iterato
             (folder / name[1]).write_text(text)
 
 
-def environment_of(folder: pathlib.Path) -> dict[str, str]:
-    """Return the environment of a terminal after all installations of the page."""
-    path = os.pathsep.join([str(pathlib.Path(sys.executable).parent), os.environ["PATH"]])
-    return clean_environment() | {
-        "PATH": path,
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "NO_PROXY": "*",
-        "HOME": str(folder),
-    }
-
-
-def install_client(folder: pathlib.Path) -> None:
-    if not (CLIENT / "dist" / "index.js").exists():
-        pytest.skip("the TypeScript client is not built: make client-ts")
-    modules = folder / "node_modules"
-    (modules / ".bin").mkdir(parents=True)
-    (modules / "agentmemory-client").symlink_to(CLIENT)
-    (modules / ".bin" / "tsc").symlink_to(CLIENT / "node_modules" / "typescript" / "bin" / "tsc")
+def run(command: str, home: UserHome, folder: pathlib.Path) -> str:
+    """Run a command of a page in a terminal in the folder; return its output."""
+    programs = folder / ".venv" / "bin"
+    if command == NEW_VENV:
+        home.create_venv(programs.parent)
+        return ""
+    if command.startswith(NPM_INSTALL):
+        home.unpack_npm(command.removeprefix(NPM_INSTALL).split()[0], folder)
+        return ""
+    environment = home.environment(programs)
+    if shutil.which(program := command.split()[0], path=environment["PATH"]) is None:
+        pytest.skip(f"{program} is not on this machine")
+    shell = ["sh", "-c", command]
+    done = subprocess.run(shell, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
 
 
 def matches(shown: tuple[str, ...], printed: str) -> bool:
@@ -97,28 +111,31 @@ def matches(shown: tuple[str, ...], printed: str) -> bool:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_commands_print_the_shown_output(page: str, api_url: str, tmp_path: pathlib.Path) -> None:
-    if page == "typescript.md":
-        install_client(tmp_path)
+def test_commands_print_the_shown_output(page: str, home: UserHome, api_url: str, tmp_path: pathlib.Path) -> None:
+    if page == "typescript.md" and not list((home.data / "wheels").glob("*.tgz")):
+        pytest.skip("the TypeScript client is not built: make client-ts")
     user = f"user-of-{page.removesuffix('.md')}"
+    commands = lay_out(tmp_path, page, api_url, user)
     ran = 0
-    for command in lay_out(tmp_path, page, api_url, user):
-        if command.line.startswith(DONE_BEFORE):
-            continue
-        if shutil.which(program := command.line.split()[0]) is None:
-            pytest.skip(f"{program} is not on this machine")
-        done = subprocess.run(
-            ["sh", "-c", command.line],
-            cwd=tmp_path,
-            env=environment_of(tmp_path),
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert done.returncode == 0, f"{command.line}\n{done.stdout}{done.stderr}"
-        assert matches(command.shown, done.stdout), f"{command.line}\n{done.stdout}"
-        ran += len(command.shown) > 0
+
+    assert [next(commands).line, next(commands).line] in STARTED
+    for command in commands:
+        printed = run(command.line, home, tmp_path)
+        if command.shown:
+            assert matches(command.shown, printed), f"{command.line}\n{printed}"
+            ran += 1
+
     assert ran, f"{page} shows no answer"
+
+
+def test_packages_come_from_the_wheels(home: UserHome, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "where.py").write_text("import agentmemory_client\nprint(agentmemory_client.__file__)\n")
+    run(NEW_VENV, home, tmp_path)
+    run("pip install ~/.local/share/agentmemory/wheels/agentmemory_client-*.whl", home, tmp_path)
+
+    assert run("python where.py", home, tmp_path).startswith(str(tmp_path / ".venv"))
+    program = home.data / "program" / "bin" / "python"
+    assert run(f"{program} where.py", home, tmp_path).startswith(str(home.data / "program"))
 
 
 def test_pages_exist_for_each_way_in() -> None:

@@ -4,18 +4,29 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 
+import httpx
 import pytest
 
 import agentmemory_client
 from agentmemory_operator.main.dev_folders import FIRST_AGENT
-from tests.api.test_five_minutes import api_url
-from tests.support.programs import ROOT
-
-__all__ = ["api_url"]
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, ROOT, Program, running
 
 CLIENT = ROOT / "client-ts"
 BUILT = CLIENT / ".tests" / "tests" / "client.test.js"
+
+
+@pytest.fixture(scope="module")
+def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API of `agentmemory dev`, with its first agent."""
+    folder = tmp_path_factory.mktemp("stack")
+    options = ("--data", str(folder / "data"), "--port", "0")
+    with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options, HOME=str(folder))) as program:
+        url = program.wait_for(r"API (http://\S+)")[1]
+        wait_until(lambda: httpx.get(f"{url}/v1/agents/{FIRST_AGENT}").is_success, seconds=30, what="the agent")
+        yield url
 
 
 def test_version_equals_the_python_client() -> None:

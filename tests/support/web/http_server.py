@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
-import trustme
 import uvicorn
 
 MAX_QUOTED_CHARS = 2000
@@ -48,6 +47,9 @@ class Authority:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
+        # Not at the top: `make client-ts` reads the API's document without the development packages.
+        import trustme
+
         self._folder = folder
         self._ca = trustme.CA()
 
