@@ -79,7 +79,7 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
     Raises:
         TransientError: If the cluster ID is unknown, or Qdrant is unavailable (StoreUnavailable).
         StoreRejected: If Qdrant rejected the read.
-        CollectionUnavailable: If the collection does not exist, has another owner, or its marker has no embedding.
+        CollectionUnavailable: If the collection does not exist, has another owner, or its marker no valid embedding.
         AgentClosed: If a snapshot is being restored into it.
     """
     owner = await cluster_id(), settings.namespace, settings.name

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from agentmemory_operator.agents.collection_facts import vector_names
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.collections.rules.collection import METADATA_KEY, embedding_from_json, keyword_from_json
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, marker_from_json
 from agentmemory_operator.ports.base import Clock, Vector
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -16,12 +16,11 @@ async def open_by_name(store: PointStore, settings: AgentSettings, physical: str
 
     Raises:
         NotFound: If the collection does not exist.
-        StoreUnavailable: If Qdrant is unavailable.
+        StoreUnavailable: If Qdrant is unavailable, or the collection's metadata is malformed (CollectionUnavailable).
         StoreRejected: If Qdrant rejected the read.
     """
     config = (await store.describe(physical))["config"]
-    marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
-    source = embedding_from_json(marker.get("embedding") or {})
+    marker = marker_from_json((config.get("metadata") or {}).get(METADATA_KEY) or {})
     strict = config.get("strict_mode_config") or {}
     limit = strict.get("max_query_limit") if strict.get("enabled") else None
     ranking = replace(settings.ranking, max_query_limit=limit)
@@ -29,12 +28,12 @@ async def open_by_name(store: PointStore, settings: AgentSettings, physical: str
         settings=replace(settings, ranking=ranking),
         physical=physical,
         store=store,
-        source=source,
-        embedder=_NoEmbedder(source.dimensions),
+        source=marker.embedding,
+        embedder=_NoEmbedder(marker.embedding.dimensions),
         clock=clock,
         distance=config["params"]["vectors"]["distance"],
         vectors=vector_names(config["params"]),
-        keyword=keyword_from_json(marker.get("keyword")),
+        keyword=marker.keyword,
     )
 
 

@@ -21,7 +21,7 @@ from agentmemory_operator.collections.rules.refusals import check_ownership
 from agentmemory_operator.collections.rules.takeovers import TakeoverTerms
 from agentmemory_operator.connections.guarded_stores import CheckedStore
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.errors import NotOwned, StoreRejected
+from agentmemory_operator.errors import CollectionUnavailable, NotOwned, StoreRejected
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
@@ -97,7 +97,7 @@ def _marker_in(metadata: Json | None) -> Marker | None:
     stored = (metadata or {}).get(METADATA_KEY)
     try:
         return marker_from_json(stored) if isinstance(stored, Mapping) else None
-    except (TypeError, ValueError):
+    except CollectionUnavailable:
         # A malformed marker counts as that of an unknown owner: no agent may use the collection.
         return marker_from_json({})
 

@@ -4,18 +4,21 @@ In Qdrant, a PATCH merges the limits of strict mode and cannot unset one. So a l
 to a value that permits everything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import Placement
+from agentmemory_operator.errors import CollectionUnavailable
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 from agentmemory_operator.spec.kinds.spec_index import StrictModeSpec
 from agentmemory_operator.spec.naming import PLACEHOLDER_KEY
 from agentmemory_operator.spec.presets.table import Hnsw, Optimizers, Quantization
+
+T = TypeVar("T")
 
 KEYWORD_VECTOR = "agentmemory_keyword"
 """Name of the sparse vector, in addition to the unnamed dense one. Unique to this product, because the vector may be
@@ -228,16 +231,21 @@ def marker_to_json(marker: Marker) -> dict[str, Any]:
 
 
 def marker_from_json(document: Mapping[str, Any]) -> Marker:
-    """Parse a marker from metadata. Missing numbers become 0, missing texts "" or None; unknown keys are ignored."""
+    """Parse a marker from metadata. Missing numbers become 0, missing texts "" or None; unknown keys are ignored.
+
+    Raises:
+        CollectionUnavailable: If it is malformed. The message names the field.
+    """
+    document = _parse(dict, document)
     cluster_id, namespace, name = _owner_from(document)
     return Marker(
         cluster_id=cluster_id,
         namespace=namespace,
         name=name,
         uid=str(document.get("uid", "")),
-        generation=int(document.get("generation", 0)),
+        generation=_parse(int, document.get("generation", 0), "generation"),
         config_hash=str(document.get("configHash", "")),
-        preset_revision=int(document.get("presetRevision", 0)),
+        preset_revision=_parse(int, document.get("presetRevision", 0), "presetRevision"),
         embedding=embedding_from_json(document.get("embedding") or {}),
         keyword=keyword_from_json(document.get("keyword")),
         connection=document.get("connection"),
@@ -285,22 +293,46 @@ def is_unowned(metadata: Mapping[str, Any] | None) -> bool:
 
 
 def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
-    """Parse the embedding in a marker. A missing provider becomes "none", missing dimensions become 0."""
+    """Parse the embedding in a marker. A missing provider becomes "none", missing dimensions become 0.
+
+    Raises:
+        CollectionUnavailable: If it is malformed. The message names the field.
+    """
+    fields_ = _parse(dict, document, "embedding")
+    model, base_url, secret_name, secret_key = (
+        _parse(_optional_text, fields_.get(key), f"embedding.{key}")
+        for key in ("model", "baseUrl", "secretName", "secretKey")
+    )
     return EmbeddingSource(
-        provider=str(document.get("provider", "none")),
-        model=document.get("model"),
-        dimensions=int(document.get("dimensions", 0)),
-        base_url=document.get("baseUrl"),
-        secret_name=document.get("secretName"),
-        secret_key=document.get("secretKey"),
-        prefixes=_prefixes_from_json(document.get("prefixes")),
+        provider=str(fields_.get("provider", "none")),
+        model=model,
+        dimensions=_parse(int, fields_.get("dimensions", 0), "embedding.dimensions"),
+        base_url=base_url,
+        secret_name=secret_name,
+        secret_key=secret_key,
+        prefixes=_prefixes_from_json(_parse(dict, fields_.get("prefixes") or {}, "embedding.prefixes")),
     )
 
 
-def _prefixes_from_json(document: Mapping[str, Any] | None) -> Prefixes | None:
+def _prefixes_from_json(document: Mapping[str, Any]) -> Prefixes | None:
     if not document:
         return None
     return Prefixes(query=str(document.get("query", "")), passage=str(document.get("passage", "")))
+
+
+def _parse(parse: Callable[[Any], T], value: Any, name: str = "") -> T:
+    """Convert a value from a collection's metadata, which everybody with Qdrant's key can write."""
+    try:
+        return parse(value)
+    except (TypeError, ValueError) as error:
+        path = f"{METADATA_KEY}.{name}".rstrip(".")
+        raise CollectionUnavailable(f"the collection's metadata is malformed: {path} has no valid value") from error
+
+
+def _optional_text(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    raise TypeError(value)
 
 
 def embedding_to_json(source: EmbeddingSource) -> dict[str, Any]:
@@ -309,10 +341,16 @@ def embedding_to_json(source: EmbeddingSource) -> dict[str, Any]:
 
 
 def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | None:
-    """Parse the keyword source in a marker, or None without one."""
+    """Parse the keyword source in a marker, or None without one.
+
+    Raises:
+        CollectionUnavailable: If it is malformed. The message names the field.
+    """
     if not document:
         return None
-    return KeywordSource(language=str(document.get("language", "")), window=int(document.get("window", 0)))
+    fields_ = _parse(dict, document, "keyword")
+    window = _parse(int, fields_.get("window", 0), "keyword.window")
+    return KeywordSource(language=str(fields_.get("language", "")), window=window)
 
 
 def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from agentmemory_operator.collections.rules.collection import (
     read_owner,
 )
 from agentmemory_operator.collections.rules.refusals import check_ownership
-from agentmemory_operator.errors import NotOwned
+from agentmemory_operator.errors import CollectionUnavailable, NotOwned
 from agentmemory_operator.restores.rules.swap_checks import check_origin
 from agentmemory_operator.snapshots.rules.copy_verdict import compare_owner
 from tests.support.spec.plans import desired_of, observed_of
@@ -68,3 +68,22 @@ def test_incomplete_marker_is_refused_everywhere(field: str) -> None:
     with pytest.raises(NotOwned, match=r"an unknown owner|another namespace or cluster"):
         check_origin(half, desired.marker, is_from_snapshot_object=False, takeover=None)
     assert compare_owner(half, half).is_good is False
+
+
+@pytest.mark.parametrize(
+    ("marker", "path"),
+    [
+        ("cluster-1", "agentmemory has"),
+        ({"generation": "x"}, "agentmemory.generation"),
+        ({"presetRevision": []}, "agentmemory.presetRevision"),
+        ({"embedding": "openai"}, "agentmemory.embedding has"),
+        ({"embedding": {"dimensions": "many"}}, "agentmemory.embedding.dimensions"),
+        ({"embedding": {"model": ["m"]}}, "agentmemory.embedding.model"),
+        ({"embedding": {"prefixes": 1}}, "agentmemory.embedding.prefixes"),
+        ({"keyword": "english"}, "agentmemory.keyword has"),
+        ({"keyword": {"window": {}}}, "agentmemory.keyword.window"),
+    ],
+)
+def test_error_of_malformed_marker_names_the_field(marker: Any, path: str) -> None:
+    with pytest.raises(CollectionUnavailable, match=f"metadata is malformed: {path}"):
+        marker_from_json(marker)
