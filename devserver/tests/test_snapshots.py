@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from qdrant_devserver.injected_faults import FAULT_MARKER
+from qdrant_devserver.storage.snapshot_files import OWN_FILE, SnapshotFiles
 from tests.support.fault_injection import plant, remove_faults
 from tests.support.patience import Patience
 from tests.support.web.qdrant_nodes import DevServer, StartServer
@@ -52,6 +53,19 @@ def recover(server: DevServer, name: str, status: int = 200, **body: Any) -> Any
 def upload(server: DevServer, name: str, content: bytes, **parameters: str) -> httpx.Response:
     files = {"snapshot": ("any.snapshot", content)}
     return server.http.post(f"/collections/{name}/snapshots/upload", params=parameters, files=files)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_found"), [("s/a.snapshot", True), ("..%2Fsecret", False), ("s%2F..%2F..%2Fsecret", False)]
+)
+def test_own_file_is_in_the_snapshot_folder(tmp_path: pathlib.Path, name: str, is_found: bool) -> None:
+    (tmp_path / "secret").touch()
+    files = SnapshotFiles(tmp_path)
+    identity = files.own_file_header(files.root / "s")[OWN_FILE].partition("/")[0]
+
+    found = [files.find_own(mark) is not None for mark in (f"{identity}/{name}", f"{identity}/{tmp_path}", f"x/{name}")]
+
+    assert found == [is_found, False, False]
 
 
 def download(server: DevServer, snapshot: dict[str, Any]) -> bytes:

@@ -88,9 +88,14 @@ class SnapshotFiles:
         return {OWN_FILE: f"{self._identity}/{urllib.parse.quote(str(path.relative_to(self.root)))}"}
 
     def find_own(self, mark: str) -> pathlib.Path | None:
-        """Return the file in a header of `own_file_header`, or None if another server sent it."""
+        """Return the file in a header of `own_file_header`, or None if another server sent it.
+
+        Any server that has served one of these files knows the identity, so a path outside the folder is ignored.
+        """
         identity, _, name = mark.partition("/")
-        return self.root / urllib.parse.unquote(name) if identity == self._identity else None
+        path = self.root / urllib.parse.unquote(name)
+        is_own = identity == self._identity and path.resolve().is_relative_to(self.root.resolve())
+        return path if is_own else None
 
     def find_local(self, path: pathlib.Path) -> pathlib.Path:
         """Return the file at a `file://` location.
