@@ -268,16 +268,20 @@ class InPlaceRestore:
         """Roll a restore in place back by another MemoryRestore, from the safety snapshot.
 
         Creates that object if it does not exist. Once it has ended, records in the status of `job` whether the rollback
-        succeeded.
+        succeeded. Without a safety snapshot, as after AlreadyApplied, it records that a rollback is impossible.
 
         Returns:
-            True if the other restore has ended, successfully or not.
+            True if the other restore has ended, successfully or not, or none is possible.
         """
-        safety_name = (job.status.get("safetySnapshot") or {}).get("name")
+        safety_name = read_safety_name(job)
         key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
         document = self.table.get(key)
+        if document is None and not safety_name:
+            message = "this restore took no safety snapshot: restore from another snapshot instead"
+            await job.write(not_rolled_back_status(job.status, Reason.PREVIOUS_GONE, message, job.stamp))
+            return True
         if document is None:
-            await self.cluster.create_object(_rollback_document(key, job.restore.spec.target.name, str(safety_name)))
+            await self.cluster.create_object(_rollback_document(key, job.restore.spec.target.name, safety_name))
             return False
         status = document.get("status") or {}
         if not has_ended(status):

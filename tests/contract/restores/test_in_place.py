@@ -170,6 +170,20 @@ async def test_rollback_restores_safety_snapshot(world: InPlaceWorld) -> None:
     assert world.is_open()
 
 
+async def test_rollback_without_safety_snapshot_is_refused(world: InPlaceWorld) -> None:
+    await world.finish(key := await world.begin())
+    world.table.remove(key)
+    await world.finish(again := world.restore(mode="InPlace"))
+    assert world.condition(again, "AlreadyApplied") == "True/AlreadyApplied"
+
+    world.annotate(again, {"agentmemory.dev/rollback": "now"})
+    await world.turn(again)
+
+    assert world.condition(again, "RolledBack") == "False/PreviousGone"
+    assert world.table.get(Key("MemoryRestore", NAMESPACE, "undo-rollback")) is None
+    assert world.contents() == OLD
+
+
 @pytest.mark.parametrize(
     ("spec", "named"),
     [
