@@ -7,7 +7,7 @@ collection behind the alias.
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -40,7 +40,7 @@ from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.converge import await_replicas
 from agentmemory_operator.rebuilds.move import withdraw_announcement
-from agentmemory_operator.rebuilds.rebuild_removal import RebuildRemoval
+from agentmemory_operator.rebuilds.rebuild_removal import RebuildRemoval, cancelled_message
 from agentmemory_operator.rebuilds.rebuild_start import (
     RebuildRequests,
     RebuildStarter,
@@ -201,7 +201,7 @@ class Rebuilds:
         live = await find_live(server, alias_of(memory.slug), memory.reported_physical)
         live = await correct_point_count(live, server.points) if live else None
         request = await self.requests.read(memory, live)
-        decision = decide(live, await self._records(server, memory), request)
+        decision = decide(live, records := await self._records(server, memory), request)
         if live is not None and not decision.is_urgent:
             # At the start of a run this process moves nothing: an announcement was left by a killed process.
             await self._release_clients(key, memory.slug, server, live.physical)
@@ -213,7 +213,7 @@ class Rebuilds:
         if live is None:
             return None
         if not (decision.current or decision.new_kind):
-            await self._report_missed_end(key, live)
+            await self._report_missed_end(key, live, {record.target for record in records})
             return None
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         if decision.current is None and self.reports.has_failed(key, request.digest, requested_at):
@@ -344,7 +344,7 @@ class Rebuilds:
         result = await run_steps(steps, task, first=resume_step(task.record.step, is_moved=is_moved), begin=_start_step)
         _log_result(task, result)
 
-    async def _report_missed_end(self, key: Key, live: Observation) -> None:
+    async def _report_missed_end(self, key: Key, live: Observation, targets: Set[str]) -> None:
         """Report the end of a rebuild whose operator was killed before it reported: completed, else cancelled."""
         last, record = self.reports.last_status(key), live.record
         if not is_active(last):
@@ -352,7 +352,8 @@ class Rebuilds:
         if record is not None and record.target == live.physical == last.get("target"):
             await self.reports.report_end(key, record, RebuildState.DONE, _done_message(record))
         else:
-            await self.reports.report_waiting(key, RebuildState.STOPPED, "rebuild cancelled; target collection removed")
+            message = cancelled_message(last.get("target"), is_kept=last.get("target") in targets)
+            await self.reports.report_waiting(key, RebuildState.STOPPED, message)
 
     async def _finish(self, task: RebuildRun) -> None:
         await task.update_record(step=RebuildStep.DONE)

@@ -62,16 +62,18 @@ class RebuildRemoval:
                 return
             await self.abandon(server, record)
             await release_writers(server, record.source)
+            is_kept = True
             if record.kind is RebuildKind.ROLLBACK or PREVIOUS_KEY in metadata:
                 document = record_to_json(replace(record, step=RebuildStep.DONE))
                 await server.snapshots.write_metadata(record.target, {REBUILD_KEY: document})
             elif metadata and read_owner(metadata)[0] != await self.cluster.cluster_id():
                 log.warning("not deleting %s: its marker names another cluster", record.target)
             else:
+                is_kept = False
                 await server.collections.delete(record.target)
             if record.way_back is not None:
                 await server.collections.delete(record.way_back)
-        message = f"{record.target}, the target of a cancelled rebuild, is removed"
+        message = cancelled_message(record.target, is_kept=is_kept)
         await self.reports.report_end(key, record, RebuildState.STOPPED, message)
 
     async def handle_transient_error(
@@ -98,3 +100,14 @@ class RebuildRemoval:
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         await self.reports.report_end(key, record, RebuildState.FAILED, message, retry_value=requested_at)
         await self.reports.post_event(memory, Event("Warning", Reason.REBUILD_FAILED, message))
+
+
+def cancelled_message(target: str | None, *, is_kept: bool) -> str:
+    """Return the text for users about a cancelled rebuild.
+
+    Args:
+        target: Collection that was being built; None if there was none yet.
+    """
+    if target is None:
+        return "rebuild cancelled"
+    return f"{target}, the target of a cancelled rebuild, is {'kept' if is_kept else 'removed'}"

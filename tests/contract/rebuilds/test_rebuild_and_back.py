@@ -137,6 +137,12 @@ async def test_cancelled_rollback_keeps_previous(world: FullWorld) -> None:
     assert world.aliases() == {world.alias: f"{world.alias}__2"}
     assert world.collections() == [world.physical, f"{world.alias}__2"]
     assert "agentmemoryPrevious" in world.metadata(world.physical)
+    kept = f"{world.physical}, the target of a cancelled rebuild, is kept"
+    assert world.rebuild_status["message"] == kept
+    # The operator may be killed between the end and its report.
+    await world.rebuilds.reports.write(world.memory, world.rebuild_status | {"state": "Running"})
+    await world.rebuild()
+    assert (world.rebuild_status["state"], world.rebuild_status["message"]) == ("Stopped", kept)
     assert "updatedAt" not in world.http.get(f"/collections/{world.alias}").json()["result"]["payload_schema"]
 
 

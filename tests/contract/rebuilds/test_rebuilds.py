@@ -98,6 +98,7 @@ async def test_reverted_spec_removes_target(world: RebuildWorld) -> None:
     assert world.collections() == [world.physical]
     assert world.aliases() == {world.alias: world.physical}
     assert world.rebuild_status["state"] == "Stopped"
+    assert world.rebuild_status["message"] == f"{world.alias}__2, the target of a cancelled rebuild, is removed"
 
 
 async def test_changed_spec_starts_new_target(world: RebuildWorld) -> None:
