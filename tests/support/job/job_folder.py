@@ -13,6 +13,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
+from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.main.stores import open_jobs
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
 from tests.support.command_line import command_line
@@ -42,7 +43,8 @@ class JobFolder:
 
     def run(self, *arguments: str) -> Result:
         """Run a command on the folder."""
-        return CliRunner().invoke(command_line(open_jobs=open_jobs), [*arguments, "--manifests", str(self.path)])
+        inspection = QdrantAccess(None, None, open_jobs, None, None)  # type: ignore[arg-type]
+        return CliRunner().invoke(command_line(inspection, open_jobs), [*arguments, "--manifests", str(self.path)])
 
     def report(self, kind: str, name: str, **status: Any) -> None:
         """Scan the folder, and write the status of an object."""

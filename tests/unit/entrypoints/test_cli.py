@@ -9,16 +9,20 @@ import pty
 import re
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
 from agentmemory_operator.entrypoints.cli import commands
 from agentmemory_operator.entrypoints.cli.commands import COMMANDS
-from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CONSOLIDATION_REQUESTED
 from tests.support.command_line import command_line
+from tests.support.job.job_folder import JobFolder
 from tests.support.programs import clean_environment
 from tests.support.spec.golden import ManifestCase, load_cases
 
@@ -183,6 +187,30 @@ def test_option_without_effect_is_rejected(tmp_path: pathlib.Path) -> None:
     ):
         status, output = run(*typed.split(), "--manifests", str(tmp_path))
         assert (status, output.count("Invalid value")) == (2, 1), output
+
+
+def test_wait_for_a_consolidation_continues_after_an_outage(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, read, requested = JobFolder(tmp_path), ManifestFiles.read_object, []
+    responses: list[Exception | None] = [None, TransientError("the API server is away"), None]
+
+    async def read_object(*arguments: Any) -> Any:
+        if error := responses.pop(0):
+            raise error
+        document = await read(*arguments)
+        return document | {"status": {"lastConsolidation": {"requested": "".join(requested), "message": "12 merged"}}}
+
+    async def annotate(_: Any, kind: str, metadata: Any, annotations: dict[str, Any]) -> None:
+        requested.append(annotations[CONSOLIDATION_REQUESTED])
+
+    monkeypatch.setattr(ManifestFiles, "annotate", annotate)
+    monkeypatch.setattr(ManifestFiles, "read_object", read_object)
+    result = folder.run("consolidate", "bot", "--undo", "0123456789ab", "--wait", "--yes")
+
+    assert (result.exit_code, responses) == (0, []), result.output
+    assert "the API server is away: waiting for at most 600 s" in result.output
+    assert "12 merged" in result.output
 
 
 def test_colours_need_a_terminal_without_no_color() -> None:

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
 from agentmemory_operator.entrypoints.cli import job_commands
 from agentmemory_operator.entrypoints.cli.snapshots import restore as restores
 from agentmemory_operator.entrypoints.cli.snapshots.restore import find_last_restore
+from agentmemory_operator.errors import TransientError
 from tests.support.job.job_folder import JobFolder, condition
 
 KIND = "MemoryRestore"
@@ -133,6 +135,38 @@ class TestRollback:
 
         assert result.exit_code == exit_code, result.output
         assert "agent_memory_bot__1 is live again" in result.output
+
+    def test_wait_continues_after_an_outage(self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder.run("restore", "bot", "--from", "before", "--name", "undo")
+        before = {"conditions": [DONE], "previousCollection": {"physical": "agent_memory_bot__1"}}
+        folder.report(KIND, "undo", **before)
+        read, errors = ManifestFiles.read_object, [TransientError("the API server is away")] * 2
+
+        async def read_object(*arguments: Any) -> Any:
+            if errors:
+                raise errors.pop()
+            return await read(*arguments)
+
+        monkeypatch.setattr(ManifestFiles, "read_object", read_object)
+        with folder.report_statuses(KIND, before, before | {"conditions": [DONE, condition("RolledBack", "True")]}):
+            result = folder.run("restore", "--rollback", "bot", "--wait")
+
+        assert (result.exit_code, errors) == (0, []), result.output
+        assert result.output.count("the API server is away: waiting for at most 600 s") == 1
+
+    def test_wait_ends_with_a_long_outage(self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder.run("restore", "bot", "--from", "before", "--name", "undo")
+        folder.report(KIND, "undo", conditions=[DONE], previousCollection={"physical": "agent_memory_bot__1"})
+
+        async def read_object(*_: Any) -> Any:
+            raise TransientError("the API server is away")
+
+        monkeypatch.setattr(ManifestFiles, "read_object", read_object)
+        monkeypatch.setattr(job_commands, "MAX_OUTAGE_S", 0.0)
+        result = folder.run("restore", "--rollback", "bot", "--wait")
+
+        assert result.exit_code == 1
+        assert "the API server is away\n" in result.output
 
     def test_missing_restore_is_reported(self, folder: JobFolder) -> None:
         result = folder.run("restore", "--rollback", "bot")

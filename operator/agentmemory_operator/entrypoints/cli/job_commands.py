@@ -1,6 +1,7 @@
 """Shared parts of commands that work on objects: where the objects are, creation, and waiting with progress."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from agentmemory_operator.spec.naming import append_suffix
 T = TypeVar("T")
 
 POLL_S = 0.5
+MAX_OUTAGE_S = 600.0
 INTERRUPTED = 130
 
 Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
@@ -208,22 +210,28 @@ async def follow(
 async def reread(
     objects: JobObjects, document: Json, *, deleted_message: str = "was deleted before it finished"
 ) -> Json:
-    """Read an object again; if the API server is unavailable, return the last version.
+    """Read an object again. While the API server is unavailable, retry for `MAX_OUTAGE_S`, and print a line about it.
 
     Args:
         deleted_message: Error message if the object was deleted.
 
     Raises:
         AgentMemoryError: If the object was deleted.
+        TransientError: If the outage lasts longer. The job continues.
     """
-    kind, metadata = document["kind"], document["metadata"]
-    try:
-        return await objects.read_object(kind, metadata["namespace"], metadata["name"])
-    except NotFound as exc:
-        raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
-    except TransientError:
-        # The job continues while the API server is unavailable.
-        return document
+    kind, metadata, deadline_s = document["kind"], document["metadata"], None
+    while True:
+        try:
+            return await objects.read_object(kind, metadata["namespace"], metadata["name"])
+        except NotFound as exc:
+            raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
+        except TransientError as exc:
+            if deadline_s is None:
+                deadline_s = time.monotonic() + MAX_OUTAGE_S
+                typer.echo(f"{exc}: waiting for at most {MAX_OUTAGE_S:.0f} s", err=True)
+            if time.monotonic() >= deadline_s:
+                raise
+        await asyncio.sleep(POLL_S)
 
 
 def status_of(document: Json) -> Json:

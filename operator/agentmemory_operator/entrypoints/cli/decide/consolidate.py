@@ -23,7 +23,7 @@ from agentmemory_operator.consolidation.rules.status import (
 from agentmemory_operator.consolidation.undo import read_proposals
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.entrypoints.cli.endpoints import memory_endpoint, read_memory
-from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, add_verb, run_on_jobs
+from agentmemory_operator.entrypoints.cli.job_commands import JobsLocation, add_verb, reread, run_on_jobs
 from agentmemory_operator.entrypoints.cli.options import Output, QdrantUrl, TableOrJson, print_json
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
@@ -134,8 +134,9 @@ async def _ask(
         raise SpecInvalid(Reason.INVALID_SPEC, message)
     value = request_annotation(render_time(SystemClock().now_ms()), action, run)
     await objects.annotate(AGENT_MEMORY, memory.metadata, {CONSOLIDATION_REQUESTED: value})
+    document: Json = {"kind": AGENT_MEMORY, "metadata": {"namespace": namespace, "name": options.name}}
     while options.wait:
-        document = await objects.read_object(AGENT_MEMORY, namespace, options.name)
+        document = await reread(objects, document)
         last: Json = (document.get("status") or {}).get(LAST_FIELD) or {}
         if last.get("requested") == value:
             return last

@@ -21,6 +21,7 @@ from agentmemory_operator.entrypoints.cli.job_commands import (
     new_object,
     print_message,
     print_object,
+    reread,
     run_on_jobs,
     timestamped_name,
     title_of,
@@ -172,9 +173,9 @@ async def _roll_back(options: RestoreOptions, objects: JobObjects, namespace: st
 
 
 async def _wait_rolled_back(options: RestoreOptions, objects: JobObjects, before: Json) -> Json:
-    metadata, started_s = Metadata.model_validate(before["metadata"]), time.monotonic()
+    started_s = time.monotonic()
     while True:
-        current = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
+        current = await reread(objects, before)
         condition = rollback_condition(current)
         # An unchanged result may be that of an earlier request, so it is accepted only after a while.
         if condition and (condition != rollback_condition(before) or time.monotonic() - started_s > UNCHANGED_RESULT_S):
