@@ -106,6 +106,16 @@ def test_catalogue_is_written_atomically(tmp_path: pathlib.Path) -> None:
     assert json.loads(file.path.read_text())["items"] == [SNAPSHOT]
 
 
+def test_catalogue_is_private_despite_an_old_draft(tmp_path: pathlib.Path) -> None:
+    file = CatalogueFile(tmp_path / "kept.json")
+    (old_draft := tmp_path / "kept.json.part").touch()
+    old_draft.chmod(0o644)
+
+    file.keep([SNAPSHOT])
+
+    assert file.path.stat().st_mode & 0o777 == 0o600
+
+
 def test_running_operator_is_shown() -> None:
     held = SNAPSHOT | {"metadata": {"name": "one", "namespace": "a", "finalizers": ["agentmemory.dev/snapshot"]}}
 

@@ -1,7 +1,6 @@
 """`agentmemory uninstall`: delete the CRDs with all objects, after saving a catalogue of the objects."""
 
 import json
-import os
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -11,6 +10,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from agentmemory_operator.adapters.folder.atomic_files import open_replacement
 from agentmemory_operator.controllers.rules.uninstall_catalogue import Json, catalogue_entry, describe_deletion
 from agentmemory_operator.controllers.uninstall import Installation, Uninstall, check_uninstallable, read_installation
 from agentmemory_operator.entrypoints.cli.composition import OpenInstalled
@@ -67,12 +67,8 @@ class CatalogueFile:
     def keep(self, objects: Sequence[Json]) -> None:
         """Replace the catalogue by these objects: atomically, flushed to disk, readable by this user only."""
         document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        part = self.path.with_name(f"{self.path.name}.part")
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
-            json.dump(document, opened, indent=1)
-            opened.flush()
-            os.fsync(opened.fileno())
-        part.replace(self.path)
+        with open_replacement(self.path) as draft:
+            draft.write(json.dumps(document, indent=1).encode())
 
 
 async def _uninstall(
