@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.lifecycle.rules.cleanup_rules import CleanupRules, RemovalReason, plan_removals
+from agentmemory_operator.lifecycle.rules.cleanup_rules import CleanupRules, RemovalReason
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
+from tests.support.engine.cleanup_model import plan_removals
 
 NOW_MS = 1_700_000_000_000
 TYPES = (

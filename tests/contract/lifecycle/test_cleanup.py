@@ -16,7 +16,6 @@ from agentmemory_operator.lifecycle.rules.cleanup_rules import (
     CleanupRules,
     RemovalReason,
     build_rules,
-    plan_removals,
 )
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
@@ -26,6 +25,7 @@ from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from agentmemory_operator.spec.presets import Lifecycle, PruneCriteria
 from tests.support.engine.agents import EVERYTHING, World, vector_of
+from tests.support.engine.cleanup_model import plan_removals
 from tests.support.engine.interleaved_store import CrashingStore
 from tests.support.engine.reused_agents import reuse_world
 

@@ -3,7 +3,7 @@
 A reason applies either to one row or to the row's surroundings:
 - One row (`own_reason`): expired, past the time to live of its type, hidden for too long, decayed or pruned.
 - A chain (`chain_removals`): the middle versions of a chain that is too long.
-- A user (`plan_removals`): the least valuable memories of a user above the cap.
+- A user (`value_rank`): the least valuable memories of a user above the cap.
 
 Invariant: a cleanup makes no hidden memory visible, because removing a head also removes its earlier versions. The
 exception is a head that ends with its session: earlier versions that outlast the session become visible again.
@@ -12,8 +12,7 @@ A pinned memory is never removed. The head of a chain with a pinned version is r
 """
 
 import math
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -198,20 +197,6 @@ def value_rank(row: Row, rules: CleanupRules) -> tuple[int, float, int, str]:
     return group, utility * _recency(row, rules), row["createdAt"], row["id"]
 
 
-def plan_removals(rows: Iterable[Row], rules: CleanupRules) -> dict[str, RemovalReason]:
-    """Return the removals of a run without concurrent writes, by memory id. Tests compare a run with this result.
-
-    Args:
-        rows: All rows of the agent.
-    """
-    chains = list(chains_in({row["id"]: row for row in rows}))
-    removals = {row["id"]: reason for chain in chains for row, reason in chain_removals(chain, rules)}
-    if rules.lifecycle.max_memories_per_user:
-        remaining = [[row for row in chain if row["id"] not in removals] for chain in chains]
-        removals |= dict.fromkeys(_over_cap([chain for chain in remaining if chain], rules), RemovalReason.OVER_CAP)
-    return removals
-
-
 def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[Row, RemovalReason]]:
     """Yield the rows of a chain to remove, oldest first, each with its reason.
 
@@ -233,18 +218,6 @@ def chain_removals(chain: Sequence[Row], rules: CleanupRules) -> Iterator[tuple[
     remaining = [row for row in chain if reasons[row["id"]] is None]
     reasons |= {row["id"]: RemovalReason.CHAIN for row in surplus_versions(remaining, rules)}
     yield from ((row, reason) for row in chain if (reason := reasons[row["id"]]))
-
-
-def chains_in(by_id: Mapping[str, Row]) -> Iterator[list[Row]]:
-    """Yield the chains among rows, each oldest first. Predecessors of a merge precede the merged version."""
-    for head in by_id.values():
-        newer = by_id.get(head.get("supersededById") or "")
-        if newer is not None and head["id"] in predecessors(newer):
-            continue
-        chain = [head]
-        for row in chain:
-            chain.extend(by_id[before] for before in predecessors(row) if before in by_id)
-        yield chain[::-1]
 
 
 def surplus_of(count: int, rules: CleanupRules) -> int:
@@ -272,17 +245,6 @@ def removal_allowance(total: int, lifecycle: Lifecycle) -> int:
         total: Number of memories of the agent.
     """
     return max(MIN_ALLOWANCE, total * lifecycle.max_removal_percent // 100)
-
-
-def _over_cap(chains: Sequence[Sequence[Row]], rules: CleanupRules) -> Iterator[str]:
-    kept_ids = {chain[-1]["id"] for chain in chains if not removable_chain(chain)}
-    user_rows: defaultdict[str, list[Row]] = defaultdict(list)
-    for chain in chains:
-        user_rows[chain[-1]["userId"]].extend(chain)
-    for rows in user_rows.values():
-        evictable = [row for row in rows if not row.get("pinned") and row["id"] not in kept_ids]
-        evictable.sort(key=lambda row: value_rank(row, rules))
-        yield from (row["id"] for row in evictable[: surplus_of(len(rows), rules)])
 
 
 def _recency(row: Row, rules: CleanupRules) -> float:
