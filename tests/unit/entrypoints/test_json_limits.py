@@ -193,6 +193,17 @@ def test_counting_yields_to_other_tasks() -> None:
     assert sum(1 for _ in split_list(document, "list", max_items=1000)) > 200
 
 
+@pytest.mark.parametrize("unit", [b"a", b"\\n", b'a\\"'])
+def test_long_string_yields_to_other_tasks(unit: bytes) -> None:
+    text = unit * (4 * MAX_ITEM_BYTES // len(unit))
+    work = split_list(b'{"list":["' + text + b'", 1]}', "list", max_items=1000)
+
+    assert sum(1 for _ in work) > 60
+    assert sum(1 for _ in count_parts(b'{"content":"' + text + b'"}')) > 60
+    [long, number] = split(b'{"list":["' + text + b'", 1]}').items or ()
+    assert (long.end - long.start, long.fault, number.fault) == (len(text) + 2, "is larger than 1 MiB", "")
+
+
 def depth_of(value: Any) -> int:
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return max(map(depth_of, children), default=0) + isinstance(value, (dict, list))

@@ -34,10 +34,11 @@ MAX_PARSER_DEPTH = 1_024
 # one short key is two parts and takes about 300 bytes. So docs/operations.md allows 16 times the charged bytes.
 PART_BYTES = 32
 
-# Tokens between two points of interruption, and bytes of a string with escapes in one match.
+# Tokens, or bytes of a string, between two points of interruption.
 _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
-_TOKEN = re.compile(rb'"[^"\\]*+"|["\[\]{}]')
+# Matches only the quote of a string that is longer or has escapes.
+_TOKEN = re.compile(rb'"[^"\\]{0,%d}+"|["\[\]{}]' % _BYTES_AT_ONCE)
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 # Also matches an unclosed string up to the end, so each quote is scanned once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
@@ -139,9 +140,11 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
     if (parts := parts_if_small(document)) is not None:
         return parts
     count, depth = _Count(), 0
-    for number, (start, _) in enumerate(_tokens(document)):
-        if number % _TOKENS_AT_ONCE == 0:
+    for number, (start, end) in enumerate(_tokens(document)):
+        if number % _TOKENS_AT_ONCE == 0 or not end:
             yield
+        if not end:
+            continue
         depth = _deeper(depth, document[start])
         count.parts += document[start] not in _CLOSING
         count.depth = max(count.depth, depth)
@@ -164,9 +167,10 @@ def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None,
     """
     splitter = _Splitter(document, name, max_items)
     for number, (start, end) in enumerate(_tokens(document)):
-        if number % _TOKENS_AT_ONCE == 0:
+        if number % _TOKENS_AT_ONCE == 0 or not end:
             yield
-        splitter.take(start, end)
+        if end:
+            splitter.take(start, end)
     return splitter.cut()
 
 
@@ -266,14 +270,17 @@ class _Splitter:
 
 
 def _tokens(document: bytes) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each string, and of each bracket outside strings."""
+    """Yield start and end of each string, and of each bracket outside strings. (0, 0) only marks an interruption."""
     position = 0
     while position < len(document):
         for token in _TOKEN.finditer(document, position):
             position = token.end()
             if document[token.start()] == ord('"') and position - token.start() == 1:
-                # A string with escapes: match it in pieces, so that no single match takes long.
-                position = _end_of_string(document, position)
+                # A long string, or one with escapes: match it in pieces, so that no single match takes long.
+                position, is_closed = _match_piece(document, position)
+                while not is_closed:
+                    yield 0, 0
+                    position, is_closed = _match_piece(document, position)
                 yield token.start(), position
                 break
             yield token.span()
@@ -281,16 +288,19 @@ def _tokens(document: bytes) -> Iterator[tuple[int, int]]:
             return
 
 
-def _end_of_string(document: bytes, position: int) -> int:
-    while position < len(document):
-        match = _INSIDE.match(document, position, position + _BYTES_AT_ONCE)
-        assert match is not None
-        if match.end() < len(document) and document[match.end()] == ord('"'):
-            return match.end() + 1
-        if match.end() == position:
-            break
-        position = match.end()
-    raise MalformedJson("a string is not closed")
+def _match_piece(document: bytes, position: int) -> tuple[int, bool]:
+    """Return the end of the next piece of a string, and whether the string is closed there.
+
+    Args:
+        position: Position in the string.
+    """
+    match = _INSIDE.match(document, position, position + _BYTES_AT_ONCE)
+    assert match is not None
+    if match.end() < len(document) and document[match.end()] == ord('"'):
+        return match.end() + 1, True
+    if match.end() == position:
+        raise MalformedJson("a string is not closed")
+    return match.end(), False
 
 
 def _deeper(depth: int, token: int) -> int:
