@@ -27,6 +27,9 @@ from agentmemory_operator.spec.presets import DEFAULT_PRESET
 # Maximum number of concurrent objects, unless the user chooses another.
 CONCURRENCY = 1
 
+# Seconds without a successful read of an object after which its approval counts as failed.
+MAX_OUTAGE_S = 600.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalTarget:
@@ -155,15 +158,20 @@ class BulkApproval:
     async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
         """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`.
 
-        A read that fails with a TransientError is repeated without limit.
+        A read that fails with a TransientError is repeated, for at most `MAX_OUTAGE_S` in a row.
         """
-        waited_s = 0.0
+        waited_s, loop = 0.0, asyncio.get_running_loop()
+        last_read_s = loop.time()
         while True:
             await asyncio.sleep(self.poll_s)
             try:
                 document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
-            except TransientError:
+            except TransientError as exc:
+                if loop.time() - last_read_s > MAX_OUTAGE_S:
+                    message = f"it is approved, but cannot be read; run the command again: {exc}"
+                    return ApprovalResult(agent=str(target), is_done=False, message=message)
                 continue
+            last_read_s = loop.time()
             progress, message = read_progress(document, target.approval_value)
             if progress is ApprovalProgress.WAITS:
                 waited_s += self.poll_s

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
+from agentmemory_operator.controllers import approve_all
 from agentmemory_operator.controllers.approve_all import ApprovalResult, ApprovalTarget, BulkApproval
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -228,6 +229,19 @@ async def test_transient_error_is_retried() -> None:
     done, _ = await run(objects, report_started=lambda _: setattr(objects, "fails_next_read", True))
 
     assert [result.is_done for result in done] == [True]
+
+
+async def test_lasting_outage_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(approve_all, "MAX_OUTAGE_S", 0.005)
+    objects = objects_of(withheld("bot"))
+
+    async def read_object(*_: Any) -> Json:
+        raise TransientError("the API server is away")
+
+    done, _ = await run(objects, report_started=lambda _: setattr(objects, "read_object", read_object))
+
+    assert [result.is_done for result in done] == [False]
+    assert "run the command again: the API server is away" in done[0].message
 
 
 async def test_unreadable_object_fails_alone() -> None:
