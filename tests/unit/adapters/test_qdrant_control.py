@@ -22,7 +22,7 @@ from agentmemory_operator.adapters.qdrant.nodes import QdrantNode
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.collections.rules.changes import UpdateQuantization, UpdateStrictMode, WakeOptimizers
 from agentmemory_operator.collections.rules.collection import LIFTED_LIMITS
-from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.errors import StoreRejected, StoreUnavailable
 from agentmemory_operator.spec.kinds.spec_index import StrictModeSpec
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
@@ -112,6 +112,23 @@ async def test_unknown_response_fields_are_ignored() -> None:
     assert observed is not None
     assert (observed.collection.size, observed.points, observed.state, observed.is_busy) == (4, 3, "blue", True)
     assert view.local == {0: "Thawing"}
+
+
+@pytest.mark.parametrize(
+    ("message", "is_absent"), [("Shard 0 is not a local or queue proxy shard", True), ("Header too large", False)]
+)
+async def test_only_a_missing_replica_has_no_shard_snapshots(message: str, is_absent: bool) -> None:
+    async def handle(request: Request) -> JSONResponse:
+        return JSONResponse({"status": {"error": f"Wrong input: {message}"}}, 400)
+
+    with serve(Starlette(routes=[Route("/{path:path}", handle, methods=["GET", "DELETE"])])) as url:
+        node = QdrantNode(QdrantControl(url))
+        expected = contextlib.nullcontext() if is_absent else pytest.raises(StoreRejected, match=message)
+        with expected:
+            assert await node.files("a", 0) == []
+        with expected:
+            await node.delete("a", 0, "a.snapshot")
+        await node.qdrant.close()
 
 
 async def test_unknown_settings_are_restored() -> None:

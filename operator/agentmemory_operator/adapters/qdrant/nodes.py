@@ -22,6 +22,8 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 
 ACTIVE, INITIALIZING = "Active", "Initializing"
+# Qdrant's message: "Shard 0 is not a local shard", or "... is not a local or queue proxy shard".
+NO_REPLICA = "is not a local "
 # Maximum and first pause between polls; time limit for nodes that have not applied a change yet (docs/adr/0021).
 MAX_POLL_PAUSE_S, FIRST_POLL_PAUSE_S, MAX_AGREEMENT_S = 0.25, 0.02, 10.0
 
@@ -219,8 +221,11 @@ def is_majority(count: int, total: int) -> bool:
 
 
 def _is_absent(exc: NotFound | StoreRejected) -> bool:
-    """Return whether the file does not exist, or (status 400) the node no longer has a replica of the shard."""
-    return isinstance(exc, NotFound) or exc.status == 400
+    """Return whether the file does not exist, or the node no longer has a replica of the shard.
+
+    Other rejections also have status 400: after one of them, a file that exists would count as deleted.
+    """
+    return isinstance(exc, NotFound) or (exc.status == 400 and NO_REPLICA in str(exc))
 
 
 def _view(info: Mapping[str, Any]) -> NodeView:
