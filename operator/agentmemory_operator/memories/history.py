@@ -8,11 +8,12 @@ read again.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import TransientError
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.links import predecessors, successors
@@ -46,11 +47,13 @@ class _Walk:
     Attributes:
         has_more: True if rows were left out because `room` was reached.
         is_broken: True if a linked row does not exist, is a removed version, or does not link back.
+        is_contended: True if such a row exists, so that versions behind it may be left out.
     """
 
     rows: list[Payload]
     has_more: bool = False
     is_broken: bool = False
+    is_contended: bool = False
 
 
 async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History:
@@ -68,15 +71,18 @@ async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History
     return History(tuple(map(record_of, visible_rows)), is_truncated=chain.has_more)
 
 
-async def read_version_ids(agent: Agent, row: _Row, *, max_versions: int = MAX_VERSIONS) -> list[str]:
+async def read_version_ids(
+    agent: Agent, row: _Row, *, max_versions: int = MAX_VERSIONS, busy: TransientError | None = None
+) -> list[str]:
     """Return the ids of a memory's versions, oldest first, expired ones included.
-
-    If concurrent changes break 5 readings in a row, return the versions read last.
 
     Args:
         max_versions: Maximum number of ids; further versions are left out.
+        busy: Raised if concurrent changes break 5 readings in a row. None returns the versions read last.
     """
     chain = await _read_chain(agent, row, partial(chains.read_completed, agent, row["id"]), max_versions)
+    if chain.is_contended and busy is not None:
+        raise busy
     return [version["id"] for version in chain.rows]
 
 
@@ -87,34 +93,36 @@ async def _read_chain(
     for _ in range(MAX_READINGS):
         before = await _walk(agent, row, predecessors, successors, room=max_versions - 1)
         after = await _walk(agent, row, successors, predecessors, room=max_versions - 1 - len(before.rows))
-        chain = _Walk([*reversed(before.rows), {**row}, *after.rows], before.has_more or after.has_more)
-        if not (before.is_broken or after.is_broken):
+        rows = [*reversed(before.rows), {**row}, *after.rows]
+        is_broken, is_contended = before.is_broken or after.is_broken, before.is_contended or after.is_contended
+        chain = _Walk(rows, before.has_more or after.has_more, is_broken, is_contended)
+        if not is_broken:
             break
         row = await read() or row
     return chain
 
 
 async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: int) -> _Walk:
-    """Read rows by following links; for several links, each branch completely before the next.
+    """Read rows by following links; for several links, each branch completely before the next. A broken link ends one.
 
     Args:
         links: Returns the links to follow.
         back: Returns the links of which one must point back.
         room: Maximum number of rows.
     """
-    found: list[Payload] = []
+    walk = _Walk(found := list[Payload]())
     pending = [(row["id"], link) for link in links(row)]
     while pending:
         from_id, next_id = pending.pop()
         if len(found) == room:
-            return _Walk(found, has_more=True)
+            return replace(walk, has_more=True)
         next_row = await chains.read_completed(agent, next_id)
         if next_row is None or from_id not in back(next_row):
-            return _Walk(found, is_broken=True)
-        if TOMBSTONE_KEY not in next_row:
+            walk = replace(walk, is_broken=True, is_contended=walk.is_contended or next_row is not None)
+        elif TOMBSTONE_KEY not in next_row:
             found.append(next_row)
             pending += [(next_id, link) for link in links(next_row)]
         elif next_row.get("identityId") != next_id:
             # Removed since its neighbour was read. The chain of an identity may start at the tombstone of its root.
-            return _Walk(found, is_broken=True)
-    return _Walk(found)
+            walk = replace(walk, is_broken=True, is_contended=True)
+    return walk

@@ -79,9 +79,9 @@ async def change_zone(
     if ITEM_NAMESPACE_KEY in row:
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
     ids: set[str] = set()
-    # Read again after the move: another writer may have added a version.
-    for _ in range(MAX_ATTEMPTS):
-        if not (remaining_ids := set(await read_version_ids(agent, row, max_versions=sys.maxsize)) - ids):
+    for _ in range(MAX_ATTEMPTS):  # Read again after the move: another writer may have added a version.
+        version_ids = await read_version_ids(agent, row, max_versions=sys.maxsize, busy=contention_error(memory_id))
+        if not (remaining_ids := set(version_ids) - ids):
             break
         for version_id in remaining_ids:
             await _move(agent, version_id, zone, is_admin=is_admin)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.errors import NotFound
+from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories import history as histories
 from agentmemory_operator.memories.history import History, read_history, read_version_ids
@@ -17,6 +17,7 @@ from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.memories.tombstone_writes import tombstone_rows
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World
+from tests.support.engine.merges import merge_memories
 
 
 async def chain(world: World, *contents: str, user_id: str = "u", **more: Any) -> list[str]:
@@ -157,3 +158,29 @@ async def test_version_ids_survive_a_removal_during_the_reading(world: World, st
         ids.append(await world.add("fourth", supersedes=ids[1]))
 
     assert await read_version_ids(world.agent, stale) == [each for each in ids if each != ids[removed]]
+
+
+async def test_lasting_contention_is_reported(world: World) -> None:
+    ids = await chain(world, "first", "second", "third")
+    await world.agent.store.set_payload(
+        world.agent.alias, {"supersedesId": "another"}, {"must": [{"has_id": [ids[1]]}]}
+    )
+    row = await read_row(world.agent, ids[0])
+    assert row is not None
+
+    assert await read_version_ids(world.agent, row) == ids[:1]
+    with pytest.raises(TransientError, match="busy"):
+        await read_version_ids(world.agent, row, busy=TransientError("busy"))
+
+
+async def test_missing_predecessor_hides_no_other(world: World) -> None:
+    facts = [await world.add(content) for content in ("first", "second", "third")]
+    merged_id = await merge_memories(world, "merged", *facts)
+    assert merged_id is not None
+    merged = await read_row(world.agent, merged_id)
+    assert merged is not None
+    await world.agent.store.delete(world.agent.alias, {"must": [{"has_id": [facts[-1]]}]})
+
+    found = await read_version_ids(world.agent, merged, busy=TransientError("busy"))
+
+    assert set(found) == {*facts[:-1], merged_id}
