@@ -144,7 +144,11 @@ class WebhookDelivery:
         return by_name[hook.name]
 
     async def _deliver(self, key: Key) -> float | None:
-        """Deliver an object's pending events; return the seconds until the next read, or None if none is needed."""
+        """Deliver an object's pending events; return the seconds until the next read, or None if none is needed.
+
+        Raises:
+            TransientError: If it ended the delivery to a webhook. The other webhooks were processed.
+        """
         memory = owned_memory(self.table, key)
         if memory is None:
             self._forget(key)
@@ -152,13 +156,20 @@ class WebhookDelivery:
         if memory.spec.suspend or not memory.status.get("collection") or not memory.spec.webhooks:
             return None
         before = [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]
-        agent = await self.open_agent(effective_settings(memory))
+        agent, errors = await self.open_agent(effective_settings(memory)), list[TransientError]()
         try:
             for hook in memory.spec.webhooks:
-                await self._deliver_to(agent, memory, hook, self._progress(key, memory, hook))
+                try:
+                    await self._deliver_to(agent, memory, hook, self._progress(key, memory, hook))
+                except LeadershipLost:
+                    raise
+                except TransientError as error:
+                    errors.append(error)
         finally:
             if before != [self._progress(key, memory, hook).status for hook in memory.spec.webhooks]:
                 self.request(key, after_s=STATUS_DELAY_S)
+        if errors:
+            raise errors[0]
         return jittered(POLL_S)
 
     async def _deliver_to(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:

@@ -15,7 +15,7 @@ from agentmemory_operator.adapters.http.egress import UNCHECKED_EGRESS, Egress
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.rules.egress_policy import EgressPolicy
-from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS
@@ -85,6 +85,7 @@ class Operators:
 
     Attributes:
         status: Status of the object as last written.
+        earlier_hooks: Webhooks that the object lists before the delivered one.
     """
 
     world: World
@@ -95,6 +96,7 @@ class Operators:
         default_factory=lambda: FakeSecrets({("agents", "hooks", "key"): f"whsec_{base64.b64encode(SECRET).decode()}"})
     )
     status: dict[str, Any] = field(default_factory=dict)
+    earlier_hooks: list[dict[str, Any]] = field(default_factory=list)
     requested: list[float] = field(default_factory=list)
     operator: WebhookDelivery = field(init=False)
 
@@ -118,14 +120,16 @@ class Operators:
         """Deliver the settled events; return the new status of the webhook."""
         hook = {"name": "ops", "url": self.url, "events": self.events, "secretRef": {"name": "hooks", "key": "key"}}
         slug = self.world.agent.settings.slug
-        document = memory_document(slug, webhooks=[hook]) | {"status": {"collection": {"physical": "p"}} | self.status}
+        document = memory_document(slug, webhooks=[*self.earlier_hooks, hook]) | {
+            "status": {"collection": {"physical": "p"}} | self.status
+        }
         key = Key("AgentMemory", "agents", slug)
         self.operator.table.put(document)
         await self.operator._deliver(key)
         status = self.operator.schedule(key, parse_agent_memory(document))
         if is_written:
             self.status |= status
-        [webhook] = status["webhooks"]
+        webhook = status["webhooks"][-1]
         return dict(webhook)
 
     async def deliver_later(self, **options: Any) -> dict[str, Any]:
@@ -269,6 +273,26 @@ async def test_cursor_is_written_although_the_next_read_fails(operators: Operato
     with pytest.raises(StoreUnavailable):
         await operators.deliver_later()
     assert operators.requested
+
+
+async def test_unreadable_secret_does_not_stop_other_webhooks(operators: Operators, target: Target) -> None:
+    class Secrets(FakeSecrets):
+        async def read(self, namespace: str, name: str, key: str, *, to: Any) -> str:
+            if name == "away":
+                raise TransientError("the API server is away")
+            return await super().read(namespace, name, key, to=to)
+
+    operators.secrets = Secrets(operators.secrets.values)
+    secret_ref = {"name": "away", "key": "key"}
+    operators.earlier_hooks = [{"name": "first", "url": operators.url, "events": ALL, "secretRef": secret_ref}]
+    operators.restart()
+    await operators.deliver()
+    await operators.world.add("new", supersedes=await operators.world.add("old"))
+
+    with pytest.raises(TransientError, match="the API server is away"):
+        await operators.deliver_later()
+
+    assert [event["type"] for event in target.events] == ["memory_superseded"]
 
 
 async def test_target_outage_of_a_day_loses_nothing(operators: Operators, target: Target) -> None:
