@@ -33,8 +33,8 @@ MAX_DECAY_READS = 10_000
 # Maximum number of memories of one state that are read to count types without an index on type: some seconds.
 MAX_TYPE_READS = 100_000
 TOO_MANY_UNINDEXED = (
-    f"cannot be counted for more than {MAX_TYPE_READS:,} memories without an index: name user_id, or add"
-    " {field: type, type: keyword} to spec.index.payloadIndexes"
+    f"cannot be counted for more than {MAX_TYPE_READS:,} memories without an index, or of 1,000 types: name user_id, or"
+    " add {field: type, type: keyword} to spec.index.payloadIndexes"
 )
 
 
@@ -54,7 +54,7 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     """Count the memories of a user or scope; None counts those of the whole agent.
 
     Raises:
-        RequestInvalid: If there is no index on type, and more than 100,000 memories are in one state.
+        RequestInvalid: If there is no index on type or a state has over 1,000 types, and over 100,000 memories.
         StoreUnavailable: If Qdrant is unavailable.
     """
     now_ms = agent.clock.now_ms()
@@ -83,7 +83,7 @@ async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int 
 
 
 async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]]:
-    """Count the memories per type for each filter; without an index on type, by reading them.
+    """Count the memories per type for each filter; without an index on type, or beyond 1,000 types, by reading them.
 
     Raises:
         RequestInvalid: If more than 100,000 memories that match one filter would have to be read.
@@ -94,7 +94,10 @@ async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]
         with suppress(StoreRejected):
             # Qdrant rejects a facet until the index exists: read the memories instead.
             facets = (agent.store.facet(agent.alias, "type", filter_, limit=limit) for filter_ in filters)
-            return list(await asyncio.gather(*facets))
+            counts = list(await asyncio.gather(*facets))
+            # A facet of as many types as its limit may lack others.
+            if all(len(types) < limit for types in counts):
+                return counts
     return [await _count_types_by_reading(agent, filter_) for filter_ in filters]
 
 

@@ -47,6 +47,14 @@ async def test_types_are_counted_without_an_index(world: World, monkeypatch: pyt
     assert {name: states["active"] for name, states in counted.items()} == {"fact": 2, "task": 3}
 
 
+async def test_types_beyond_the_limit_of_a_facet_are_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistics, "PAGE", 2)
+    for name in ("fact", "task", "decision"):
+        await world.add(name, type=name)
+
+    assert (await counts(world)).keys() == {"fact", "task", "decision"}
+
+
 @pytest.mark.parametrize("allows_exact", [True, False])
 async def test_too_many_reads_without_index_are_rejected(
     world: World, monkeypatch: pytest.MonkeyPatch, allows_exact: bool
