@@ -60,7 +60,7 @@ class RestoreRemoval:
             try:
                 await self._remove(job, name, server)
             except NotOwned as exc:
-                log.warning("not deleting %s: %s", job.key, exc)
+                log.warning("%s: not deleting %s: %s", job.key, name, exc)
 
     async def _remove(self, job: RestoreJob, physical: str, server: Server) -> None:
         document = self.table.get(job.target_key)

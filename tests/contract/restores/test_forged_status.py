@@ -412,6 +412,14 @@ class TestRestores:
 
         assert kept in world.collections()
 
+    async def test_kept_abandoned_collection_is_named(self, theft: Theft, caplog: pytest.LogCaptureFixture) -> None:
+        key = theft.restore(conditions=[FAILED], physical=theft.world.physical, abandoned=[theft.physical])
+
+        await theft.world.run(key)
+
+        theft.check_unharmed()
+        assert f"not deleting {theft.physical}: " in caplog.text
+
     @pytest.mark.parametrize("step", ["Recover", "Compare"])
     async def test_in_place_spares_a_foreign_collection(self, theft: Theft, step: str) -> None:
         world = theft.world
