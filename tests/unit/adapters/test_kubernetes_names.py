@@ -1,5 +1,6 @@
-"""User agent and field manager of requests to the API server."""
+"""User agent and field manager of requests to the API server, and the configuration of their process."""
 
+import pathlib
 from typing import Any
 
 import kopf
@@ -12,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agentmemory_operator import __version__
+from agentmemory_operator.adapters.kubernetes import transport
 from agentmemory_operator.adapters.kubernetes.transport import (
     API,
     CLI,
@@ -22,6 +24,7 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     user_agent,
 )
 from agentmemory_operator.entrypoints.operator.handlers import connection_info
+from agentmemory_operator.errors import AgentMemoryError
 from tests.support.web.http_server import serve
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -29,10 +32,10 @@ METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 async def sent_by(configuration: Configuration, url: str) -> None:
     configuration.host = url
-    transport = KubernetesTransport(configuration)
+    sender = KubernetesTransport(configuration)
     for method in METHODS:
-        await transport.call(method, "/x", None if method == "GET" else {}, query=[("limit", "1")])
-    await transport.close()
+        await sender.call(method, "/x", None if method == "GET" else {}, query=[("limit", "1")])
+    await sender.close()
 
 
 @pytest.mark.parametrize("program", [OPERATOR, API, CLI])
@@ -72,3 +75,13 @@ async def test_kopf_sends_user_agent_and_credentials() -> None:
     await context.close()
 
     assert (headers["User-Agent"], headers["Authorization"]) == (user_agent(configuration), "Bearer t0ken")
+
+
+async def test_unusable_pod_configuration_is_reported(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (namespace := tmp_path / "namespace").write_text("agents")
+    monkeypatch.setattr(transport, "POD_NAMESPACE", namespace)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+
+    with pytest.raises(AgentMemoryError, match="the ServiceAccount of this pod cannot be used"):
+        await transport.load_context(None)

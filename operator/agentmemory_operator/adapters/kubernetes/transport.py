@@ -305,11 +305,19 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
         contexts, current = config.list_kube_config_contexts()
     except KUBECONFIG_ERRORS as exc:
         if name is None and POD_NAMESPACE.is_file():
-            config.load_incluster_config(client_configuration=configuration)
-            return configuration, POD_NAMESPACE.read_text(encoding="utf-8").strip()
+            return _load_in_pod(configuration)
         raise AgentMemoryError(_describe_unusable(name, exc)) from exc
     context = next((item for item in contexts if item["name"] == name), current)
     return configuration, str(context["context"].get("namespace") or DEFAULT_NAMESPACE)
+
+
+def _load_in_pod(configuration: Configuration) -> tuple[Configuration, str]:
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+        return configuration, POD_NAMESPACE.read_text(encoding="utf-8").strip()
+    except KUBECONFIG_ERRORS as exc:
+        message = f"there is no usable kubeconfig, and the ServiceAccount of this pod cannot be used: {exc}"
+        raise AgentMemoryError(message) from exc
 
 
 def _describe_unusable(name: str | None, exc: Exception) -> str:
