@@ -5,7 +5,7 @@
 3. Erase all memories in the scope (`lifecycle/erase.py`).
 4. Delete the keys, including keys created by concurrent writes.
 5. Write the receipt, then erase again. If that finds memories, the alias has moved to a copy that contained some:
-   repeat this step, at most 9 times.
+   repeat this step, at most 9 times. A repeated request that finds its receipt does this step too.
 
 Copies of the collection repeat the erasure from its traces (`erasure_replay`). `restores/previous_sweeper.py` does so
 in a collection kept for rollback, `erasure_restore` in a restored one, and `rebuilds/drain.py` in the target of a
@@ -106,10 +106,11 @@ class ForgetUseCase:
         """
         scope, key = request.scope, request.idempotency_key
         id_ = receipt_id(agent.settings.slug, scope.user_id, key) if key else str(uuid4())
-        if done := await self._same_request(agent, id_, request):
-            return done
+        done = await self._same_request(agent, id_, request)
         try:
             with outcome_unknown_on_failure():
+                if done:
+                    return await self._complete(agent, done, request, done.until_ms)
                 return await self._carry_out(agent, id_, request)
         finally:
             agent.sizes.forget(scope.user_id)
@@ -157,10 +158,21 @@ class ForgetUseCase:
         await self._erasing.erase(agent, replace(erasure, includes_newer_at_start=True))
         # Delete keys again: a concurrent write may have created one.
         zones |= await _delete_keys(agent, request)
-        for attempt in range(MAX_ATTEMPTS):
-            receipt = await self._issue(agent, erasure, request, zones, is_first=not attempt)
+        receipt = await self._issue(agent, erasure, request, zones, is_first=True)
+        return await self._complete(agent, receipt, request, erasure.until_ms)
+
+    async def _complete(
+        self, agent: Agent, receipt: ErasureReceipt, request: ForgetRequest, until_ms: int
+    ) -> ErasureReceipt:
+        """Erase again what was stored by `until_ms`; if that finds memories, replace the receipt.
+
+        The receipt may be that of a process that was killed after it had written it.
+        """
+        erasure = Erasure(id=receipt.id, scope=request.scope, until_ms=until_ms)
+        for _ in range(MAX_ATTEMPTS):
             if not await self._erasing.erase(agent, erasure):
                 return receipt
+            receipt = await self._issue(agent, erasure, request, {*receipt.keys_deleted}, is_first=False)
         raise StoreUnavailable("this user's memories are being written concurrently: retry")
 
     async def _issue(

@@ -315,6 +315,23 @@ async def test_killed_forget_can_be_repeated(world: World) -> None:
     assert at > 20
 
 
+async def test_repetition_erases_what_a_killed_forget_left(world: World) -> None:
+    """The alias moved to a copy that still had the memories, and the process was killed after it wrote the receipt."""
+    request, number = whole_user(idempotency_key="k"), await fill(world)
+    body = {"filter": {"must": []}, "limit": 100, "with_payload": True, "with_vector": True}
+    points, _ = await world.agent.store.scroll(world.agent.alias, body)
+    first = await world.forgetting.forget(world.agent, request)
+    await world.agent.store.upsert(world.agent.alias, points)
+    world.clock.move(ms=60_000)
+    await world.add("new")
+
+    again = await world.forgetting.forget(world.agent, request)
+
+    assert await world.heads() == ["new"]
+    assert again.id == first.id
+    assert (first.counts.total, again.counts.total) == (number, number)
+
+
 async def test_concurrent_writers_keep_later_memories(world: World) -> None:
     stored_before = {await world.add(f"before {n}", type="status", subject=f"s{n % 3}") for n in range(9)}
 
