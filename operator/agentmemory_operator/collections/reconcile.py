@@ -33,7 +33,7 @@ from agentmemory_operator.collections.rules.refusals import (
     refuse_upgrade,
 )
 from agentmemory_operator.errors import NotFound, SpecInvalid, StoreRejected
-from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.collections import CollectionStore, observe_physical
 from agentmemory_operator.rebuilds.rules.plain_swap_steps import awaits_alias
 from agentmemory_operator.spec.naming import next_physical, number_of, physical_names
 
@@ -354,7 +354,7 @@ async def observe_or_link(
         return observed, names
     names = names if last_physical is None else await _numbered(alias, store)
     for name in sorted(names):
-        found = await store.observe(name, name, is_linked=True)
+        found = await observe_physical(store, name)
         if found is not None and awaits_alias(found.record, alias):
             await store.apply(name, SetAlias(alias, name))
             return await store.observe(alias, name, is_linked=True), names
@@ -375,7 +375,7 @@ async def _free_name(
     """
     if permit.check_creation is not None:
         await permit.check_creation()
-    while fresh in names and await store.observe(fresh, fresh, is_linked=True) is None:
+    while fresh in names and await observe_physical(store, fresh) is None:
         fresh = next_physical(alias, (fresh,))
     return fresh
 

@@ -154,3 +154,8 @@ class CollectionStore(CollectionCatalogue, Protocol):
     async def delete(self, physical: str) -> None:
         """Delete the collection and its aliases; an absent one is no error."""
         ...
+
+
+async def observe_physical(store: CollectionStore, physical: str) -> Observation | None:
+    """Observe a collection by its own name, whichever alias points to it; None if it does not exist."""
+    return await store.observe(physical, physical, is_linked=True)

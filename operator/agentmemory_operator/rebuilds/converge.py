@@ -14,6 +14,7 @@ from agentmemory_operator.collections.rules.collection import GREEN, GREY, RED, 
 from agentmemory_operator.collections.rules.plan import drop_wake, plan_changes
 from agentmemory_operator.collections.rules.replicas import describe_unsettled
 from agentmemory_operator.errors import NotFound, RebuildCancelled, SpecInvalid, StoreUnavailable
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
 
@@ -100,7 +101,7 @@ async def observe_target(task: RebuildRun) -> Observation:
         RebuildCancelled: If the target was deleted.
     """
     name = task.target_name
-    observed = await task.server.collections.observe(name, name, is_linked=True)
+    observed = await observe_physical(task.server.collections, name)
     if observed is None:
         raise RebuildCancelled(f"{name} was deleted in Qdrant")
     return observed

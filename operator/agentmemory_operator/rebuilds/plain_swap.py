@@ -13,6 +13,7 @@ from agentmemory_operator.collections.rules.changes import SetAlias
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
 from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, clear_copied_keys, record_to_json
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable, TransientError
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.rebuilds.rules.plain_swap_steps import replaces_plain_collection, with_way_back_as_source
 from agentmemory_operator.rebuilds.task import RebuildRun
@@ -86,7 +87,7 @@ async def _read_record(task: RebuildRun) -> SnapshotRecord:
     collections, name = task.server.collections, task.source_name
     started_ms, before = task.clock.now_ms(), await collections.count(name)
     # Observe again: step CatchUp may have created an index since this run started.
-    observed = await collections.observe(name, name, is_linked=True)
+    observed = await observe_physical(collections, name)
     hashes = (hash_configuration(observed.collection),) if observed else ()
     return SnapshotRecord(started_ms=started_ms, before=before, config_hashes=hashes)
 

@@ -16,6 +16,7 @@ from agentmemory_operator.lifecycle.erasure_restore import (
     resolve_pending_chains,
 )
 from agentmemory_operator.memories.point_scan import count_changed
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.restores.job import RestoreJob
 from agentmemory_operator.restores.rules.status import rolled_back_status, rolling_back_status
 from agentmemory_operator.restores.rules.swap_checks import mark_rolled_back, parse_records, records_to_json
@@ -86,7 +87,7 @@ class Rollback:
             NotOwned: If the collection belongs to another namespace.
             SpecInvalid: If it belongs to another agent of the namespace.
         """
-        observed = await server.collections.observe(previous, previous, is_linked=True)
+        observed = await observe_physical(server.collections, previous)
         marker, metadata = observed.collection.marker if observed else None, memory.metadata
         if marker is not None and (marker.namespace, marker.name) != (metadata.namespace, metadata.name):
             raise SpecInvalid(

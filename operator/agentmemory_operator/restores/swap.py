@@ -31,6 +31,7 @@ from agentmemory_operator.lifecycle.erasure_restore import (
 )
 from agentmemory_operator.memories.point_scan import count_changed, count_deleted, find_newest_change
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.restores.job import RestoreRun
 from agentmemory_operator.restores.rules.status import current_step, with_fields
 from agentmemory_operator.restores.rules.swap_checks import (
@@ -262,7 +263,7 @@ class SwapRestore:
 
     @staticmethod
     async def _observe(task: RestoreRun) -> Observation:
-        observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
+        observed = await observe_physical(task.server.collections, task.physical)
         if observed is None:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"{task.physical} was deleted in Qdrant")
         return observed

@@ -18,6 +18,7 @@ from agentmemory_operator.memories.rules.findings import (
     judge_missing,
     judge_sample,
 )
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.restores.rules.swap_checks import parse_records
 from agentmemory_operator.snapshots.rules.copy_verdict import (
     CLOCK_MARGIN_MS,
@@ -106,7 +107,7 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
 
 async def _observe(physical: str, server: Server) -> Observation | None:
     # Both names are physical: a copy has no alias, and the live collection is read by its own name.
-    return await server.collections.observe(physical, physical, is_linked=True)
+    return await observe_physical(server.collections, physical)
 
 
 async def _find_live(subject: ComparedSnapshot, server: Server) -> tuple[Observation | None, str]:

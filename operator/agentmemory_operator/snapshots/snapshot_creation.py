@@ -22,6 +22,7 @@ from agentmemory_operator.errors import NotFound, NotOwned, SpecInvalid, StoreRe
 from agentmemory_operator.memories.point_scan import page_size, read_deleted_after
 from agentmemory_operator.memories.rules.comparison import Rows
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.runtime.jobs import Job
@@ -324,7 +325,7 @@ async def _changed_hash(job: Job, server: Server) -> Json:
     After a change, the file may have the settings from before or after it.
     """
     physical = job.status["physical"]
-    observed = await server.collections.observe(physical, physical, is_linked=True)
+    observed = await observe_physical(server.collections, physical)
     after = observed and hash_configuration(observed.collection)
     return {"configHashAfter": after} if after and after != job.status["configHash"] else {}
 

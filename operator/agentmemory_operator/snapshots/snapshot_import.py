@@ -10,6 +10,7 @@ from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.rules.object_keys import object_location
 from agentmemory_operator.errors import SpecInvalid, StorageRejected, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.rules.swap_checks import check_origin
 from agentmemory_operator.runtime.jobs import Job
@@ -90,7 +91,7 @@ class SnapshotImport:
             if job.status["attempts"] < MAX_RESTORE_ATTEMPTS:
                 raise
             raise SpecInvalid(Reason.NOT_RESTORABLE, f"the server failed {MAX_RESTORE_ATTEMPTS} times: {exc}") from exc
-        observed = await server.collections.observe(name, name, is_linked=True)
+        observed = await observe_physical(server.collections, name)
         if observed is None:
             raise SpecInvalid(Reason.NOT_RESTORABLE, "it is a snapshot of an empty placeholder")
         return observed

@@ -24,6 +24,7 @@ from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.controllers.inspection import preview_passes
 from agentmemory_operator.controllers.rules.plan_text import describe_change
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.rebuilds.converge import await_replicas
 from agentmemory_operator.rebuilds.move import MoveStep
 from agentmemory_operator.rebuilds.task import RebuildRun
@@ -137,7 +138,7 @@ async def test_single_server_gets_no_extra_calls(qdrant_url: str) -> None:
         httpx.put(f"{qdrant_url}/collections/{NAME}", json=BODY)
         proxy.calls.clear()
 
-        observed = await store.observe(NAME, NAME, is_linked=True)
+        observed = await observe_physical(store, NAME)
         await store.close()
 
         assert observed is not None

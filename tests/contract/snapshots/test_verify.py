@@ -29,6 +29,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, VerificationVerdict
 from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.restores.rules.swap_checks import RestoreIdentity, RestoreRecord, records_to_json
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
 from agentmemory_operator.snapshots.rules.copy_verdict import CLOCK_MARGIN_MS, SnapshotRecord, hash_configuration
@@ -63,7 +64,7 @@ class Place:
         self.world.clock.move(ms=2 * CLOCK_MARGIN_MS)
         begun_ms = self.world.clock.now_ms()
         before = await self.server.collections.count(self.physical)
-        observed = await self.server.collections.observe(self.physical, self.physical, is_linked=True)
+        observed = await observe_physical(self.server.collections, self.physical)
         assert observed
         file = await self.server.snapshots.create(self.physical)
         if during:

@@ -20,6 +20,7 @@ from agentmemory_operator.collections.rules.rebuild_record import (
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -85,7 +86,7 @@ class RebuildTask:
         return memory_document(slug, **{"embedding": {"provider": "none", "dimensions": SIZE}} | self.spec)
 
     async def observe(self, physical: str) -> Observation:
-        found = await self.server.collections.observe(physical, physical, is_linked=True)
+        found = await observe_physical(self.server.collections, physical)
         assert found is not None
         return found
 
