@@ -36,11 +36,12 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.converge import await_replicas
 from agentmemory_operator.rebuilds.move import withdraw_announcement
-from agentmemory_operator.rebuilds.rebuild_removal import RebuildRemoval, cancelled_message
+from agentmemory_operator.rebuilds.rebuild_removal import RebuildRemoval
 from agentmemory_operator.rebuilds.rebuild_start import (
     RebuildRequests,
     RebuildStarter,
@@ -297,7 +298,7 @@ class Rebuilds:
         desired = await self._desired(memory, server, record)
         source = live
         if record.target == live.physical:
-            observed = await server.collections.observe(record.source, record.source, is_linked=True)
+            observed = await observe_physical(server.collections, record.source)
             source = observed or replace(live, physical=record.source, points=0)
         embedder = None
         # With provider none, callers send the vectors, and only an empty collection can get others: embed nothing.
@@ -320,7 +321,7 @@ class Rebuilds:
     async def _desired(self, memory: AgentMemory, server: Server, record: RebuildRecord) -> Collection:
         if record.kind is RebuildKind.REBUILD:
             return newest_collection(memory, cluster_id=await self.cluster.cluster_id())
-        previous = await server.collections.observe(record.target, record.target, is_linked=True)
+        previous = await observe_physical(server.collections, record.target)
         if previous is None:
             raise SpecInvalid(Reason.PREVIOUS_GONE, f"{record.target} was deleted in Qdrant")
         return previous.collection
@@ -352,8 +353,7 @@ class Rebuilds:
         if record is not None and record.target == live.physical == last.get("target"):
             await self.reports.report_end(key, record, RebuildState.DONE, _done_message(record))
         else:
-            message = cancelled_message(last.get("target"), is_kept=last.get("target") in targets)
-            await self.reports.report_waiting(key, RebuildState.STOPPED, message)
+            await self.removal.report_missed(key, targets)
 
     async def _finish(self, task: RebuildRun) -> None:
         await task.update_record(step=RebuildStep.DONE)

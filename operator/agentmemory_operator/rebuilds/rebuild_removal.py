@@ -1,7 +1,7 @@
 """Remove the collections of rebuilds that are cancelled or fail. The replaced and the live collection are kept."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass, replace
 
 from agentmemory_operator.collections.announce import AliasLocks, release_writers
@@ -73,8 +73,18 @@ class RebuildRemoval:
                 await server.collections.delete(record.target)
             if record.way_back is not None:
                 await server.collections.delete(record.way_back)
-        message = cancelled_message(record.target, is_kept=is_kept)
+        message = _cancelled_message(record.target, is_kept=is_kept)
         await self.reports.report_end(key, record, RebuildState.STOPPED, message)
+
+    async def report_missed(self, key: Key, targets: Set[str]) -> None:
+        """Report a cancellation whose operator was killed before its report.
+
+        Args:
+            targets: Existing targets of the agent's rebuilds.
+        """
+        target = self.reports.last_status(key).get("target")
+        message = _cancelled_message(target, is_kept=target in targets)
+        await self.reports.report_waiting(key, RebuildState.STOPPED, message)
 
     async def handle_transient_error(
         self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord, exc: TransientError
@@ -102,7 +112,7 @@ class RebuildRemoval:
         await self.reports.post_event(memory, Event("Warning", Reason.REBUILD_FAILED, message))
 
 
-def cancelled_message(target: str | None, *, is_kept: bool) -> str:
+def _cancelled_message(target: str | None, *, is_kept: bool) -> str:
     """Return the text for users about a cancelled rebuild.
 
     Args:

@@ -31,6 +31,7 @@ from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.memories.point_scan import count_changed
 from agentmemory_operator.memories.rules.findings import Check
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.job import RestoreJob, RestoreRun
 from agentmemory_operator.restores.rules.in_place_steps import UNDO, InPlaceStep, check_equal_layout, rollback_name
@@ -51,13 +52,17 @@ from agentmemory_operator.restores.rules.swap_checks import (
     parse_records,
     records_to_json,
 )
-from agentmemory_operator.restores.safety_snapshot import SafetyLimits, SafetySnapshots, read_safety_name
+from agentmemory_operator.restores.safety_snapshot import (
+    SafetyLimits,
+    SafetySnapshots,
+    build_rollback_manifest,
+    read_safety_name,
+)
 from agentmemory_operator.runtime.jobs import run_steps
 from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, Key, ObjectTable
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, compare
 from agentmemory_operator.snapshots.rules.copy_verdict import CLOCK_MARGIN_MS, SnapshotRecord
 from agentmemory_operator.snapshots.verify import restore_into
-from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 from agentmemory_operator.spec.times import parse_time, render_second
 
@@ -117,7 +122,7 @@ class InPlaceRestore:
         live = await _observe_live(task)
         async with self.scratch.reserve(task.server, task.job.metadata.uid) as name:
             await self._restore(task, name)
-            copy = await task.server.collections.observe(name, name, is_linked=True)
+            copy = await observe_physical(task.server.collections, name)
             if copy is None:
                 raise SpecInvalid(Reason.SNAPSHOT_REFUSED, "Qdrant restored no collection of the snapshot")
             check_origin(copy.collection.marker, task.marker, is_from_snapshot_object=False, takeover=task.takeover)
@@ -281,7 +286,7 @@ class InPlaceRestore:
             await job.write(not_rolled_back_status(job.status, Reason.PREVIOUS_GONE, message, job.stamp))
             return True
         if document is None:
-            await self.cluster.create_object(_rollback_document(key, job.restore.spec.target.name, safety_name))
+            await self.cluster.create_object(build_rollback_manifest(key, job.restore.spec.target.name, safety_name))
             return False
         status = document.get("status") or {}
         if not has_ended(status):
@@ -343,19 +348,10 @@ def _closed_metadata(job: RestoreJob, metadata: Json | None) -> Json:
 
 
 async def _observe_live(task: RestoreRun) -> Observation:
-    observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
+    observed = await observe_physical(task.server.collections, task.physical)
     if observed is None:
         raise SpecInvalid(Reason.NOT_VERIFIED, f"{task.physical} was deleted in Qdrant")
     return observed
-
-
-def _rollback_document(key: Key, memory: str, safety_name: str) -> Json:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": MEMORY_RESTORE,
-        "metadata": {"name": key.name, "namespace": key.namespace},
-        "spec": {"target": {"name": memory}, "source": {"snapshotRef": {"name": safety_name}}, "mode": "InPlace"},
-    }
 
 
 async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable, claims: ClaimRegistry | None) -> None:

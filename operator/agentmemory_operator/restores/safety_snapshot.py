@@ -9,7 +9,7 @@ from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.job import RestoreJob, RestoreRun
 from agentmemory_operator.restores.rules.in_place_steps import safety_name
 from agentmemory_operator.restores.rules.status import with_fields
-from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.runtime.object_table import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot
 from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL, PIN
 from agentmemory_operator.snapshots.rules.steps import QDRANT, is_ended, is_verified, location_of
@@ -127,4 +127,14 @@ def build_safety_manifest(key: Key, memory: str) -> Json:
             "annotations": {PIN: "taken before a restore"},
         },
         "spec": {"agentMemoryRef": {"name": memory}, "verify": "Full", "deletionPolicy": "Retain"},
+    }
+
+
+def build_rollback_manifest(key: Key, memory: str, safety_name: str) -> Json:
+    """Build the manifest of the MemoryRestore that restores a safety snapshot into an AgentMemory."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": MEMORY_RESTORE,
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "spec": {"target": {"name": memory}, "source": {"snapshotRef": {"name": safety_name}}, "mode": "InPlace"},
     }
