@@ -193,3 +193,17 @@ def test_lost_batch_can_be_sent_again_with_its_key(tmp_path: pathlib.Path, key: 
     assert [result["event"] for result in second.json()["results"]] == ["ADD", "ADD"]
     # Without a key the second is another request and stores the batch again.
     assert sorted(memory["content"] for memory in listed) == (["a", "b"] if key else ["a", "a", "b", "b"])
+
+
+def test_malformed_metadata_is_503_and_names_the_field(tmp_path: pathlib.Path) -> None:
+    with dev_qdrant(tmp_path / "qdrant") as qdrant_url:
+        create_collection(qdrant_url, PROBE)
+        path = f"{qdrant_url}/collections/agent_memory_probe__1"
+        marker = httpx.get(path).json()["result"]["config"]["metadata"]["agentmemory"]
+        marker["embedding"]["dimensions"] = "many"
+        httpx.patch(path, json={"metadata": {"agentmemory": marker}}).raise_for_status()
+        with running_api(qdrant_url, PROBE) as stack:
+            answer = httpx.get(f"{stack.api_url}/v1/agents/probe")
+
+    assert_unavailable(answer, "/problems/collection-missing")
+    assert "agentmemory.embedding.dimensions has no valid value" in answer.json()["detail"]
