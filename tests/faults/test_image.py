@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 
 import pytest
@@ -22,9 +23,23 @@ EMBED = (
 PACKAGES = "import importlib.metadata as m; print(sorted(f'{d.name}=={d.version}' for d in m.distributions()))"
 
 
+def copy_context(folder: pathlib.Path) -> pathlib.Path:
+    """Copy the files that `.dockerignore` lets through, as a build of the image gets them."""
+    for line in (ROOT / ".dockerignore").read_text().splitlines():
+        for path in ROOT.glob(line[1:]) if line.startswith("!") else ():
+            copy = folder / path.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if path.is_dir():
+                shutil.copytree(path, copy, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy2(path, copy)
+    return folder
+
+
 def install(target: pathlib.Path, **environment: str) -> pathlib.Path:
     """Fill the folder that the Dockerfile copies into the image."""
-    command = [str(ROOT / "image" / "install.sh"), str(target)]
+    context = copy_context(target.with_name(f"{target.name}-context"))
+    command = [str(context / "image" / "install.sh"), str(target)]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return target

@@ -2,6 +2,7 @@
 
 import asyncio
 import pathlib
+import sys
 import time
 from collections.abc import Awaitable, Iterator
 from typing import Any
@@ -70,6 +71,16 @@ def login(control_plane: ControlPlane, home: str, folder: pathlib.Path) -> pathl
     return path
 
 
+# As in a container, whose user has no name.
+NAMELESS = """
+import getpass
+def getuser(): raise KeyError("getpwuid(): uid not found: 65532")
+getpass.getuser = getuser
+from agentmemory_operator.main import run
+run()
+"""
+
+
 @pytest.fixture
 def program(control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path) -> Iterator[Program]:
     """Operator of the workspace's namespace and a second one, with rights in these two."""
@@ -81,7 +92,8 @@ def program(control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib
         allow(control_plane, home, RULES, namespace=namespace)
     options = ["--namespace", workspace.namespace, "--namespace", second, "--lease-namespace", home]
     options += ["--api-namespace", home]
-    with running(Program(tmp_path / "log", *AGENTMEMORY, "operator", *options, KUBECONFIG=str(kubeconfig))) as made:
+    command = (sys.executable, "-c", NAMELESS, "operator", *options)
+    with running(Program(tmp_path / "log", *command, KUBECONFIG=str(kubeconfig))) as made:
         made.wait_for(LEADING)
         yield made
 

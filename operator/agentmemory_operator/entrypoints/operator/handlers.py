@@ -5,6 +5,7 @@ retries to the work queue (docs/adr/0003).
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -102,7 +103,10 @@ async def run_kopf(
     registry: kopf.OperatorRegistry, namespaces: Sequence[str], *, started: asyncio.Event | None = None
 ) -> None:
     """Watch namespaces, or all if none is named, until SIGTERM or SIGINT. `started` is set when watching starts."""
+    # Without an identity, kopf asks for the name of the user, and a container's user may have none.
+    identity: Any = socket.gethostname()
     await kopf.operator(
+        identity=identity,
         registry=registry,
         settings=operator_settings(),
         standalone=True,
