@@ -20,7 +20,7 @@ LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
+.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -114,6 +114,9 @@ test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many
 
 e2e-kind: .venv/.dev tools ## run tests/e2e with the image in a kind cluster; needs docker or podman
 	@.venv/bin/python -m tests.e2e.kind
+
+e2e-node: .venv/.dev ## run tests/e2e with the image in pods of one real node on this machine; needs root
+	@.venv/bin/python -m tests.e2e.node
 
 test-again: .venv/.dev ## run the last failed tests again
 	@$(ASSETS) $(PYTEST) --last-failed --timeout 1800

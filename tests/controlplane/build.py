@@ -184,6 +184,27 @@ KIND = Toolset(
     prefix="kind-",
     cost="20 seconds",
 )
+# Only `make e2e-node` builds it. The pause program is our own.
+NODE = Toolset(
+    variable="NODE_ASSETS",
+    binaries=(
+        Binary("kubelet", "node", "k8s.io/kubernetes/cmd/kubelet"),
+        Binary("kube-proxy", "node", "k8s.io/kubernetes/cmd/kube-proxy"),
+        Binary("kube-scheduler", "node", "k8s.io/kubernetes/cmd/kube-scheduler"),
+        *(
+            Binary(name, "containerd", f"github.com/containerd/containerd/v2/cmd/{name}")
+            for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+        ),
+        Binary("coredns", "coredns", "."),
+        Binary("pause", "coredns", "./pause"),
+    ),
+    pin=("node", CONTROL_PLANE.pin[1]),
+    prefix="node-",
+    stamped=VERSION_PACKAGES,
+    # Snapshotters that no test uses, one of which needs a C compiler.
+    tags=("no_btrfs", "no_devmapper", "no_zfs"),
+    cost="8 minutes",
+)
 # In build order.
 TOOLSETS = (CONTROL_PLANE, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS)
 
@@ -241,7 +262,7 @@ def cache_key(tools: Toolset = CONTROL_PLANE) -> str:
     inputs = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
     digest = hashlib.sha256((inputs + ",".join(tools.tags)).encode())
     for module in tools.modules:
-        for path in sorted((HERE / module).glob("*.go")) + [HERE / module / name for name in ("go.mod", "go.sum")]:
+        for path in sorted((HERE / module).rglob("*.go")) + [HERE / module / name for name in ("go.mod", "go.sum")]:
             digest.update(path.read_bytes())
     return f"{tools.prefix}{tools.version}-{digest.hexdigest()[:12]}"
 

@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import os
 import pathlib
 import ssl
 from collections.abc import Iterator
@@ -23,12 +24,21 @@ from tests.support.web.http_server import check_success
 
 # Name of the variable with the kubeconfig of a cluster that has the chart.
 KUBECONFIG = "E2E_KUBECONFIG"
+# And with the flags that were added to its installation.
+HELM_FLAGS = "E2E_HELM_FLAGS"
+OPTIONAL = "E2E_OPTIONAL"
 HELM_INSTALL, WAIT_FOR_CONNECTION = read_commands("install.md", "A Qdrant to try it out")
 QDRANT = "agentmemory-qdrant"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{QDRANT}"
 CONNECTION = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{PLURALS['QdrantConnection']}/{QDRANT}"
 ADMIN = ("agentmemory-e2e", "default")
 FORWARDED = r"from (127\.0\.0\.1:\d+)"
+
+
+def status_without(command: str, missing: str) -> int:
+    """Print what a cluster needs and this machine lacks; return the exit status."""
+    print(f"{command}: this machine lacks {missing}")
+    return 0 if os.environ.get(OPTIONAL) == "1" else 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """`make e2e-kind`: create a cluster, load the image, install the chart with its trial Qdrant, run these tests there.
 
-Without a container engine it prints one line and succeeds. The cluster is always deleted.
+Without a container engine it prints one line and fails, or succeeds if `E2E_OPTIONAL` is 1. The cluster is always
+deleted.
 """
 
 import os
@@ -13,7 +14,7 @@ import sys
 import tempfile
 
 from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND, Toolset, build, find_assets
-from tests.e2e.installed import HELM_INSTALL, KUBECONFIG
+from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, status_without
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.programs import ROOT
 
@@ -45,13 +46,15 @@ def run_tests(engine: str, folder: pathlib.Path) -> None:
     """
     kubeconfig, archive = folder / "kubeconfig", folder / "image.tar"
     programs = {"kind": program(KIND, "kind"), "helm": program(CHARTS, "helm")}
+    image = f"--set image.repository={REPOSITORY} --set image.tag={TAG}"
     environment = os.environ | {
         "KUBECONFIG": str(kubeconfig),
         "KUBEBUILDER_ASSETS": str(pathlib.Path(program(CONTROL_PLANE, "kubectl")).parent),
         "KIND_EXPERIMENTAL_PROVIDER": engine,
+        "PATH": f"{pathlib.Path(programs['helm']).parent}:{os.environ['PATH']}",
         KUBECONFIG: str(kubeconfig),
+        HELM_FLAGS: image,
     }
-    image = f"--set image.repository={REPOSITORY} --set image.tag={TAG}"
     steps = (
         f"kind create cluster --name {CLUSTER} --config {CONFIG} --wait 3m",
         f"{engine} build --tag {IMAGE} .",
@@ -75,8 +78,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     engine = find_engine()
     if engine is None:
-        print("e2e-kind: skipped, because neither docker nor podman answers here")
-        return 0
+        return status_without("e2e-kind", "docker or podman that answers")
     try:
         with tempfile.TemporaryDirectory() as folder:
             run_tests(engine, pathlib.Path(folder))

@@ -1,4 +1,4 @@
-"""`make e2e-kind` without a container engine: its config, the order of its steps, and its cleanup."""
+"""`make e2e-kind` and `make e2e-node` without their programs: the config, the order of the steps, and the cleanup."""
 
 import pathlib
 import subprocess
@@ -62,6 +62,17 @@ def test_kind_accepts_config_and_creates_nodes(tmp_path: pathlib.Path, log: path
 
     assert "this is no engine" in error_output
     assert "docker inspect --type=image kindest/node:" in log.read_text()
+
+
+@pytest.mark.parametrize("command", ["kind", "node"])
+@pytest.mark.parametrize(("optional", "status"), [("", 1), ("1", 0)])
+def test_missing_programs_fail_unless_optional(
+    tmp_path: pathlib.Path, command: str, optional: str, status: int
+) -> None:
+    done = run(sys.executable, "-m", f"tests.e2e.{command}", path=tmp_path, E2E_OPTIONAL=optional)
+
+    assert (done.returncode, done.stdout.count("\n")) == (status, 1)
+    assert done.stdout.startswith(f"e2e-{command}: this machine lacks ")
 
 
 def test_failing_step_is_named_and_cluster_deleted(tmp_path: pathlib.Path, log: pathlib.Path) -> None:

@@ -108,8 +108,12 @@ class ControlPlane:
 
     def start_apiserver(self) -> None:
         """Start the API server with etcd's data, at its previous address."""
-        self._run(
-            "kube-apiserver",
+        self._run("kube-apiserver", *self.apiserver_flags())
+        self._wait("kube-apiserver", self._is_ready)
+
+    def apiserver_flags(self) -> list[str]:
+        """Return the flags of kube-apiserver."""
+        return [
             f"--etcd-servers={self.etcd_url}",
             f"--cert-dir={self.ca_file.parent}",
             f"--secure-port={self.port}",
@@ -123,8 +127,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={self.folder / 'service-account.key'}",
             "--service-cluster-ip-range=10.0.0.0/24",
             "--disable-admission-plugins=ServiceAccount",
-        )
-        self._wait("kube-apiserver", self._is_ready)
+        ]
 
     def start_controllers(self, assets: pathlib.Path) -> None:
         """Start the controllers for namespace deletion, garbage collection and role aggregation.

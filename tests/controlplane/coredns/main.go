@@ -1,0 +1,14 @@
+// CoreDNS with the plugins that a test cluster needs: Services of Kubernetes, and nothing of a cloud.
+package main
+
+import (
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func main() {
+	dnsserver.Directives = []string{"errors", "kubernetes"}
+	coremain.Run()
+}

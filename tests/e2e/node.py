@@ -1,0 +1,199 @@
+"""`make e2e-node`: build the image, start a real node on this machine, install the chart, and run tests/e2e in pods.
+
+Needs root, cgroups, and programs of Debian (`DEBIAN`). The node has namespaces and a cgroup of its own, and one
+temporary folder; all of them are gone afterwards, also after a kill.
+
+1. `main` builds the node's programs (once) and the images, and starts itself again in new namespaces.
+2. `run_inside` covers the cgroups of the machine, starts the node, installs the chart and runs the tests.
+"""
+
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, CONTROLLERS, NODE, build, cache_root, find_assets
+from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, status_without
+from tests.e2e.node_cluster import CNI_PROGRAMS, NODE_NAME, PAUSE, NodeCluster, call
+from tests.e2e.node_images import write_image
+from tests.support.cluster.installation import NAMESPACE
+from tests.support.programs import ROOT
+
+# Program: the Debian package that has it.
+DEBIAN = {
+    "buildah": "buildah",
+    "debootstrap": "debootstrap",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "runc": "runc",
+    "unshare": "util-linux",
+    f"{CNI_PROGRAMS}/ptp": "containernetworking-plugins",
+}
+# Image that the product's image is built on. Empty: a Debian with Python, made once with debootstrap.
+BASE = "E2E_BASE"
+DEBIAN_BASE = "localhost/debian-python:bookworm"
+MIRROR = "http://deb.debian.org/debian"
+PRODUCT, QDRANT = "localhost/agentmemory-operator:e2e", "localhost/qdrant-devserver:e2e"
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+CONTROLLER_NAMES = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
+NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child", "--mount-proc")
+
+
+def report(text: str) -> None:
+    """Print one line of progress."""
+    print(f"e2e-node: {text}", flush=True)
+
+
+def find_missing() -> list[str]:
+    """Return everything that this machine lacks to run a node."""
+    missing = [f"{program} (Debian: {package})" for program, package in DEBIAN.items() if not shutil.which(program)]
+    if os.geteuid() != 0:
+        missing.insert(0, "root")
+    if lacking := [name for name in CONTROLLER_NAMES if not os.access(CGROUPS / name / "cgroup.procs", os.W_OK)]:
+        missing.append(f"writable cgroups v1 ({', '.join(lacking)})")
+    return missing
+
+
+def assets(tools: object) -> pathlib.Path:
+    """Return the folder of a set of programs, building it if it is missing."""
+    return find_assets(os.environ, tools) or build(os.environ, tools)
+
+
+def make_base() -> pathlib.Path:
+    """Return an archive of a Debian with Python, made once for this user."""
+    archive = cache_root(os.environ) / "debian-python-bookworm.tar"
+    if not archive.exists():
+        report("making the base of the images with debootstrap (about 2 minutes, once)")
+        with tempfile.TemporaryDirectory() as folder:
+            packages = "python3,python3-venv,ca-certificates"
+            call("debootstrap", "--variant=minbase", f"--include={packages}", "bookworm", f"{folder}/base", MIRROR)
+            unneeded = [f"--exclude=./{path}" for path in ("dev/*", "proc/*", "sys/*", "var/cache/apt", "var/lib/apt")]
+            call("tar", "--create", "--file", f"{archive}.part", *unneeded, "--directory", f"{folder}/base", ".")
+        pathlib.Path(f"{archive}.part").rename(archive)
+    return archive
+
+
+def build_images(folder: pathlib.Path) -> list[pathlib.Path]:
+    """Build the images of the product and of the development Qdrant; return their archives."""
+    store = [f"--root={folder / 'images'}", f"--runroot={folder / 'images-run'}", "--storage-driver=overlay"]
+    base = os.environ.get(BASE)
+    if not base:
+        base = DEBIAN_BASE
+        container = call("buildah", *store, "from", "scratch").strip()
+        call("buildah", *store, "add", "--quiet", container, make_base(), "/")
+        call("buildah", *store, "commit", "--quiet", "--rm", container, base)
+    # Settings of pip and the certificates of this machine: its package index may have an authority of its own.
+    shared = [f"--volume={path}:{path}:ro" for path in ("/etc/ssl/certs", "/etc/pip.conf") if os.path.exists(path)]
+    archives = []
+    for image, file in ((PRODUCT, "Dockerfile"), (QDRANT, "tests/e2e/qdrant.Dockerfile")):
+        report(f"building {image}")
+        ignore = ROOT / f"{file}.dockerignore"
+        options = [f"--ignorefile={ignore}"] if ignore.exists() else []
+        options += ["--isolation=chroot", "--network=host", f"--build-arg=BASE={base}", *shared]
+        call("buildah", *store, "build", *options, f"--file={file}", f"--tag={image}", ROOT)
+        archives.append(folder / f"{len(archives)}.tar")
+        call("buildah", *store, "push", "--quiet", image, f"docker-archive:{archives[-1]}:{image}")
+    shutil.rmtree(folder / "images")
+    return archives
+
+
+@contextlib.contextmanager
+def own_cgroup() -> Iterator[None]:
+    """Move this process into a cgroup of its own inside the context; the end removes the cgroup."""
+    name = f"agentmemory-e2e-{os.getpid()}"
+    homes = {}
+    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        homes.update(dict.fromkeys(controllers.split(","), path.lstrip("/")))
+    made = {controller: CGROUPS / controller / homes[controller] / name for controller in CONTROLLER_NAMES}
+    try:
+        for controller, folder in made.items():
+            folder.mkdir()
+            if controller == "cpuset":
+                for file in ("cpuset.cpus", "cpuset.mems"):
+                    (folder / file).write_text((folder.parent / file).read_text())
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+        yield
+    finally:
+        for folder in made.values():
+            if folder.exists():
+                (folder.parent / "cgroup.procs").write_text(str(os.getpid()))
+                for path in sorted(folder.rglob("*/"), reverse=True):
+                    path.rmdir()
+                folder.rmdir()
+
+
+def run_inside(folder: pathlib.Path) -> int:
+    """Run the node, the installation and the tests in the new namespaces; return the exit status."""
+    tempfile.tempdir = str(folder)
+    call("umount", "--recursive", CGROUPS)
+    call("mount", "-t", "tmpfs", "tmpfs", CGROUPS)
+    for controller in CONTROLLER_NAMES:
+        (CGROUPS / controller).mkdir()
+        call("mount", "-t", "cgroup", "-o", controller, "cgroup", CGROUPS / controller)
+    began_s = time.monotonic()
+    with NodeCluster(*(assets(tools) for tools in (CONTROL_PLANE, CONTROLLERS, NODE))) as cluster:
+        report(f"the node is Ready after {time.monotonic() - began_s:.0f} s")
+        for archive in folder.glob("*.tar"):
+            cluster.import_image(archive)
+        cluster.create_volume("qdrant", folder / "volume")
+        images = [
+            f"--set={key}image.{part}={value}"
+            for key, image in (("", PRODUCT), ("qdrant.", QDRANT))
+            for part, value in zip(("repository", "tag"), image.rsplit(":", 1), strict=True)
+        ]
+        helm = assets(CHARTS) / "helm"
+        environment = os.environ | {
+            "KUBECONFIG": str(cluster.kubeconfig),
+            "PATH": f"{helm.parent}:{os.environ['PATH']}",
+            KUBECONFIG: str(cluster.kubeconfig),
+            HELM_FLAGS: " ".join(images),
+        }
+        began_s = time.monotonic()
+        try:
+            subprocess.run([helm, *HELM_INSTALL.split()[1:], *images], cwd=ROOT, env=environment, check=True)
+            report(f"the chart is installed after {time.monotonic() - began_s:.0f} s")
+            subprocess.run([helm, "test", "agentmemory", f"--namespace={NAMESPACE}"], env=environment, check=True)
+            command = [sys.executable, "-m", "pytest", "-q", "tests/e2e", "-p", "no:cacheprovider", *sys.argv[3:]]
+            return subprocess.run(command, cwd=ROOT, env=environment).returncode
+        except subprocess.CalledProcessError as error:
+            report(f"failed at: {error.cmd}")
+            for kind in ("pods", "events"):
+                print(cluster.kubectl("--namespace", NAMESPACE, "get", kind).stdout, flush=True)
+            return 1
+
+
+def main() -> int:
+    """Return the exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if sys.argv[1:2] == ["--inside"]:
+        return run_inside(pathlib.Path(sys.argv[2]))
+    if missing := find_missing():
+        return status_without("e2e-node", ", ".join(missing))
+    began_s = time.monotonic()
+    for tools in (CONTROL_PLANE, CONTROLLERS, CHARTS, NODE):
+        assets(tools)
+    with tempfile.TemporaryDirectory(prefix="agentmemory-e2e-", ignore_cleanup_errors=True) as name:
+        folder = pathlib.Path(name)
+        try:
+            build_images(folder)
+        except subprocess.CalledProcessError as error:
+            report(f"failed at: {error.cmd}\n{error.stderr[-3000:]}")
+            return 1
+        write_image(folder / "pause.tar", PAUSE, assets(NODE) / "pause")
+        report(f"images are built after {time.monotonic() - began_s:.0f} s; starting {NODE_NAME}")
+        with own_cgroup():
+            command = ["unshare", *NAMESPACES, sys.executable, "-m", "tests.e2e.node", "--inside", name, *sys.argv[1:]]
+            status = subprocess.run(command, cwd=ROOT).returncode
+    report(f"{'passed' if status == 0 else 'failed'} after {time.monotonic() - began_s:.0f} s in all")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
