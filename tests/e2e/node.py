@@ -164,8 +164,9 @@ def run_inside(folder: pathlib.Path) -> int:
             return subprocess.run(command, cwd=ROOT, env=environment).returncode
         except subprocess.CalledProcessError as error:
             report(f"failed at: {error.cmd}")
-            for kind in ("pods", "events"):
-                print(cluster.kubectl("--namespace", NAMESPACE, "get", kind).stdout, flush=True)
+            print(cluster.kubectl("--namespace", NAMESPACE, "get", "pods").stdout, flush=True)
+            for path in sorted(pathlib.Path("/var/log/pods").glob(f"{NAMESPACE}_*/*/*.log")):
+                print(f"--- {path.relative_to('/var/log/pods')}\n{path.read_text()[-1500:]}", flush=True)
             return 1
 
 

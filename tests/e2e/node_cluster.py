@@ -202,19 +202,18 @@ sandbox = "{PAUSE}"
             f"--node-ip={ADDRESS}",
             assets=self._node,
         )
-        proxy = {
-            "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-            "kind": "KubeProxyConfiguration",
-            "mode": "iptables",
-            "clientConnection": {"kubeconfig": str(self.kubeconfig)},
-            "clusterCIDR": PODS,
-            "hostnameOverride": NODE_NAME,
+        self._run(
+            "kube-proxy",
+            f"--kubeconfig={self.kubeconfig}",
+            f"--hostname-override={NODE_NAME}",
+            f"--cluster-cidr={PODS}",
+            "--proxy-mode=iptables",
             # These limits are the machine's.
-            "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-        }
-        path = self.folder / "proxy.yaml"
-        path.write_text(yaml.safe_dump(proxy))
-        self._run("kube-proxy", f"--config={path}", assets=self._node)
+            "--conntrack-max-per-core=0",
+            "--conntrack-tcp-timeout-established=0s",
+            "--conntrack-tcp-timeout-close-wait=0s",
+            assets=self._node,
+        )
 
     def _start_dns(self) -> None:
         """Start CoreDNS as a process, behind the Service of cluster DNS."""

@@ -36,7 +36,7 @@ class ServedCertificate:
         try:
             self.context = self._latest = self._read()
         except OSError as exc:
-            raise AgentMemoryError(f"{self._describe()}: {_reason_of(exc)}") from exc
+            raise AgentMemoryError(f"{self._describe()}: {_explain(exc)}") from exc
         # OpenSSL calls it in each handshake, also if the client names no host.
         self.context.sni_callback = self._select
 
@@ -49,7 +49,7 @@ class ServedCertificate:
         try:
             self._latest = self._read()
         except OSError as exc:
-            log.warning("kept the certificate read before: %s: %s", self._describe(), _reason_of(exc))
+            log.warning("kept the certificate read before: %s: %s", self._describe(), _explain(exc))
         else:
             log.info("read a new certificate: %s", self._certificate)
 
@@ -73,7 +73,7 @@ class ServedCertificate:
         return f"--tls-cert {self._certificate}, --tls-key {self._key}"
 
 
-def _reason_of(error: OSError) -> str:
+def _explain(error: OSError) -> str:
     """Return the reason in words; `ssl.SSLError` is an OSError."""
     if isinstance(error, ssl.SSLError):
         return f"not a PEM certificate with its key ({error.reason or error})"
