@@ -4,11 +4,12 @@ package main
 import (
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 )
 
 func main() {
-	dnsserver.Directives = []string{"errors", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "errors", "kubernetes"}
 	coremain.Run()
 }

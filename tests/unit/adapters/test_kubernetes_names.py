@@ -5,8 +5,10 @@ from typing import Any
 
 import kopf
 import pytest
+import trustme
 from kopf._cogs.clients.auth import APIContext
 from kubernetes.aio import client
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -75,6 +77,19 @@ async def test_kopf_sends_user_agent_and_credentials() -> None:
     await context.close()
 
     assert (headers["User-Agent"], headers["Authorization"]) == (user_agent(configuration), "Bearer t0ken")
+
+
+async def test_kopf_sends_the_token_of_a_pod(tmp_path: pathlib.Path) -> None:
+    token, authority = tmp_path / "token", tmp_path / "ca.crt"
+    token.write_text("t0ken")
+    authority.write_text(trustme.CA().cert_pem.bytes().decode())
+    environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "9"}
+    configuration = OwnConfiguration(OPERATOR)
+    InClusterConfigLoader(str(token), str(authority), environ=environ).load_and_set(configuration)
+
+    info = await connection_info(configuration)
+
+    assert (info.scheme, info.token) == ("Bearer", "t0ken")
 
 
 async def test_unusable_pod_configuration_is_reported(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

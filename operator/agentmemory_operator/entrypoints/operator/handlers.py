@@ -128,5 +128,6 @@ async def connection_info(configuration: client.Configuration) -> kopf.Connectio
         certificate_path=configuration.cert_file,
         private_key_path=configuration.key_file,
         scheme="Bearer" if token else None,
-        token=token.removeprefix("Bearer ") if token else None,
+        # The prefix is `Bearer` from a kubeconfig and `bearer` in a pod.
+        token=token.split()[-1] if token else None,
     )
