@@ -1,69 +1,10 @@
 """From an object to search results, and back from a loss, with the chart and its trial Qdrant."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import httpx
-import pytest
-
-from tests.e2e.installed import QDRANT, Installed
-from tests.support.cluster.installation import NAMESPACE
-from tests.support.cluster.tenants import Account, Caller
-from tests.support.cluster.workspace import Workspace, confirm_delete
+from tests.e2e.served_agent import COFFEE, PRINTER, WITHIN_S, ServedAgent
 from tests.support.patience import wait_until
 from tests.support.web.http_server import check_success
-
-PRINTER, COFFEE = "the printer on the second floor is broken", "she takes her coffee without milk"
-QUESTION = "which printer is broken?"
-# In a cluster other workloads run, and images may have to be pulled.
-WITHIN_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class ServedAgent:
-    """Agent that is Ready, and an authorized client."""
-
-    workspace: Workspace
-    caller: Caller
-
-    def store(self, content: str, **more: Any) -> None:
-        """Store a memory."""
-        body = {"user_id": "u", "content": content} | more
-        assert check_success(self.caller.http.post(f"{self.workspace.slug}/memories", json=body)).status_code == 201
-
-    def search(self) -> httpx.Response:
-        """Search by the question."""
-        return self.caller.http.post(f"{self.workspace.slug}/search", json={"user_id": "u", "query": QUESTION})
-
-    def found(self) -> list[str]:
-        """Return the contents of the results, best first."""
-        return [result["content"] for result in check_success(self.search()).json()["results"]]
-
-
-@pytest.fixture
-def agent(installed: Installed) -> Iterator[ServedAgent]:
-    """Agent with a namespace of its own, on the chart's Qdrant."""
-    cluster = installed.control_plane
-    workspace = Workspace(cluster, cluster.create_namespace("e2e-"), installed.qdrant_url)
-    workspace.qdrant.headers["api-key"] = installed.qdrant_key
-    bot = Account.create(cluster, workspace.namespace, "bot")
-    head = {"Authorization": f"Bearer {bot.token()}"}
-    workspace.create(
-        connectionRef={"name": QDRANT, "namespace": NAMESPACE},
-        embedding={"provider": "wordllama", "dimensions": 256},
-        access={"subjects": [bot.subject("read", "write")]},
-        scoring={"scoreThreshold": -1, "minSimilarity": -1},
-        deletionPolicy="Delete",
-        annotations=confirm_delete(workspace.alias),
-    )
-    with httpx.Client(base_url=f"{installed.api_url}/v1/agents/", headers=head, timeout=30) as http:
-        made = ServedAgent(workspace, Caller(bot, http))
-        workspace.wait_ready(seconds=WITHIN_S)
-        wait_until(lambda: made.search().status_code == 200, seconds=WITHIN_S, what="the agent in the API")
-        yield made
-    workspace.clean()
 
 
 def test_agent_finds_stored_memories(agent: ServedAgent) -> None:

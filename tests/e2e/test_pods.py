@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, QDRANT, Installed, RunningCluster
-from tests.e2e.test_main_job import PRINTER, QUESTION, WITHIN_S, ServedAgent
+from tests.e2e.served_agent import PRINTER, QUESTION, WITHIN_S, ServedAgent
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.cluster.tenants import AUDIENCE
 from tests.support.patience import wait_until
@@ -74,7 +74,7 @@ def caller(cluster: RunningCluster, agent: ServedAgent) -> CallerPod:
     namespace, slug = agent.workspace.namespace, agent.workspace.slug
     deployment = check_success(cluster.http.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{API}")).json()
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-    url = f"http://{API}.{NAMESPACE}.svc:8080/v1/agents/{slug}/search"
+    url = f"http://{API}.{NAMESPACE}.svc/v1/agents/{slug}/search"
     source = {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": 600}}
     container = {
         "name": "caller",
