@@ -129,25 +129,35 @@ def own_cgroup() -> Iterator[None]:
                 folder.rmdir()
 
 
-def run_inside(folder: pathlib.Path) -> int:
-    """Run the node, the installation and the tests in the new namespaces; return the exit status."""
-    tempfile.tempdir = str(folder)
+def cover_cgroups() -> None:
+    """Mount the cgroups anew: in a cgroup namespace, the roots are this process's own cgroups."""
     call("umount", "--recursive", CGROUPS)
     call("mount", "-t", "tmpfs", "tmpfs", CGROUPS)
     for controller in CONTROLLER_NAMES:
         (CGROUPS / controller).mkdir()
         call("mount", "-t", "cgroup", "-o", controller, "cgroup", CGROUPS / controller)
+
+
+def image_flags() -> list[str]:
+    """Return helm's flags for the images of this build."""
+    return [
+        f"--set={key}image.{part}={value}"
+        for key, image in (("", PRODUCT), ("qdrant.", QDRANT))
+        for part, value in zip(("repository", "tag"), image.rsplit(":", 1), strict=True)
+    ]
+
+
+def run_inside(folder: pathlib.Path) -> int:
+    """Run the node, the installation and the tests in the new namespaces; return the exit status."""
+    tempfile.tempdir = str(folder)
+    cover_cgroups()
     began_s = time.monotonic()
     with NodeCluster(*(assets(tools) for tools in (CONTROL_PLANE, CONTROLLERS, NODE))) as cluster:
         report(f"the node is Ready after {time.monotonic() - began_s:.0f} s")
         for archive in folder.glob("*.tar"):
             cluster.import_image(archive)
         cluster.create_volume("qdrant", folder / "volume")
-        images = [
-            f"--set={key}image.{part}={value}"
-            for key, image in (("", PRODUCT), ("qdrant.", QDRANT))
-            for part, value in zip(("repository", "tag"), image.rsplit(":", 1), strict=True)
-        ]
+        images = image_flags()
         helm = assets(CHARTS) / "helm"
         environment = os.environ | {
             "KUBECONFIG": str(cluster.kubeconfig),
@@ -160,6 +170,8 @@ def run_inside(folder: pathlib.Path) -> int:
             subprocess.run([helm, *HELM_INSTALL.split()[1:], *images], cwd=ROOT, env=environment, check=True)
             report(f"the chart is installed after {time.monotonic() - began_s:.0f} s")
             subprocess.run([helm, "test", "agentmemory", f"--namespace={NAMESPACE}"], env=environment, check=True)
+            for line in cluster.measure_pods(NAMESPACE):
+                report(line)
             command = [sys.executable, "-m", "pytest", "-q", "tests/e2e", "-p", "no:cacheprovider", *sys.argv[3:]]
             return subprocess.run(command, cwd=ROOT, env=environment).returncode
         except subprocess.CalledProcessError as error:

@@ -10,12 +10,14 @@ import os
 import pathlib
 import socket
 import subprocess
+from datetime import datetime
 from typing import Self
 
 import yaml
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.patience import wait_until
+from tests.support.web.http_server import check_success
 
 NODE_NAME, ADDRESS = "node-1", "192.168.150.1"
 PODS, SERVICES, DNS = "10.244.0.0/24", "10.0.0.0/24", "10.0.0.10"
@@ -82,6 +84,18 @@ class NodeCluster(ControlPlane):
         }
         applied = self.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": name}, "spec": spec})
         assert applied.returncode == 0, applied.stderr
+
+    def measure_pods(self, namespace: str) -> list[str]:
+        """Return a line for each pod: its seconds from the start to Ready, and its memory in MiB."""
+        summary = check_success(self.http.get(f"/api/v1/nodes/{NODE_NAME}/proxy/stats/summary")).json()
+        used = {pod["podRef"]["name"]: pod.get("memory", {}).get("workingSetBytes", 0) for pod in summary["pods"]}
+        lines = []
+        for pod in check_success(self.http.get(f"/api/v1/namespaces/{namespace}/pods")).json()["items"]:
+            name, status = pod["metadata"]["name"], pod["status"]
+            [ready] = [item["lastTransitionTime"] for item in status["conditions"] if item["type"] == "Ready"]
+            seconds = (datetime.fromisoformat(ready) - datetime.fromisoformat(status["startTime"])).total_seconds()
+            lines.append(f"{name}: Ready after {seconds:.0f} s, {used.get(name, 0) >> 20} MiB")
+        return lines
 
     def apiserver_flags(self) -> list[str]:
         """Return the flags; pods get tokens, and the node is limited to its own objects."""

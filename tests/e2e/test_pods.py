@@ -190,16 +190,59 @@ def test_lost_qdrant_pod_keeps_memories(cluster: RunningCluster, agent: ServedAg
     wait_until(found(cluster, agent, tmp_path), seconds=120, what="the memory")
 
 
+def restarts(cluster: RunningCluster) -> dict[str, int]:
+    """Return the restarts of each pod of API and operator."""
+    pods = check_success(cluster.http.get(f"/api/v1/namespaces/{NAMESPACE}/pods")).json()["items"]
+    return {
+        pod["metadata"]["name"]: pod["status"]["containerStatuses"][0]["restartCount"]
+        for pod in pods
+        if pod["metadata"]["name"].startswith((API, OPERATOR))
+    }
+
+
+def test_api_without_qdrant_is_unready_but_not_restarted(cluster: RunningCluster, agent: ServedAgent) -> None:
+    before = restarts(cluster)
+    ready = "--output=jsonpath={.status.readyReplicas}"
+
+    operate(cluster, "scale", f"statefulset/{QDRANT}", "--replicas=0")
+    wait_until(lambda: operate(cluster, "get", f"deployment/{API}", ready) == "", seconds=60, what="no ready replica")
+    operate(cluster, "scale", f"statefulset/{QDRANT}", "--replicas=1")
+    wait_rolled_out(cluster, API, OPERATOR)
+
+    assert restarts(cluster) == before
+    agent.workspace.wait_ready(seconds=WITHIN_S)
+
+
+def test_command_works_inside_a_pod(cluster: RunningCluster, agent: ServedAgent) -> None:
+    listed = operate(cluster, "exec", f"deployment/{OPERATOR}", "--", "agentmemory", "status", "--all-namespaces")
+
+    assert agent.workspace.namespace in listed
+
+
+def run_helm(*arguments: str) -> None:
+    """Run helm in the sources; it must succeed."""
+    done = subprocess.run(["helm", *arguments], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_rollback_fails_no_request(cluster: RunningCluster, caller: CallerPod) -> None:
+    release = ("agentmemory", "--namespace", NAMESPACE, "--wait", "--timeout=90s")
+    run_helm("upgrade", *release, "charts/agentmemory-operator", "--reuse-values", "--set=api.drainSeconds=6")
+    run_helm("rollback", *release)
+    caller.wait_for_calls()
+
+    assert caller.lines("failed") == []
+
+
 def test_removed_release_keeps_objects_and_memories(
     cluster: RunningCluster, agent: ServedAgent, tmp_path: pathlib.Path
 ) -> None:
     agent.store(PRINTER)
-    install = [*shlex.split(HELM_INSTALL), *shlex.split(os.environ[HELM_FLAGS])]
-    helm = lambda *command: subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: E731
+    _, *install = shlex.split(HELM_INSTALL)
 
-    helm("helm", "uninstall", "agentmemory", "--namespace", NAMESPACE, "--wait", "--timeout=90s")
+    run_helm("uninstall", "agentmemory", "--namespace", NAMESPACE, "--wait", "--timeout=90s")
     kept = cluster.ask("get", "agentmemories", "--all-namespaces", "--output=name").split()
-    helm(*install)
+    run_helm(*install, *shlex.split(os.environ[HELM_FLAGS]))
 
     assert len(kept) == 1
     wait_until(found(cluster, agent, tmp_path), seconds=120, what="the memory")
