@@ -113,11 +113,13 @@ def test_trial_qdrant_keeps_key_and_connection(cluster: ControlPlane) -> None:
     *second, adopted = state_of_qdrant(cluster)
     run(cluster, UPGRADE)
     *third, _ = state_of_qdrant(cluster)
+    run(cluster, f"{ROLL_BACK.removesuffix(' --wait')} 1")
+    *fourth, _ = state_of_qdrant(cluster)
     run(cluster, UNINSTALL)
 
-    assert first == second == third
+    assert first == second == third == fourth
     assert ("helm.sh/hook" in annotations, "helm.sh/hook" in adopted) == (True, False)
-    assert cluster.http.get(QDRANTS).json()["items"] == []
+    assert [found["metadata"]["uid"] for found in cluster.http.get(QDRANTS).json()["items"]] == first[1:]
     assert cluster.http.get(f"{SECRETS}/agentmemory-qdrant").status_code == 404
 
 
