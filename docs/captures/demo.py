@@ -15,16 +15,16 @@ from tests.support.programs import ROOT, clean_environment
 SHOWN = Path(__file__).with_name("demo.txt")
 MAX_LINES = 46
 """Lines of the drawing."""
-DRAWN = re.compile("Change the weights|Lose|numbers")
+DRAWN = re.compile("Edit the manifest|Nothing is lost|numbers")
 """Headlines of the scenes in the drawing."""
-_SCENE = re.compile(r"^(?=\d+\. \S|The numbers$)", re.M)
+_SCENE = re.compile(r"^(?=\d of \d  \S|The numbers$)", re.M)
 
 
 def main() -> None:
     """Run the demo, write down what a terminal shows, and draw it."""
     environment = clean_environment() | {"COLUMNS": "100", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "demo.py")],
+        [sys.executable, str(ROOT / "examples" / "demo" / "demo.py")],
         capture_output=True,
         text=True,
         env=environment,

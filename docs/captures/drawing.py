@@ -46,8 +46,8 @@ def _rows(lines: list[str]) -> Iterator[str]:
 
 
 def _class_of(line: str) -> str:
-    if re.match(r"\d+\. \S|The numbers$", line):
+    if re.match(r"\d of \d  \S|(The numbers|Next)$", line):
         return ' class="heading"'
     if line.startswith("$ "):
         return ' class="command"'
-    return ' class="aside"' if re.match(r"\s*#|…|took |[─\s]+$", line) else ""
+    return ' class="aside"' if re.match(r"\s*#|…|took |[─\s-]+$", line) else ""

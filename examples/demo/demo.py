@@ -63,7 +63,7 @@ NEXT = (
     ("an agent of your own, on this machine", ".venv/bin/agentmemory dev"),
     ("call it from Python, TypeScript, curl, MCP", "docs/start-developer.md"),
     ("install it in a cluster", "docs/install.md"),
-    ("what this demo asked Qdrant, step by step", ".venv/bin/python examples/demo.py --details"),
+    ("what this demo asked Qdrant, step by step", ".venv/bin/python examples/demo/demo.py --details"),
 )
 INDEXED = {"userId", "type", "tags", "supersededById", "createdAt", "expiresAt", "importance", "accessCount"}
 
