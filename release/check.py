@@ -218,7 +218,7 @@ def addresses() -> dict[str, str]:
 def npm_step(target: pathlib.Path, release: Release) -> dict[str, Callable[[], object]]:
     """Return the step for the npm package; none, with a line that says so, on a machine without npm."""
     if shutil.which("npm"):
-        return {"the npm package": lambda: npm.pack(target, release)}
+        return {"the npm package": lambda: npm.pack(target, release, has_sbom=True)}
     print("npm is not here: no npm package")
     return {}
 

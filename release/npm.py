@@ -1,4 +1,4 @@
-"""Pack the TypeScript client as it is published, with its SBOM. `make client-ts` must have built it."""
+"""Pack the TypeScript client as it is published. `make client-ts` must have built it."""
 
 import json
 import pathlib
@@ -16,8 +16,8 @@ def is_built() -> bool:
     return (SOURCES / "dist" / "index.js").is_file()
 
 
-def pack(target: pathlib.Path, release: Release) -> None:
-    """Pack the client into a folder.
+def pack(target: pathlib.Path, release: Release, *, has_sbom: bool = False) -> None:
+    """Pack the client into a folder, with its SBOM if `has_sbom`.
 
     Raises:
         CheckFailed: If it is not built, or has another version.
@@ -35,6 +35,7 @@ def pack(target: pathlib.Path, release: Release) -> None:
         manifest |= {"homepage": release.homepage, "repository": repository}
         (folder / "package.json").write_text(json.dumps(manifest, indent=2) + "\n")
         run("npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", target, folder=folder)
-        listed = ("--sbom-format", "cyclonedx", "--omit", "dev", "--package-lock-only")
-        (target / "agentmemory-client-npm.cdx.json").write_text(run("npm", "sbom", *listed, folder=folder))
+        if has_sbom:
+            listed = ("--sbom-format", "cyclonedx", "--omit", "dev", "--package-lock-only")
+            (target / "agentmemory-client-npm.cdx.json").write_text(run("npm", "sbom", *listed, folder=folder))
     expect((target / f"agentmemory-client-{release.semver}.tgz").is_file(), "client-ts has another version")

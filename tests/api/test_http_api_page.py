@@ -21,9 +21,8 @@ from starlette.routing import Route
 from agentmemory_operator.entrypoints.api.examples import ANSWERS, read_requests
 from agentmemory_operator.webhooks.rules.events import decode_key, verify_signature
 from docs.site.links import anchors_of, slug_of
-from tests.api.test_five_minutes import CLIENT, install_client
 from tests.support.pages import DOCS
-from tests.support.programs import clean_environment
+from tests.support.programs import ROOT, clean_environment
 from tests.support.web.examples import HOOK_KEY, find_operation
 from tests.support.web.http_server import serve
 
@@ -31,8 +30,19 @@ PAGE = (DOCS / "http-api.md").read_text()
 REQUESTS = read_requests()["operations"]
 RECORDED = json.loads(ANSWERS.read_text())["operations"]
 SHOWN_URL = "http://127.0.0.1:8080"
+CLIENT = ROOT / "client-ts"
 LANGUAGES = ("console", "python", "ts")
 TSC = ("--strict", "--target", "es2022", "--module", "nodenext", "--types", "node")
+
+
+def install_client(folder: pathlib.Path) -> None:
+    """Link the built TypeScript client and its compiler into a folder's node_modules."""
+    if not (CLIENT / "dist" / "index.js").exists():
+        pytest.skip("the TypeScript client is not built: make client-ts")
+    modules = folder / "node_modules"
+    (modules / ".bin").mkdir(parents=True)
+    (modules / "agentmemory-client").symlink_to(CLIENT)
+    (modules / ".bin" / "tsc").symlink_to(CLIENT / "node_modules" / "typescript" / "bin" / "tsc")
 
 
 def sections_of(page: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -65,7 +64,7 @@ class UserHome:
         [packed] = (self.data / "wheels").glob(package)
         modules = folder / "node_modules"
         (modules / ".bin").mkdir(parents=True)
-        shutil.unpack_archive(packed, folder, filter="data")
+        subprocess.run(["tar", "-xf", str(packed), "-C", str(folder)], check=True)
         (folder / "package").rename(modules / "agentmemory-client")
         installed = ROOT / "client-ts" / "node_modules"
         for name in ("openapi-fetch", "openapi-typescript-helpers"):

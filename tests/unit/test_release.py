@@ -149,7 +149,8 @@ def test_built_wheels_are_listed(tmp_path: pathlib.Path) -> None:
 
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == sorted(str(path) for path in tmp_path.iterdir())
-    assert len(done.stdout.split()) == 3
+    assert len([path for path in done.stdout.split() if path.endswith(".whl")]) == 3
+    assert [path for path in done.stdout.split() if not path.endswith((".whl", ".tgz"))] == []
 
 
 IMPORTS_BLOCKED = """
