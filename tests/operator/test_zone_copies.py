@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import pathlib
-import tarfile
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -132,8 +132,8 @@ class Bank:
 
     def check_bytes(self, key: str, unpacked: pathlib.Path) -> None:
         """Check that each place contains plain content and no sealed content."""
-        with tarfile.open(self.storage.file(key)) as archive:
-            archive.extractall(unpacked)
+        unpacked.mkdir(exist_ok=True)
+        subprocess.run(["tar", "-xf", str(self.storage.file(key)), "-C", str(unpacked)], check=True)
         assert holding(self.disk, [hash_of(plain_of("bob"))]), "the hash of what is not sealed is found so"
         assert any("/wal/" in path for path in holding(self.disk, [PLAIN_WORD.encode()])), "so does the log of writes"
         for place in (self.storage.folder, unpacked, self.disk, self.exported):
