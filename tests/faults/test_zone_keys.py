@@ -377,7 +377,8 @@ def forget(place: Place, load: Load, processes: Processes, user: str, *, after_s
     # The client repeats the request at another process.
     answer = ask_to_forget(processes.urls[1], user)
     assert answer.status_code == 200, answer.text
-    assert sorted(answer.json()["keys_deleted"]) == ["PERSONAL", "SENSITIVE"]
+    # The killed process may have deleted some; `check_final_state` shows that nothing is readable.
+    assert {*answer.json()["keys_deleted"]} <= {"PERSONAL", "SENSITIVE"}
     processes.restart(0)
     points = [{**copy, "vector": copy.get("vector") or {}} for copy in copies]
     path = f"{place.qdrant_url}/collections/{alias_of(SLUG)}/points?wait=true"
