@@ -13,6 +13,7 @@ from typing import Self
 import httpx
 
 from tests.chart.rendering import helm
+from tests.controlplane.build import Toolset, build, find_assets
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import API_NAMESPACE_FLAGS, NAMESPACE, OPERATOR_NAMESPACE_FLAGS, Container
 from tests.support.cluster.operators import LEADING
@@ -28,7 +29,7 @@ KUBECONFIG = "E2E_KUBECONFIG"
 HELM_FLAGS = "E2E_HELM_FLAGS"
 OPTIONAL = "E2E_OPTIONAL"
 HELM_INSTALL, WAIT_FOR_CONNECTION = read_commands("install.md", "A Qdrant to try it out")
-QDRANT = "agentmemory-qdrant"
+API, OPERATOR, QDRANT = "agentmemory-api", "agentmemory-operator", "agentmemory-qdrant"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{QDRANT}"
 CONNECTION = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{PLURALS['QdrantConnection']}/{QDRANT}"
 ADMIN = ("agentmemory-e2e", "default")
@@ -39,6 +40,11 @@ def status_without(command: str, missing: str) -> int:
     """Print what a cluster needs and this machine lacks; return the exit status."""
     print(f"{command}: this machine lacks {missing}")
     return 0 if os.environ.get(OPTIONAL) == "1" else 1
+
+
+def obtain(tools: Toolset) -> pathlib.Path:
+    """Return the folder of a set of programs, building it if it is missing."""
+    return find_assets(os.environ, tools) or build(os.environ, tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +101,20 @@ class RunningCluster(ControlPlane):
 
 
 @contextlib.contextmanager
+def reach(cluster: RunningCluster, service: str, folder: pathlib.Path) -> Iterator[str]:
+    """Forward to a pod that a Service has now; yield the URL."""
+    with running(cluster.forward(service, folder)) as forward:
+        yield f"http://{forward.wait_for(FORWARDED)[1]}"
+
+
+@contextlib.contextmanager
 def as_pods(kubeconfig: pathlib.Path, folder: pathlib.Path) -> Iterator[Installed]:
     """Connect to the chart in a cluster."""
     with (
         RunningCluster(kubeconfig) as cluster,
-        running(cluster.forward("agentmemory-api", folder)) as api,
-        running(cluster.forward(QDRANT, folder)) as qdrant,
+        reach(cluster, API, folder) as api_url,
+        reach(cluster, QDRANT, folder) as qdrant_url,
     ):
-        api_url, qdrant_url = (f"http://{found.wait_for(FORWARDED)[1]}" for found in (api, qdrant))
         yield Installed(cluster, api_url, qdrant_url, key_of(cluster))
 
 
@@ -116,7 +128,7 @@ def as_processes(folder: pathlib.Path) -> Iterator[Installed]:
         key = key_of(cluster)
         qdrant, qdrant_url = start_qdrant(folder / "qdrant", api_key=key)
         redirect_connection(cluster, qdrant_url)
-        operator, api = (container(cluster, f"agentmemory-{component}") for component in ("operator", "api"))
+        operator, api = (container(cluster, name) for name in (OPERATOR, API))
         ports = api.free_ports() | operator.free_ports()
         with (
             running(qdrant),

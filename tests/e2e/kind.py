@@ -13,8 +13,8 @@ import subprocess
 import sys
 import tempfile
 
-from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND, Toolset, build, find_assets
-from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, status_without
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND
+from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, obtain, status_without
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.programs import ROOT
 
@@ -33,11 +33,6 @@ def find_engine() -> str | None:
     return None
 
 
-def program(tools: Toolset, name: str) -> str:
-    """Return a program's path, building it if it is missing."""
-    return str((find_assets(os.environ, tools) or build(os.environ, tools)) / name)
-
-
 def run_tests(engine: str, folder: pathlib.Path) -> None:
     """Run every step until one fails.
 
@@ -45,11 +40,11 @@ def run_tests(engine: str, folder: pathlib.Path) -> None:
         subprocess.CalledProcessError: If a step failed; it has printed the reason.
     """
     kubeconfig, archive = folder / "kubeconfig", folder / "image.tar"
-    programs = {"kind": program(KIND, "kind"), "helm": program(CHARTS, "helm")}
+    programs = {"kind": str(obtain(KIND) / "kind"), "helm": str(obtain(CHARTS) / "helm")}
     image = f"--set image.repository={REPOSITORY} --set image.tag={TAG}"
     environment = os.environ | {
         "KUBECONFIG": str(kubeconfig),
-        "KUBEBUILDER_ASSETS": str(pathlib.Path(program(CONTROL_PLANE, "kubectl")).parent),
+        "KUBEBUILDER_ASSETS": str(obtain(CONTROL_PLANE)),
         "KIND_EXPERIMENTAL_PROVIDER": engine,
         "PATH": f"{pathlib.Path(programs['helm']).parent}:{os.environ['PATH']}",
         KUBECONFIG: str(kubeconfig),

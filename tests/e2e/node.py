@@ -1,7 +1,7 @@
 """`make e2e-node`: build the image, start a real node on this machine, install the chart, and run tests/e2e in pods.
 
 Needs root, cgroups, and programs of Debian (`DEBIAN`). The node has namespaces and a cgroup of its own, and one
-temporary folder; all of them are gone afterwards, also after a kill.
+temporary folder; all of them are gone afterwards, also after Ctrl-C or SIGTERM.
 
 1. `main` builds the node's programs (once) and the images, and starts itself again in new namespaces.
 2. `run_inside` covers the cgroups of the machine, starts the node, installs the chart and runs the tests.
@@ -18,8 +18,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from tests.controlplane.build import CHARTS, CONTROL_PLANE, CONTROLLERS, NODE, build, cache_root, find_assets
-from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, status_without
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, CONTROLLERS, NODE, cache_root
+from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, obtain, status_without
 from tests.e2e.node_cluster import CNI_PROGRAMS, NODE_NAME, PAUSE, NodeCluster, call
 from tests.e2e.node_images import write_image
 from tests.support.cluster.installation import NAMESPACE
@@ -60,11 +60,6 @@ def find_missing() -> list[str]:
     return missing
 
 
-def assets(tools: object) -> pathlib.Path:
-    """Return the folder of a set of programs, building it if it is missing."""
-    return find_assets(os.environ, tools) or build(os.environ, tools)
-
-
 def make_base() -> pathlib.Path:
     """Return an archive of a Debian with Python, made once for this user."""
     archive = cache_root(os.environ) / "debian-python-bookworm.tar"
@@ -79,8 +74,8 @@ def make_base() -> pathlib.Path:
     return archive
 
 
-def build_images(folder: pathlib.Path) -> list[pathlib.Path]:
-    """Build the images of the product and of the development Qdrant; return their archives."""
+def build_images(folder: pathlib.Path) -> None:
+    """Build the images of the product and of the development Qdrant, as archives in the folder."""
     store = [f"--root={folder / 'images'}", f"--runroot={folder / 'images-run'}", "--storage-driver=overlay"]
     base = os.environ.get(BASE)
     if not base:
@@ -90,17 +85,15 @@ def build_images(folder: pathlib.Path) -> list[pathlib.Path]:
         call("buildah", *store, "commit", "--quiet", "--rm", container, base)
     # Settings of pip and the certificates of this machine: its package index may have an authority of its own.
     shared = [f"--volume={path}:{path}:ro" for path in ("/etc/ssl/certs", "/etc/pip.conf") if os.path.exists(path)]
-    archives = []
     for image, file in ((PRODUCT, "Dockerfile"), (QDRANT, "tests/e2e/qdrant.Dockerfile")):
         report(f"building {image}")
         ignore = ROOT / f"{file}.dockerignore"
         options = [f"--ignorefile={ignore}"] if ignore.exists() else []
         options += ["--isolation=chroot", "--network=host", f"--build-arg=BASE={base}", *shared]
         call("buildah", *store, "build", *options, f"--file={file}", f"--tag={image}", ROOT)
-        archives.append(folder / f"{len(archives)}.tar")
-        call("buildah", *store, "push", "--quiet", image, f"docker-archive:{archives[-1]}:{image}")
+        archive = folder / f"{image.rpartition('/')[2].partition(':')[0]}.tar"
+        call("buildah", *store, "push", "--quiet", image, f"docker-archive:{archive}:{image}")
     shutil.rmtree(folder / "images")
-    return archives
 
 
 @contextlib.contextmanager
@@ -152,13 +145,13 @@ def run_inside(folder: pathlib.Path) -> int:
     tempfile.tempdir = str(folder)
     cover_cgroups()
     began_s = time.monotonic()
-    with NodeCluster(*(assets(tools) for tools in (CONTROL_PLANE, CONTROLLERS, NODE))) as cluster:
+    with NodeCluster(*(obtain(tools) for tools in (CONTROL_PLANE, CONTROLLERS, NODE))) as cluster:
         report(f"the node is Ready after {time.monotonic() - began_s:.0f} s")
         for archive in folder.glob("*.tar"):
             cluster.import_image(archive)
         cluster.create_volume("qdrant", folder / "volume")
         images = image_flags()
-        helm = assets(CHARTS) / "helm"
+        helm = obtain(CHARTS) / "helm"
         environment = os.environ | {
             "KUBECONFIG": str(cluster.kubeconfig),
             "PATH": f"{helm.parent}:{os.environ['PATH']}",
@@ -191,7 +184,7 @@ def main() -> int:
         return status_without("e2e-node", ", ".join(missing))
     began_s = time.monotonic()
     for tools in (CONTROL_PLANE, CONTROLLERS, CHARTS, NODE):
-        assets(tools)
+        obtain(tools)
     with tempfile.TemporaryDirectory(prefix="agentmemory-e2e-", ignore_cleanup_errors=True) as name:
         folder = pathlib.Path(name)
         try:
@@ -199,7 +192,7 @@ def main() -> int:
         except subprocess.CalledProcessError as error:
             report(f"failed at: {error.cmd}\n{error.stderr[-3000:]}")
             return 1
-        write_image(folder / "pause.tar", PAUSE, assets(NODE) / "pause")
+        write_image(folder / "pause.tar", PAUSE, obtain(NODE) / "pause")
         report(f"images are built after {time.monotonic() - began_s:.0f} s; starting {NODE_NAME}")
         with own_cgroup():
             command = ["unshare", *NAMESPACES, sys.executable, "-m", "tests.e2e.node", "--inside", name, *sys.argv[1:]]

@@ -86,7 +86,7 @@ class NodeCluster(ControlPlane):
         assert applied.returncode == 0, applied.stderr
 
     def measure_pods(self, namespace: str) -> list[str]:
-        """Return a line for each pod: its seconds from the start to Ready, and its memory in MiB."""
+        """Return a line for each pod: its seconds from start to Ready, and its memory if it was measured."""
         summary = check_success(self.http.get(f"/api/v1/nodes/{NODE_NAME}/proxy/stats/summary")).json()
         used = {pod["podRef"]["name"]: pod.get("memory", {}).get("workingSetBytes", 0) for pod in summary["pods"]}
         lines = []
@@ -94,7 +94,8 @@ class NodeCluster(ControlPlane):
             name, status = pod["metadata"]["name"], pod["status"]
             [ready] = [item["lastTransitionTime"] for item in status["conditions"] if item["type"] == "Ready"]
             seconds = (datetime.fromisoformat(ready) - datetime.fromisoformat(status["startTime"])).total_seconds()
-            lines.append(f"{name}: Ready after {seconds:.0f} s, {used.get(name, 0) >> 20} MiB")
+            memory = f"{used[name] >> 20} MiB" if used.get(name) else "memory not measured yet"
+            lines.append(f"{name}: Ready after {seconds:.0f} s, {memory}")
         return lines
 
     def apiserver_flags(self) -> list[str]:

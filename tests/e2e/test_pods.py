@@ -1,23 +1,34 @@
 """Events that only nodes have: rolling upgrades, drains, killed leaders, lost pods, a removed release."""
 
 import contextlib
-import itertools
 import os
 import pathlib
 import shlex
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import httpx
 import pytest
 
-from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, QDRANT, Installed, RunningCluster
+from tests.e2e.installed import (
+    API,
+    HELM_FLAGS,
+    HELM_INSTALL,
+    KUBECONFIG,
+    OPERATOR,
+    QDRANT,
+    Installed,
+    RunningCluster,
+    container,
+    reach,
+)
 from tests.e2e.served_agent import PRINTER, QUESTION, WITHIN_S, ServedAgent
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.cluster.tenants import AUDIENCE
 from tests.support.patience import wait_until
-from tests.support.programs import ROOT, running
+from tests.support.programs import ROOT
 from tests.support.web.http_server import check_success
 
 pytestmark = [
@@ -25,7 +36,6 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-API, OPERATOR = "agentmemory-api", "agentmemory-operator"
 TOKEN = "/var/run/secrets/agentmemory/token"
 # Searches without end, with a connection for each request, and prints each failure.
 CALLER = f"""
@@ -72,20 +82,18 @@ def caller(cluster: RunningCluster, agent: ServedAgent) -> CallerPod:
     """A pod that calls the API all the time, after its first answers."""
     agent.store(PRINTER)
     namespace, slug = agent.workspace.namespace, agent.workspace.slug
-    deployment = check_success(cluster.http.get(f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{API}")).json()
-    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
     url = f"http://{API}.{NAMESPACE}.svc/v1/agents/{slug}/search"
     source = {"serviceAccountToken": {"path": "token", "audience": AUDIENCE, "expirationSeconds": 600}}
-    container = {
+    calling = {
         "name": "caller",
-        "image": image,
+        "image": container(cluster, API).spec["image"],
         "command": ["/opt/agentmemory/bin/python", "-c", CALLER.replace("URL", url)],
         "volumeMounts": [{"name": "token", "mountPath": str(pathlib.Path(TOKEN).parent)}],
     }
     spec = {
         "serviceAccountName": "bot",
         "terminationGracePeriodSeconds": 0,
-        "containers": [container],
+        "containers": [calling],
         "volumes": [{"name": "token", "projected": {"sources": [source]}}],
     }
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "caller", "namespace": namespace}, "spec": spec}
@@ -109,27 +117,18 @@ def wait_rolled_out(cluster: RunningCluster, *deployments: str) -> None:
         operate(cluster, "rollout", "status", f"deployment/{deployment}", "--timeout=55s")
 
 
-@contextlib.contextmanager
-def reach(cluster: RunningCluster, folder: pathlib.Path, service: str = API) -> Iterator[str]:
-    """Forward to a pod that the Service has now; yield the URL."""
-    logs = folder / f"forward-{next(_FORWARDS)}"
-    logs.mkdir()
-    with running(cluster.forward(service, logs)) as forward:
-        yield f"http://{forward.wait_for(r'from (127.0.0.1:[0-9]+)')[1]}"
-
-
-_FORWARDS = itertools.count()
-
-
 def found(cluster: RunningCluster, agent: ServedAgent, folder: pathlib.Path) -> Callable[[], bool]:
-    """Return a check that the stored memory is found."""
+    """Return a check that the stored memory is found, through a pod that the Service has now."""
 
     def is_found() -> bool:
-        with contextlib.suppress(httpx.HTTPError), reach(cluster, folder) as url:
-            body = {"user_id": "u", "query": QUESTION}
-            path = f"{url}/v1/agents/{agent.workspace.slug}/search"
-            answer = httpx.post(path, json=body, headers=agent.caller.http.headers, timeout=10)
-            return answer.status_code == 200 and [row["content"] for row in answer.json()["results"]] == [PRINTER]
+        logs = pathlib.Path(tempfile.mkdtemp(dir=folder))
+        headers = agent.caller.http.headers
+        with (
+            contextlib.suppress(httpx.HTTPError, AssertionError),
+            reach(cluster, API, logs) as url,
+            httpx.Client(base_url=f"{url}/v1/agents/", headers=headers, timeout=10) as http,
+        ):
+            return replace(agent, caller=replace(agent.caller, http=http)).found() == [PRINTER]
         return False
 
     return is_found
