@@ -20,14 +20,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from release.commands import CheckFailed  # noqa: E402
-from release.wheels import build_all  # noqa: E402
+from release.wheels import PIP, build_all  # noqa: E402
 
 COMMANDS = ("agentmemory", "kubectl-agentmemory", "kubectl_complete-agentmemory")
 LOCK = ROOT / "requirements" / "run.txt"
-
-
-class InstallFailed(Exception):
-    """A reason and what to do, in a line."""
 
 
 class Places:
@@ -45,12 +41,12 @@ class Places:
         """Return the target of each link.
 
         Raises:
-            InstallFailed: If another file has the name of one.
+            CheckFailed: If another file has the name of one.
         """
         links = {self.commands / name: self.program / "bin" / name for name in COMMANDS}
         for link, target in links.items():
             if os.path.lexists(link) and not (link.is_symlink() and link.readlink() == target):
-                raise InstallFailed(f"{link} is not a link of `make install`: remove it first")
+                raise CheckFailed(f"{link} is not a link of `make install`: remove it first")
         return links
 
 
@@ -87,13 +83,12 @@ def pip_install(places: Places, *options: str) -> None:
     """Install into the program's environment. Compiling all modules costs more than it saves: few are imported.
 
     Raises:
-        InstallFailed: If pip fails; its own message is above.
+        CheckFailed: If pip fails; its own message is above.
     """
-    pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     interpreter = ("--python", str(places.program / "bin" / "python"))
-    done = subprocess.run((*pip, *interpreter, "install", "--no-compile", "--no-deps", *options))
+    done = subprocess.run((*PIP, *interpreter, "install", "--no-compile", "--no-deps", *options))
     if done.returncode:
-        raise InstallFailed("pip could not install the packages: see above")
+        raise CheckFailed("pip could not install the packages: see above")
 
 
 def report(places: Places) -> None:
@@ -128,7 +123,7 @@ def main(arguments: list[str]) -> int:
         else:
             install(places)
             report(places)
-    except (InstallFailed, CheckFailed) as failed:
+    except CheckFailed as failed:
         print(f"\nmake install: {failed}", file=sys.stderr)
         return 1
     return 0

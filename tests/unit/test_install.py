@@ -4,7 +4,8 @@ import pathlib
 
 import pytest
 
-from release.install import COMMANDS, InstallFailed, Places, main, report
+from release.commands import CheckFailed
+from release.install import COMMANDS, Places, main, report
 
 
 @pytest.fixture
@@ -72,5 +73,5 @@ def test_missing_path_is_reported(
 def test_links_of_another_data_folder_are_refused(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(places.program))
 
-    with pytest.raises(InstallFailed):
+    with pytest.raises(CheckFailed):
         Places().links()
