@@ -1,4 +1,4 @@
-"""Write demo.txt and demo.svg: what `make demo` prints, and a drawing of the start of some scenes.
+"""Write demo.txt and demo.svg: the output of `make demo`, and a drawing of the start of some scenes.
 
 `.venv/bin/python -m docs.captures.demo`
 """
@@ -21,7 +21,7 @@ _SCENE = re.compile(r"^(?=\d of \d  \S|The numbers$)", re.M)
 
 
 def main() -> None:
-    """Run the demo, write down what a terminal shows, and draw it."""
+    """Run the demo, write its output, and draw it."""
     environment = clean_environment() | {"COLUMNS": "100", "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / "demo" / "demo.py")],

@@ -1,6 +1,6 @@
 """Write first-minute.txt: from an empty home folder to the first answer, with nothing installed and nothing cached.
 
-The checkout is a clone of the last commit; what it needs is downloaded from pip's index.
+The checkout is a clone of the last commit. All packages are downloaded from pip's index.
 
 `.venv/bin/python -m docs.captures.first_minute`
 """
@@ -39,32 +39,32 @@ LATEST_S = 600
 
 @dataclass(frozen=True, slots=True)
 class Took:
-    """What a step took: seconds on the wall clock, and of processors."""
+    """Duration of a step, in seconds of the wall clock and of processor time."""
 
     wall_s: float
     processor_s: float
 
     def __add__(self, other: "Took") -> "Took":
-        """One step after the other."""
+        """Return the duration of both steps."""
         return Took(self.wall_s + other.wall_s, self.processor_s + other.processor_s)
 
     def __str__(self) -> str:
-        """For people."""
+        """Return the line that the capture shows."""
         return f"{self.wall_s:.1f} s, {self.processor_s:.1f} s of processor time"
 
 
 def main() -> None:
-    """Play it and write down what a terminal shows."""
+    """Run the commands, and write the text of their terminal."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "agentmemory-operator")], check=True)
-        told = "".join(play(folder))
-    SHOWN.write_text(HEAD.format(load=os.getloadavg()[1]) + told.replace(str(folder), "~"))
+        text = "".join(play(folder))
+    SHOWN.write_text(HEAD.format(load=os.getloadavg()[1]) + text.replace(str(folder), "~"))
     print(SHOWN.read_text())
 
 
 def play(folder: Path) -> Iterator[str]:
-    """Yield what the commands print, and what they took."""
+    """Yield the output of the commands, and their durations."""
     environment = clean_environment() | {"HOME": str(folder), "XDG_DATA_HOME": "", "COLUMNS": "120"}
     environment |= {
         "PATH": f"{folder}/.local/bin:/usr/bin:/bin",
@@ -98,7 +98,7 @@ def play(folder: Path) -> Iterator[str]:
 
 
 def run(command: str, folder: Path, environment: Mapping[str, str]) -> tuple[str, Took]:
-    """Run a command in a shell; return what it printed and what it took."""
+    """Run a command in a shell; return its output and duration."""
     started, before = time.monotonic(), processor_s()
     done = subprocess.run(
         command, shell=True, capture_output=True, text=True, env=dict(environment), cwd=folder, timeout=LATEST_S
@@ -109,30 +109,30 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> tuple[str
 
 
 def processor_s() -> float:
-    """Processor time of all programs that have ended."""
+    """Return the processor time of all programs that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def spent(pid: int) -> float:
-    """Processor time of a program that runs."""
+    """Return the processor time of a running program."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def packages(folder: Path) -> int:
-    """How many distributions are installed."""
+    """Return the number of installed distributions."""
     return len(list(folder.glob(".local/share/agentmemory/program/lib/*/site-packages/*.dist-info")))
 
 
 def installed(folder: Path) -> int:
-    """How many MB the folder of packages has."""
+    """Return the size of the installed packages in MB."""
     files = folder.glob(".local/share/agentmemory/program/lib/*/site-packages/**/*")
     return round(sum(path.stat().st_size for path in files if path.is_file()) / 1e6)
 
 
 def banner(log: str) -> list[str]:
-    """What it says, without its log."""
+    """Return the output of `agentmemory dev` without log lines."""
     return [line for line in log.splitlines() if not re.match(r"\d{4}-\d\d-\d\d ", line)]
 
 

@@ -1,4 +1,4 @@
-"""Build the site into dist/docs: stage the pages, run the generator strictly, look at every link of what it wrote.
+"""Build the site into dist/docs: stage the pages, run the generator strictly, and check every link of the result.
 
 `.venv/bin/python -m docs.site.build`
 """
@@ -23,7 +23,7 @@ LOADED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "sourc
 
 
 class Page(HTMLParser):
-    """What a page has to be linked to, what it links to, and what it loads."""
+    """Anchors, links and loaded files of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Page(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what the tag has."""
+        """Record the anchor, link and loaded file of a tag."""
         values = dict(attrs)
         self.ids |= {value for name in ("id", "name") if (value := values.get(name))}
         if tag == "a" and (href := values.get("href")):

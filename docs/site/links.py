@@ -1,4 +1,4 @@
-"""The links of Markdown pages: which there are, where they lead, and the anchors of a page."""
+"""Find and rewrite links in Markdown pages, and compute the anchors of headings."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -11,19 +11,19 @@ _ELSEWHERE = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)
 
 
 def links_of(text: str) -> Iterator[str]:
-    """Yield what each link and image of a page names, but for addresses elsewhere."""
+    """Yield the target of each link and image of a page, except addresses of other sites."""
     for target in _LINK.findall(_without_code(text)):
         if not _ELSEWHERE.match(target):
             yield target
 
 
 def rewritten(text: str, change: Callable[[str], str]) -> str:
-    """The page with another target for each link; what is code stays as it is."""
+    """Return the page with a new target for each link; code is unchanged."""
     return outside_code(text, lambda part: _with_links(part, change))
 
 
 def outside_code(text: str, change: Callable[[str], str]) -> str:
-    """The page with what is not code changed."""
+    """Return the page with all parts outside code changed."""
     parts, end = [], 0
     for start, stop in _code_spans(text):
         parts += [change(text[end:start]), text[start:stop]]
@@ -32,7 +32,7 @@ def outside_code(text: str, change: Callable[[str], str]) -> str:
 
 
 def heading_of(text: str, anchor: str) -> str:
-    """The heading with an anchor, without one the page's title; empty where there is none."""
+    """Return the heading with an anchor, or the page's title if the anchor is empty; '' if there is none."""
     headings = re.findall(r"^#{1,6} +(.+?) *#*$", _FENCE.sub("", text), re.M)
     return next((heading for heading in headings if not anchor or slug_of(heading) == anchor), "")
 
@@ -48,7 +48,7 @@ def opening_of(text: str) -> str:
 
 
 def anchors_of(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub and the site make them, and those that it sets itself."""
+    """Return the anchors of a page: those of its headings, as on GitHub and on the site, and explicit ones."""
     found: dict[str, int] = {}
     anchors = set(re.findall(r'<a id="([\w-]+)">', text))
     for heading in re.findall(r"^#{1,6} +(.+?) *#*$", _FENCE.sub("", text), re.M):
@@ -60,7 +60,7 @@ def anchors_of(text: str) -> set[str]:
 
 
 def slug_of(heading: str) -> str:
-    """The anchor of a heading."""
+    """Return the anchor of a heading."""
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
     return re.sub(r"[^\w\- ]", "", plain.strip().lower()).replace(" ", "-")
 

@@ -23,13 +23,13 @@ _DIAGRAM = re.compile(r"^!\[([^]]*)\]\((diagrams/[\w-]+\.svg)\)$", re.M)
 
 @dataclass(slots=True)
 class Stage:
-    """What the generator reads.
+    """Sources of the generator, laid out in a folder.
 
     Attributes:
-        folder: where it is written.
-        generated: pages made from code, by path.
-        places: where each page of the repository goes, by its path there.
-        files: linked files and folders without a page of their own.
+        folder: Folder to write to.
+        generated: Pages generated from code, by path.
+        places: Path on the site of each page, by its path in the repository.
+        files: Linked files and folders that have no page.
     """
 
     folder: Path
@@ -38,7 +38,7 @@ class Stage:
     files: set[str] = field(default_factory=set)
 
     def write(self) -> None:
-        """Write all pages, and what they link to."""
+        """Write all pages, and a page for each linked file."""
         sections = self._sections()
         listed = [page for pages in sections.values() for page in pages]
         self.places = {page: place_of(page) for page in (HOME, *listed)}
@@ -77,13 +77,13 @@ class Stage:
         return text + self._contents(page) if page.startswith("examples/") else with_tabs(text)
 
     def _contents(self, page: str) -> str:
-        """What a folder of examples has beside its README."""
+        """Return the other files of a folder of examples, as sections."""
         folder = (ROOT / page).parent
         names = [_name(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != "README.md"]
         return "".join(["\n\n## Files\n\n", *(_shown(name, level=3) for name in names)])
 
     def _titled(self, page: str, link: re.Match[str]) -> str:
-        """The link with the title of what it leads to."""
+        """Return a link with the title of its target as text."""
         path = (ROOT / page).parent / link[1]
         title = heading_of(path.read_text(), link[2] or "") if path.is_file() else ""
         return f"[{title.replace('[', '').replace(']', '')}]{link[0][link[0].index('](') + 1 :]}" if title else link[0]
@@ -125,7 +125,7 @@ class Stage:
 
 
 def place_of(page: str) -> str:
-    """Where a page of the repository goes on the site: those of docs/ on top, a README under its folder's name."""
+    """Return the path on the site of a page: those of docs/ at the top, a README under its folder's name."""
     folder, name = PurePosixPath(page).parent, PurePosixPath(page).name
     if page.startswith(("docs/", *MADE)):
         return page.removeprefix("docs/")
