@@ -1,4 +1,4 @@
-"""Wrappers of embedders and language models: error isolation, batching, prefixes, metrics, new keys."""
+"""Wrappers of embedders, language models and rerankers: error isolation, batching, prefixes, metrics, new keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from agentmemory_operator.connections.link import Renewable
 from agentmemory_operator.errors import AgentMemoryError, EmbedderUnavailable, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.models import Completion, Embedder, LanguageModel
+from agentmemory_operator.ports.models import Completion, Embedder, LanguageModel, Reranker
 from agentmemory_operator.spec.effective.embedding import Prefixes
 
 PROBE_TEXT = "a text"
@@ -222,3 +222,11 @@ class RekeyedModel(Rekeyed[LanguageModel]):
     ) -> Completion:
         """Return one completion. A refused call is repeated once if the key has changed."""
         return await self._call(lambda model: model.complete(instructions, material, schema, max_tokens))
+
+
+class RekeyedReranker(Rekeyed[Reranker]):
+    """Implements ports.Reranker with a key that is read again after it was refused."""
+
+    async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
+        """Return a score for each text, in order. A refused call is repeated once if the key has changed."""
+        return await self._call(lambda reranker: reranker.rerank(model, query, texts))
