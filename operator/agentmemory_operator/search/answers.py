@@ -1,9 +1,11 @@
 """Answer of a search: its results with their terms, and its figures."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.ports.base import Json
 from agentmemory_operator.search.results import Neighbours
 from agentmemory_operator.search.rules.hybrid import Match
 from agentmemory_operator.search.rules.score import ScoreTerms
@@ -61,7 +63,8 @@ class SearchAnswer:
         duration_ms: Duration of embedding, requests to Qdrant and reranking, without reading neighbours.
         candidates: Figures of the candidates; None without `explain`.
         neighbours: Neighbours of results; None unless requested.
-        warnings: Reasons why this search is expensive, with the remedy or was not reranked.
+        left_out: Points above the last result that the cap of their sessions left out; None without `explain`.
+        warnings: Reasons why this search is expensive, with the remedy, was not reranked, or has few results.
     """
 
     results: tuple[SearchHit, ...]
@@ -74,4 +77,5 @@ class SearchAnswer:
     duration_ms: float
     candidates: CandidateCounts | None = None
     neighbours: Neighbours | None = None
+    left_out: Sequence[Json] | None = None
     warnings: tuple[str, ...] = ()

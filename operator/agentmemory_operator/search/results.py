@@ -1,8 +1,9 @@
-"""Post-process the results of a search: rerank them by a cross-encoder, and read their neighbours.
+"""Post-process the results of a search: rerank them by a cross-encoder, cap their sessions, read their neighbours.
 
 If the cross-encoder cannot be opened, is unavailable or too slow, the search keeps its order and returns a warning.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -72,6 +73,49 @@ async def rerank_points(
     ordered = iter(sorted(readable, key=lambda point: numbers[point["id"]], reverse=True))
     reranked = [next(ordered) if point["id"] in numbers else point for point in first]
     return RerankedPoints([*reranked, *remaining], numbers)
+
+
+MAX_EXTRA_RESULTS = 200
+
+
+def max_fetched(top_k: int) -> int:
+    """Return the number of results to request from Qdrant if the results of a session are capped."""
+    return min(10 * top_k, top_k + MAX_EXTRA_RESULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class CappedPoints:
+    """Results of a search with a maximum number for each session.
+
+    Attributes:
+        left_out: Points above the last result that were left out, in their order.
+        warnings: Reason why there are fewer results than requested; empty if there are enough, or no more were found.
+    """
+
+    points: Sequence[Json]
+    left_out: Sequence[Json] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def cap_sessions(points: Sequence[Json], per_session: int | None, top_k: int) -> CappedPoints:
+    """Return the first `top_k` points, at most `per_session` of each session. None does not limit them.
+
+    Memories without a session are not limited. The next points take the places of those left out.
+    """
+    if per_session is None:
+        return CappedPoints(points[:top_k])
+    counts: Counter[tuple[str, str]] = Counter()
+    chosen: list[Json] = []
+    left_out: list[Json] = []
+    for point in points:
+        if len(chosen) == top_k:
+            break
+        session = point["payload"].get("sessionId")
+        counts[key := (point["payload"]["userId"], session)] += 1
+        (chosen if session is None or counts[key] <= per_session else left_out).append(point)
+    is_short = len(chosen) < top_k <= len(points)
+    short = f"diversity: the best {len(points)} memories have {len(chosen)} results with {per_session} of each session"
+    return CappedPoints(chosen, left_out, (short,) if is_short else ())
 
 
 MAX_RESULTS_WITH_NEIGHBOURS = 100

@@ -23,7 +23,7 @@ from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.search.answers import CandidateCounts, SearchAnswer, SearchHit
 from agentmemory_operator.search.eligible import find_eligible
 from agentmemory_operator.search.requests import SearchRequest, find_request_errors, resolve_ranking
-from agentmemory_operator.search.results import OpenReranker, read_neighbours, rerank_points
+from agentmemory_operator.search.results import OpenReranker, cap_sessions, max_fetched, read_neighbours, rerank_points
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import (
     UnlistedMemories,
@@ -87,7 +87,8 @@ class SearchService:
         response = await _ask(agent, request, setup, vector)
         above_threshold = setup.filter_points(response.points)
         reread = await rerank_points(self._open_reranker, agent.settings, request.query, above_threshold)
-        returned, span = reread.points[: setup.top_k], request.neighbours
+        capped, span = cap_sessions(reread.points, request.per_session, setup.top_k), request.neighbours
+        returned = capped.points
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Do not count memories that the model excludes as removed by the threshold.
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
@@ -108,7 +109,8 @@ class SearchService:
             duration_ms=(time.perf_counter() - started_s) * 1000,
             candidates=response.candidates(setup.eligible) if request.explain else None,
             neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
-            warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings),
+            left_out=capped.left_out if request.explain else None,
+            warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings, *capped.warnings),
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
@@ -144,7 +146,7 @@ class _SearchSetup:
 
     Attributes:
         top_k: Maximum number of results.
-        fetched: Number of results requested from Qdrant; more than `top_k` if more are reranked.
+        fetched: Number of results requested from Qdrant; more than `top_k` to rerank, or to cap sessions.
         words: Keyword query; None if keywords do not count in the search.
         features: Features of the query; None if the agent has no keyword index or the request no query.
         solves_terms: True to derive the similarity of each result from its score.
@@ -180,7 +182,9 @@ def _resolve(
 ) -> _SearchSetup:
     (filter_, eligible), ranking = narrowed, resolve_ranking(agent, request)
     top_k = ranking.limit if request.top_k is None else request.top_k
-    fetched = max(top_k, ranking.rerank.candidates) if ranking.rerank and request.query is not None else top_k
+    fetched = top_k if request.per_session is None else max_fetched(top_k)
+    if ranking.rerank and request.query is not None:
+        fetched = max(fetched, ranking.rerank.candidates)
     fetched = max(top_k, min(fetched, ranking.max_query_limit or fetched))
     keyword, query = agent.keyword, request.query
     corpus = request.selection if IDF_CORPUS in agent.capabilities else None

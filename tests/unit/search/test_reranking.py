@@ -1,4 +1,4 @@
-"""Order of reranked results."""
+"""Order of reranked results, and results with a maximum number for each session."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.search.results import RerankedPoints, rerank_points
+from agentmemory_operator.search.results import RerankedPoints, cap_sessions, max_fetched, rerank_points
 from agentmemory_operator.spec.presets.table import Reranking
 from tests.support.engine.agents import EVERYTHING, settings_of
 from tests.support.engine.fakes import FakeReranker
@@ -62,3 +62,52 @@ async def test_service_is_not_asked_for_sealed_texts_alone() -> None:
     reread = await rerank(reranker, points, url="http://r/rerank")
 
     assert (reread.points, reranker.read) == (points, [])
+
+
+def sessions(spelled: str) -> list[dict[str, Any]]:
+    """Build points whose ids are letter and place; the letter is the session, `-` is none."""
+    points = points_of([f"{session}{place}" for place, session in enumerate(spelled)])
+    for point, session in zip(points, spelled, strict=True):
+        point["payload"] |= {} if session == "-" else {"sessionId": session}
+    return points
+
+
+@pytest.mark.parametrize(
+    ("spelled", "per_session", "top_k", "expected", "left_out"),
+    [
+        ("aaabb", None, 3, ["a0", "a1", "a2"], []),
+        ("aaabb", 1, 2, ["a0", "b3"], ["a1", "a2"]),
+        ("aaabb", 2, 3, ["a0", "a1", "b3"], ["a2"]),
+        ("aaabb", 2, 2, ["a0", "a1"], []),
+        ("-a-a-", 1, 4, ["-0", "a1", "-2", "-4"], ["a3"]),
+        ("", 1, 3, [], []),
+    ],
+)
+def test_next_best_results_take_the_places(
+    spelled: str, per_session: int | None, top_k: int, expected: list[str], left_out: list[str]
+) -> None:
+    capped = cap_sessions(sessions(spelled), per_session, top_k)
+
+    assert [point["id"] for point in capped.points] == expected
+    assert [point["id"] for point in capped.left_out] == left_out
+    assert capped.warnings == ()
+
+
+def test_sessions_of_two_users_are_two() -> None:
+    points = sessions("aa")
+    points[1]["payload"]["userId"] = "v"
+
+    assert cap_sessions(points, 1, 2).points == points
+
+
+@pytest.mark.parametrize(("spelled", "warns"), [("aaa", True), ("a", False)])
+def test_too_few_sessions_are_a_warning(spelled: str, *, warns: bool) -> None:
+    capped = cap_sessions(sessions(spelled), 1, 2)
+
+    assert len(capped.points) == 1
+    assert [warning.partition(":")[0] for warning in capped.warnings] == (["diversity"] if warns else [])
+
+
+@pytest.mark.parametrize(("top_k", "fetched"), [(1, 10), (10, 100), (100, 300), (10_000, 10_200)])
+def test_number_of_fetched_results_is_bounded(top_k: int, fetched: int) -> None:
+    assert max_fetched(top_k) == fetched

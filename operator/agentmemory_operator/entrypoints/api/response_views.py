@@ -165,9 +165,14 @@ def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
         "threshold": answer.threshold if answer.threshold > NO_GATE else None,
         "min_similarity": min_similarity if (min_similarity := answer.ranking.min_similarity) > NO_GATE else None,
         "candidates": answer.candidates and _candidates(answer.candidates),
+        "left_out": None if answer.left_out is None else [_left_out(point) for point in answer.left_out],
         "took_ms": round(answer.duration_ms, 3),
         "warnings": answer.warnings,
     }
+
+
+def _left_out(point: Json) -> Json:
+    return {"id": point["id"], "session_id": point["payload"]["sessionId"], "score": point["score"]}
 
 
 def render_stored(result: StoredMemory) -> Json:

@@ -25,7 +25,8 @@ def result_section(answer: "SearchResult", details: "AgentDetails | None" = None
     heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
     if answer.removed_by_threshold:
         heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
-    notes = (*_explanations(answer, details), *_ways_out(answer), *_looked_at(answer.candidates), *answer.warnings)
+    looked_at = _looked_at(answer.candidates, len(answer.left_out or ()))
+    notes = (*_explanations(answer, details), *_ways_out(answer), *looked_at, *answer.warnings)
     return Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=notes, cut="CONTENT")
 
 
@@ -67,8 +68,10 @@ def _ways_out(result: "SearchResult") -> Iterator[str]:
         yield "--min-similarity -1 leaves nothing out by its similarity"
 
 
-def _looked_at(candidates: Mapping[str, Any] | None) -> Iterator[str]:
-    """Describe how many candidates Qdrant scored, if --explain asked for it."""
+def _looked_at(candidates: Mapping[str, Any] | None, left_out: int) -> Iterator[str]:
+    """Describe how many candidates Qdrant scored and --per-session left out, if --explain asked for it."""
     if candidates is not None:
         proven = "nothing better was missed" if candidates["exact"] else "something better may have been missed"
         yield f"{candidates['scored']} of {candidates['eligible']} were scored: {proven}"
+    if left_out:
+        yield f"--per-session left out {left_out} of higher rank"
