@@ -33,18 +33,25 @@ def service(running: tuple[FakeRerankService, str]) -> FakeRerankService:
 
 
 @pytest.fixture(scope="module")
-def reranked(qdrant_url: str, running: tuple[FakeRerankService, str]) -> Iterator[httpx.Client]:
-    """Agents `remote`; `zoned` with a sealed memory; `flaky`; and `keyless`, whose Secret does not exist."""
+def secrets() -> dict[tuple[str, str, str], str]:
+    return {("agents", name, "api-key"): f"key of {name}" for name in ("rerank", "rotated")}
+
+
+@pytest.fixture(scope="module")
+def reranked(
+    qdrant_url: str, running: tuple[FakeRerankService, str], secrets: dict[tuple[str, str, str], str]
+) -> Iterator[httpx.Client]:
+    """Agents `remote`; `zoned` with a sealed memory; `flaky`; `rotated`; `keyless`, whose Secret does not exist."""
     rerank = {"provider": "http", "url": f"{running[1]}/rerank", "model": "m", "secretRef": KEY, "candidates": 5}
     embedding = {"provider": "wordllama", "dimensions": 64}
-    missing = rerank | {"secretRef": KEY | {"name": "missing"}}
+    missing, rotated = (rerank | {"secretRef": KEY | {"name": name}} for name in ("missing", "rotated"))
     documents = [
         agent_document("remote", embedding=embedding, scoring=ALL_PASS | {"rerank": rerank}),
         agent_document("flaky", embedding=embedding, scoring=ALL_PASS | {"rerank": rerank}),
+        agent_document("rotated", embedding=embedding, scoring=ALL_PASS | {"rerank": rotated}),
         agent_document("keyless", embedding=embedding, scoring=ALL_PASS | {"rerank": missing}),
         zoned_document("zoned", scoring=ALL_PASS | {"rerank": rerank}),
     ]
-    secrets = {("agents", "rerank", "api-key"): "its key"}
     for document in documents:
         create_collection(qdrant_url, document)
     with (
@@ -75,7 +82,7 @@ def test_results_are_reranked_and_explained(service: FakeRerankService, reranked
     assert answer["warnings"] == []
     (body,) = service.bodies
     assert (body["query"], body["model"], set(body["documents"])) == ("fruit", "m", set(CONTENTS))
-    assert service.keys == ["Bearer its key"]
+    assert service.keys == ["Bearer key of rerank"]
 
 
 def test_sealed_text_is_not_sent(service: FakeRerankService, reranked: httpx.Client) -> None:
@@ -100,6 +107,19 @@ def test_failed_service_keeps_the_order_and_warns(service: FakeRerankService, re
         assert "private" not in warning
     assert ["not asked now" in answer["warnings"][0] for answer in answers] == [False] * 3 + [True] * 2
     assert len(service.keys) == 3
+
+
+def test_refused_key_is_read_again(
+    service: FakeRerankService, reranked: httpx.Client, secrets: dict[tuple[str, str, str], str]
+) -> None:
+    search(reranked, "rotated")
+    secrets["agents", "rotated", "api-key"] = "new key"
+    service.faults = [PlainTextResponse("", 401)]
+
+    answer = search(reranked, "rotated")
+
+    assert answer["warnings"] == []
+    assert service.keys == ["Bearer key of rotated"] * 2 + ["Bearer new key"]
 
 
 def test_missing_key_keeps_the_order_and_warns(service: FakeRerankService, reranked: httpx.Client) -> None:

@@ -167,7 +167,7 @@ class Rerankers:
         self._secrets_of = secrets_of
         self._egress = build_egress(settings)
         self._services: LRUCache[tuple[Owner, Reranking], Reranker] = LRUCache(MAX_OPEN)
-        # Weak references: a client is dropped when its key changes.
+        # Weak references: a client is dropped with its agent or settings.
         self._built: WeakSet[HttpReranker] = WeakSet()
 
     async def close(self) -> None:
@@ -191,12 +191,9 @@ class Rerankers:
         return found
 
     async def _connect(self, url: str, key: RequiredKey | None, namespace: str, secrets: Secrets) -> Reranker:
-        def make(api_key: str | None) -> Reranker:
-            service = HttpReranker(url, api_key=api_key, egress=self._egress)
-            self._built.add(service)
-            return service
-
+        service = HttpReranker(url, egress=self._egress)
+        self._built.add(service)
         if key is None:
-            return make(None)
+            return service
         read_key = partial(secrets.read, namespace, key.name, key.key, to=key.to)
-        return RekeyedReranker(await read_key(), read_key, make)
+        return RekeyedReranker(await read_key(), read_key, service.with_key)

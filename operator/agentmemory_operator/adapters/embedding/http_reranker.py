@@ -10,6 +10,7 @@ Until the first success, a request that is refused with 400 or 422 is repeated i
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import aiohttp
@@ -57,9 +58,16 @@ class HttpReranker:
 
     def __init__(self, url: str, *, api_key: str | None = None, egress: Egress = DEFAULT_EGRESS) -> None:
         self._url = url
-        self._host = build_service_session(egress, url, api_key, field=f"{FIELD}.url")
+        self._api_key = api_key
+        self._host = build_service_session(egress, url, None, field=f"{FIELD}.url")
         # Form that the service has accepted; None before the first success.
         self._form: Form | None = None
+
+    def with_key(self, api_key: str) -> "HttpReranker":
+        """Return the same reranker with another key. Both use the same connections."""
+        reranker = copy(self)
+        reranker._api_key = api_key
+        return reranker
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
         """Score how well each text answers the query, in order. Larger is better, on the model's own scale.
@@ -87,8 +95,9 @@ class HttpReranker:
     async def _post(self, body: Mapping[str, Any], count: int) -> tuple[int, bytes]:
         """Return the status and, if it is 200, the body of the response."""
         url, max_bytes = URL(self._url, encoded=True), MAX_OVERHEAD_BYTES + count * MAX_ROW_BYTES
+        headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else None
         try:
-            async with await self._host.request("POST", url, data=orjson.dumps(body)) as response:
+            async with await self._host.request("POST", url, data=orjson.dumps(body), headers=headers) as response:
                 return response.status, await read_capped(response, max_bytes) if response.status == OK else b""
         except AnswerTooLarge as exc:
             raise RerankerUnavailable(f"{self._where}: {exc}") from None
