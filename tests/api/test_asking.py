@@ -83,7 +83,7 @@ def test_per_session_shows_one_result_of_each(stack: Stack, user: str) -> None:
     shown = run(stack, *options, "--explain").output
 
     assert [memory["session_id"] for memory in found["results"]] == ["s", "t"]
-    assert shown.splitlines()[-1].strip() == "--per-session left out 1 of higher rank"
+    assert shown.splitlines()[-1].strip() == "1 left out by --per-session"
 
 
 @pytest.mark.parametrize(("given", "stored"), [("high", 0.75), ("0.9", 0.9), ("1", 1)])

@@ -63,7 +63,7 @@ class SearchAnswer:
         duration_ms: Duration of embedding, requests to Qdrant and reranking, without reading neighbours.
         candidates: Figures of the candidates; None without `explain`.
         neighbours: Neighbours of results; None unless requested.
-        left_out: Points above the last result that the cap of their sessions left out; None without `explain`.
+        left_out: Points that the cap of their sessions left out before `top_k` was reached; None without `explain`.
         warnings: Reasons why this search is expensive, with the remedy, was not reranked, or has few results.
     """
 

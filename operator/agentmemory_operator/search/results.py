@@ -88,7 +88,7 @@ class CappedPoints:
     """Results of a search with a maximum number for each session.
 
     Attributes:
-        left_out: Points above the last result that were left out, in their order.
+        left_out: Points that were left out before there were enough results, in their order.
         warnings: Reason why there are fewer results than requested; empty if there are enough, or no more were found.
     """
 

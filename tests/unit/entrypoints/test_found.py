@@ -57,7 +57,7 @@ def test_explain_counts_what_was_left_out() -> None:
 
     lines = render_lines(answer(memory(), total=3, candidates=candidates, left_out=left_out))
 
-    assert lines[-1].strip() == "--per-session left out 1 of higher rank"
+    assert lines[-1].strip() == "1 left out by --per-session"
 
 
 @pytest.mark.parametrize(

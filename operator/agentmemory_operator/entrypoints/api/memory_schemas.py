@@ -174,7 +174,7 @@ class SearchOut(Answer):
     min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
     left_out: list[LeftOutOut] | None = Field(
-        description="Memories above the last result that `diversity` left out, best first; only with `explain`."
+        description="Memories that `diversity` left out before `top_k` was reached, best first; only with `explain`."
     )
     took_ms: float
     warnings: list[str] = Field(description="Why the search is slow, was not reranked, or has few results.")

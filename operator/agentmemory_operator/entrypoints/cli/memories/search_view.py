@@ -74,4 +74,4 @@ def _looked_at(candidates: Mapping[str, Any] | None, left_out: int) -> Iterator[
         proven = "nothing better was missed" if candidates["exact"] else "something better may have been missed"
         yield f"{candidates['scored']} of {candidates['eligible']} were scored: {proven}"
     if left_out:
-        yield f"--per-session left out {left_out} of higher rank"
+        yield f"{left_out} left out by --per-session"
