@@ -2,7 +2,7 @@
 
 uvicorn has no time limits for a slow request head, a slow body, or a client that reads slowly. So `ServedConnection`
 records the state of a connection, and `close_slow_connections` closes slow and idle connections once a second. If there
-are too many connections, idle ones of the client with the most are closed first.
+are more than 2,048 connections, idle ones are closed, first those of the client with the most idle ones.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0
 
 
 class ServedConnection(HttpToolsProtocol):
-    """Server side of one connection. It records what it waits for, and since when."""
+    """Server side of one connection. Records whether it waits for a request, a head or a body, and since when."""
 
     connections: "set[Any]"
 
@@ -165,13 +165,13 @@ class ServedConnection(HttpToolsProtocol):
             self._sent.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record that the connection is closed."""
+        """Record that the connection is closed, so that `abort` and delayed writes have no effect."""
         if self._sent is not None:
             self._sent.is_closed = True
         super().connection_lost(exc)
 
     def find_close_reason(self, min_rate: MinimumRate, now_s: float) -> str | None:
-        """Return the reason to close the connection now, or None. Called periodically.
+        """Return the reason to close the connection now, or None. Called once a second.
 
         Args:
             min_rate: Minimum rate at which the client must read responses.
@@ -218,6 +218,7 @@ class _CountingTransport:
 
     Attributes:
         begins_answer: True if the next write is the head of a response.
+        is_closed: True after the connection is closed.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
