@@ -57,10 +57,9 @@ _REMOVED_KEYS = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDEN
 async def change_zone(
     agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
 ) -> MemoryRecord:
-    """Move all versions of a memory to a zone; return the memory as it is stored then.
+    """Move all versions of a memory to a zone, or with None out of its zone; return the memory as it is stored then.
 
     Args:
-        zone: New zone. None removes the memory from its zone.
         is_admin: True if the caller may lower the zone. If False, other versions in a higher zone stay in it.
 
     Raises:

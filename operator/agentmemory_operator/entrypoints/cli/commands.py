@@ -78,7 +78,7 @@ COMMANDS = {
     ),
     "status": CommandEntry(
         "Look",
-        "List the AgentMemory objects, or show one: conditions, held plan with the suggested fix, and collection.",
+        "List the AgentMemory objects, or show one: conditions, collection, and the plan that waits for approval.",
         "look.status.add_status",
         _JOBS,
     ),
@@ -103,7 +103,7 @@ COMMANDS = {
     ),
     "approve": CommandEntry(
         "Decide",
-        "Approve a held plan, or with --all every plan that a new preset revision holds.",
+        "Approve a plan that waits for approval, or with --all every such plan of a new preset revision.",
         "decide.approve.add_approve",
         _JOBS,
     ),

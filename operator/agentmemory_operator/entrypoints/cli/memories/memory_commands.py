@@ -100,7 +100,9 @@ def forget(  # noqa: PLR0913 # each is an option
         typer.Option("--user", help="User whose memories to erase; omit it to delete only an organisation's key."),
     ] = None,
     filters: Annotated[str | None, typer.Option(help="Erase only memories that match these filters (JSON).")] = None,
-    older_than: Annotated[str | None, typer.Option(help="Erase only memories created before this time.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Erase only memories created before this RFC 3339 time.")
+    ] = None,
     zone: Annotated[str | None, typer.Option(help="Erase only this privacy zone; only with --crypto.")] = None,
     *,
     everything: Annotated[bool, typer.Option("--everything", help="Erase the whole user.")] = False,
