@@ -197,7 +197,7 @@ class Cleanup:
 
 
 async def _batches(batches: AsyncIterator[RemovalBatch]) -> AsyncIterator[list[RemovalBatch]]:
-    """Yield units in batches of 100 memories or slightly more. A unit is never split."""
+    """Yield lists of removal batches that have at least `BATCH` memories together, except the last list."""
     units: list[RemovalBatch] = []
     async for batch in batches:
         units.append(batch)

@@ -39,7 +39,7 @@ class ListedNameSpec(Model):
 
 
 class EntitiesSpec(Model):
-    """Detection of names in memories, and search along them."""
+    """Detection of names in memories, and search through relations of names."""
 
     enabled: bool | None = Field(
         default=None,
