@@ -121,7 +121,7 @@ class ServedConnection(HttpToolsProtocol):
         self._is_in_head = False
         super().on_headers_complete()
         if self._sent is not None:
-            self._sent.begins_answer = True
+            self._sent.expects_head = True
         if self._is_last:
             self._send_connection_close()
 
@@ -217,7 +217,7 @@ class _CountingTransport:
     uvicorn writes them separately. Two writes would cost two system calls here, and wake the client twice.
 
     Attributes:
-        begins_answer: True if the next write is the head of a response.
+        expects_head: True if the next write is the head of a response.
         is_closed: True after the connection is closed.
     """
 
@@ -226,7 +226,7 @@ class _CountingTransport:
         self._written_bytes = 0
         self._head = b""
         self._call_soon = asyncio.get_running_loop().call_soon
-        self.begins_answer = False
+        self.expects_head = False
         self.is_closed = False
         # Set an attribute, which is faster than `__getattr__`: uvicorn calls `is_closing` for each request.
         self.is_closing = transport.is_closing
@@ -236,8 +236,8 @@ class _CountingTransport:
 
     def write(self, data: bytes) -> None:
         self._written_bytes += len(data)
-        if self.begins_answer:
-            self.begins_answer = False
+        if self.expects_head:
+            self.expects_head = False
             self._send_head()
             self._head = data
             # Wait one iteration of the event loop for the body, which usually follows. Then send the head without it.
@@ -318,7 +318,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, min_rate: MinimumRate, certificate: ServedCertificate | None) -> None:
         super().__init__(config)
-        self._pace = min_rate
+        self._min_rate = min_rate
         self._certificate = certificate
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -347,7 +347,7 @@ class _Server(uvicorn.Server):
         if counter % SWEEP_TICKS == 0:
             if self._certificate is not None:
                 self._certificate.refresh()
-            close_slow_connections(self.server_state.connections, self._pace)
+            close_slow_connections(self.server_state.connections, self._min_rate)
         return await super().on_tick(counter)
 
     @contextlib.contextmanager

@@ -74,7 +74,7 @@ def show(sections: Sequence[Section], console: Console) -> None:
         _show(section, console)
 
 
-def _room_for_cut(section: Section, width: int) -> int | None:
+def _width_for_cut(section: Section, width: int) -> int | None:
     """Return the characters that the other columns leave for the truncated column; None if no column is truncated.
 
     The number may be negative. Without a limit on the truncated column, rich would shrink the other columns to nothing,
@@ -117,11 +117,11 @@ def _table(section: Section, cut_width: int | None) -> Table:
 def _show(section: Section, console: Console) -> None:
     if section.heading:
         console.print(Text(section.heading, style=MOODS[section.mood] or "bold"))
-    room = _room_for_cut(section, console.width - 2 * len(MARGIN))
-    if room is not None and room < MIN_CUT_WIDTH:
+    cut_width = _width_for_cut(section, console.width - 2 * len(MARGIN))
+    if cut_width is not None and cut_width < MIN_CUT_WIDTH:
         _show_stacked(section, console)
     elif section.rows:
-        console.print(Padding(_table(section, room), (0, len(MARGIN))))
+        console.print(Padding(_table(section, cut_width), (0, len(MARGIN))))
     for note in section.notes:
         console.print(Padding(Text(note), (0, len(MARGIN))))
     for command in section.commands:

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.consolidation.rules.batch_plan import MAX_CONNECTIONS
-from agentmemory_operator.consolidation.rules.model_findings import MAX_BATCH_MEMORIES as MOST_MERGED
+from agentmemory_operator.consolidation.rules.model_findings import MAX_BATCH_MEMORIES as MAX_MERGED
 from agentmemory_operator.consolidation.rules.model_findings import MAX_NOTE_CHARS
 from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entrypoints.api import response_views
@@ -118,7 +118,7 @@ class LineIn(MemoryIn):
     source: Id | None = Field(default=None, description="Origin; any name, because older memories have other names.")
     id: MemoryId | None = Field(default=None, description="ID of the memory. Default: derived from the line.")
     supersedes_ids: list[MemoryId] = Field(
-        default=[], max_length=MOST_MERGED, description="For a merged memory: IDs of all memories that it supersedes."
+        default=[], max_length=MAX_MERGED, description="For a merged memory: IDs of all memories that it supersedes."
     )
     superseded_by: MemoryId | None = Field(default=None, description="ID of the next version.")
     superseded_at: Time | None = Field(default=None, description="Time when the next version superseded the memory.")

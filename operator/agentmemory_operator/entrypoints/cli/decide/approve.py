@@ -155,7 +155,7 @@ async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _:
     def begin(target: ApprovalTarget) -> None:
         typer.echo(f"{target}: approved {target.approval_value} ({target.points} points)")
 
-    def tell(result: ApprovalResult) -> None:
+    def print_result(result: ApprovalResult) -> None:
         done.append(result)
         outcome = "done" if result.is_done else "FAILED"
         typer.echo(f"{len(done)} of {len(targets)}: {result.agent} {outcome}: {result.message}")
@@ -166,7 +166,7 @@ async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _:
         preset=preset,
         namespace=namespace,
         report_started=begin,
-        report=tell,
+        report=print_result,
         concurrency=concurrency,
         continues_on_failure=options.keep_going,
         poll_s=POLL_S,

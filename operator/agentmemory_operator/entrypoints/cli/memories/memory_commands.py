@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 FORGET = "Erase them permanently, including copies and anything stored in the meantime?"
 
 
-def add_asking(cli: typer.Typer, access: ApiAccess, inspection: QdrantAccess) -> None:
+def add_memory_commands(cli: typer.Typer, access: ApiAccess, inspection: QdrantAccess) -> None:
     """Add `search`, `remember`, `forget` and `receipts` to a command line.
 
     Args:

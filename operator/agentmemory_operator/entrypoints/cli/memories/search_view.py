@@ -25,7 +25,7 @@ def result_section(answer: "SearchResult", details: "AgentDetails | None" = None
     heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
     if answer.removed_by_threshold:
         heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
-    notes = (*_explanations(answer, details), *_ways_out(answer), *_looked_at(answer.candidates), *answer.warnings)
+    notes = (*_explanations(answer, details), *_hints(answer), *_candidates_note(answer.candidates), *answer.warnings)
     return Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=notes, cut="CONTENT")
 
 
@@ -56,7 +56,7 @@ def _gates(result: "SearchResult") -> str:
     return " or ".join(parts) or "a threshold"
 
 
-def _ways_out(result: "SearchResult") -> Iterator[str]:
+def _hints(result: "SearchResult") -> Iterator[str]:
     if result.results:
         return
     if not result.total_candidates:
@@ -67,7 +67,7 @@ def _ways_out(result: "SearchResult") -> Iterator[str]:
         yield "--min-similarity -1 leaves nothing out by its similarity"
 
 
-def _looked_at(candidates: Mapping[str, Any] | None) -> Iterator[str]:
+def _candidates_note(candidates: Mapping[str, Any] | None) -> Iterator[str]:
     """Describe how many of the matching memories were scored. Yield nothing without --explain."""
     if candidates is not None:
         proven = "nothing better was missed" if candidates["exact"] else "something better may have been missed"
