@@ -165,10 +165,7 @@ class SafetyStatus(StatusModel):
     """Snapshot of a collection, taken before another snapshot was restored into it."""
 
     name: str | None = Field(default=None, description="Name of the MemorySnapshot.")
-    attempt: int | None = Field(
-        default=None,
-        description="Number of the attempt, 1..3; during earlier ones, memories were written directly to Qdrant.",
-    )
+    attempt: int | None = Field(default=None, description="Attempt, 1..3; earlier ones missed direct writes to Qdrant.")
     writes_since: int | None = Field(
         default=None,
         description="Memories changed since the restored snapshot. Only the safety snapshot has these changes.",

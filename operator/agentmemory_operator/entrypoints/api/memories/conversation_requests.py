@@ -21,8 +21,7 @@ class TurnIn(Body):
     speaker: Id | None = Field(default=None, description="Name of the speaker.")
     at: Time | None = Field(default=None, description="Time of the turn. Default: now, in the order of the turns.")
     vector: Numbers | None = Field(
-        default=None,
-        description="Vector of the content. Required with the embedding provider `none`, otherwise not allowed.",
+        default=None, description="Vector of the content. Required with provider `none`, otherwise not allowed."
     )
 
 

@@ -91,9 +91,7 @@ class NeighbourOut(Answer):
 
     name: str
     relation: str = Field(description=f"One of {', '.join(RELATIONS)}, or {CO_OCCURRENCE} if memories mention both.")
-    strength: int = Field(
-        description="Number of times that the relation was stored, or of memories that mention both names."
-    )
+    strength: int = Field(description="Number of stores of the relation, or of memories that mention both names.")
     incoming: bool = Field(description="True if the relation points from the neighbour to this name.")
 
 

@@ -130,7 +130,7 @@ class ForgottenOut(RootModel[ReceiptOut | WouldForgetOut]):
 
 
 class ListedReceiptOut(ReceiptOut):
-    """A receipt in the list."""
+    """A receipt, with the kind of condition that selected the memories."""
 
     scope: str = Field(description="`user`: all memories of a user; `zone`, `older_than` or `filters`: a part of them.")
 

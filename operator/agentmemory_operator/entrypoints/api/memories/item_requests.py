@@ -43,8 +43,7 @@ class ItemIn(Body):
         description="ID of the parent memory of the same user; the parent of an existing item cannot be changed.",
     )
     vector: Numbers | None = Field(
-        default=None,
-        description="Vector of the content. Required with the embedding provider `none`, otherwise not allowed.",
+        default=None, description="Vector of the content. Required with provider `none`, otherwise not allowed."
     )
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:

@@ -175,7 +175,7 @@ class LineIn(MemoryIn):
         if self.user_id not in (None, user_id):
             raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
         values = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
-        # The caller is the author of a line without one, unless the caller may impersonate: then it stays without.
+        # A line without an author gets the caller as author, or stays without one if the caller may impersonate.
         stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
         memory = MemoryIn.model_construct(**values).new_memory(default_type=default_type, stored_by=stored_by)
         return ImportLine(
