@@ -114,7 +114,7 @@ class LineIn(MemoryIn):
         max_length=MAX_SEALED_CHARS,
         description="Encrypted text of a memory with a zone; the import decrypts it with the agent's keys.",
     )
-    locked: StrictBool = Field(default=False, description="True if the key was unavailable; ignored on import.")
+    locked: StrictBool = Field(default=False, description="True if the content is not included; ignored on import.")
     source: Id | None = Field(default=None, description="Origin; any name, because older memories have other names.")
     id: MemoryId | None = Field(default=None, description="ID of the memory. Default: derived from the line.")
     supersedes_ids: list[MemoryId] = Field(
