@@ -26,6 +26,7 @@ AgentMemoryError
 └── TransientError             a retry after `retry_after_s` may succeed
     ├── StoreUnavailable       Qdrant is unavailable, or a concurrent operation is in the way
     │   ├── TlsVerificationFailed TLS failed, for example an untrusted certificate; nothing was sent
+    │   ├── RouteNotFound          a 404 that is not from Qdrant, or of a call that the server lacks
     │   ├── ResponseTimeout    not completed in time: the server may still execute the call
     │   ├── RecoveryOutcomeUnknown no complete response to a snapshot recovery: the server may still complete it
     │   ├── CollectionUnavailable an agent's collection does not exist, or has another owner
@@ -294,6 +295,10 @@ class TlsVerificationFailed(StoreUnavailable):
 
     Nothing was sent.
     """
+
+
+class RouteNotFound(StoreUnavailable):
+    """A proxy responded with 404, or the server lacks the call: nothing is known about the resource."""
 
 
 class ResponseTimeout(StoreUnavailable):
