@@ -291,10 +291,7 @@ class StoreUnavailable(TransientError):
 
 
 class TlsVerificationFailed(StoreUnavailable):
-    """The TLS handshake failed, for example because of an untrusted certificate or a server without TLS.
-
-    Nothing was sent.
-    """
+    """The TLS handshake failed (untrusted certificate, server without TLS). Nothing was sent."""
 
 
 class RouteNotFound(StoreUnavailable):
