@@ -42,7 +42,7 @@ from agentmemory_operator.lifecycle.rules.erasure import (
     user_receipts_condition,
 )
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
-from agentmemory_operator.memories.point_pages import read_pages, read_row
+from agentmemory_operator.memories.point_pages import page_limit, read_pages, read_row
 from agentmemory_operator.memories.rules.filters import Condition, equals, point_filter
 from agentmemory_operator.memories.rules.record import RECEIPT_KEY
 from agentmemory_operator.ports.base import Clock
@@ -129,7 +129,7 @@ class ForgetUseCase:
             before: Unix milliseconds; only earlier receipts. None for the newest.
             user_id: Only receipts of this user. None for all users.
         """
-        limit = _within(agent, limit)
+        limit = page_limit(agent, limit, beyond=1)
         of_user = [user_receipts_condition(agent.settings.slug, user_id)] if user_id is not None else []
         earlier = [] if before is None else [{"key": "deletedAt", "range": {"lt": before}}]
         body = {
@@ -281,9 +281,3 @@ async def _summarise(agent: Agent, erasure_id: str) -> _ErasureSummary:
             summary.types[point["payload"]["type"]] += 1
             summary.digest.update(f"{point['id']}\n".encode())
     return summary
-
-
-def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, from 1 to one less than Qdrant's query limit, because one more receipt is read."""
-    max_points = agent.settings.ranking.max_query_limit
-    return limit if max_points is None else max(1, min(limit, max_points - 1))
