@@ -161,7 +161,6 @@ class TypeSpec(Model):
         default=None,
         ge=0.001,
         le=36_500,
-        allow_inf_nan=False,
         description="Days until a memory's recency halves, 0.001..36500. Changes apply to the next search.",
     )
     decay: bool | None = Field(
@@ -171,14 +170,12 @@ class TypeSpec(Model):
         default=None,
         ge=0.01,
         le=10,
-        allow_inf_nan=False,
         description="Factor applied to the combined score of this type, 0.01..10. Default: 1.",
     )
     confidence: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Confidence of memories that are stored without one, 0..1. Applies to the next write. Default:"
         " none; a missing confidence counts as 1.",
     )
@@ -245,8 +242,7 @@ class AgentMemorySpec(Model):
         json_schema_extra=list_map_keys("name"),
     )
     scoring: ScoringSpec | None = Field(
-        default=None,
-        description="Ranking of search results. Changes apply to the next search. Default: the preset's.",
+        default=None, description="Ranking of search results. Changes apply to the next search. Default: the preset's."
     )
     lifecycle: LifecycleSpec | None = Field(
         default=None, description="Retention, expiry and cleanup of memories. Default: the preset's."
