@@ -140,7 +140,7 @@ def _key(agent: Agent, scope: str) -> _Key:
 
 
 def _bodies(agent: Agent, scope: str) -> list[Json]:
-    """Build the queries for the newest visible memories of a scope and for its sheet."""
+    """Build two queries: for the newest visible memories of a scope, except encrypted ones, and for its sheet."""
     max_points = agent.settings.ranking.max_query_limit
     unsealed = [UNSEALED] if agent.settings.zones else []
     alive = narrow(
