@@ -141,7 +141,7 @@ def _key(agent: Agent, scope: str) -> _Key:
 
 
 def _bodies(agent: Agent, scope: str) -> list[Json]:
-    """Build the queries for the newest visible memories of a scope and for its sheet."""
+    """Build two queries: for the newest visible memories of a scope, except encrypted ones, and for its sheet."""
     unsealed = [UNSEALED] if agent.settings.zones else []
     alive = narrow(
         visible_filter(Selection(user_id=scope), agent.clock.now_ms(), agent.settings.ranking.endings), *unsealed

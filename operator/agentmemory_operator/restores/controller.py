@@ -228,7 +228,7 @@ class RestorePasses:
             raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, ""))
 
     async def _await_source(self, job: RestoreJob, exc: SourceWaiting) -> float:
-        """Let the restore wait for its snapshot; fail it if the snapshot does not exist for longer than `source_s`.
+        """Let the restore wait for its snapshot; fail it if there is none `source_s` after the restore was created.
 
         Returns the seconds until the next pass.
         """
@@ -239,7 +239,7 @@ class RestorePasses:
         return self.periods.wait_poll_s
 
     async def _retry(self, job: RestoreJob, exc: TransientError) -> None:
-        """Record the cause of a retry, or fail the restore if it has lasted too long.
+        """Record the cause of a retry, or fail the restore if it started more than `patience_s` ago.
 
         Raises:
             TransientError: `exc`, if the restore is retried.

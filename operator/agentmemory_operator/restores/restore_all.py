@@ -153,7 +153,7 @@ class RestoreAll:
         return RestoredAgent(agent=agent, is_restored=False, message=message)
 
     async def _wait_for_end(self, document: Json) -> tuple[bool, str]:
-        """Wait until a restore ends; return whether it was applied, and its message. A deleted restore has failed.
+        """Wait until a restore ends; return whether it was applied, and its message. A deleted one counts as failed.
 
         Raises:
             TransientError: If it cannot be read for too long. It continues.

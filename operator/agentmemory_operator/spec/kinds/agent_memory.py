@@ -4,7 +4,8 @@ The CRDs and the schema checks of manifests are generated from these models. Qdr
 larger blocks of a spec are in `spec_*` and `lifecycle`.
 
 Every field has code that acts on it. A field that a preset decides has no default here, because a persisted default
-would override the preset. The CEL rules next to the fields run in the API server and in `parse`.
+would override the preset. The CEL rules that models and fields refer to are in `cel`. The API server and `parse` apply
+them; the parsers leave out rules that stored objects may violate.
 """
 
 from typing import Annotated, Any, Literal
