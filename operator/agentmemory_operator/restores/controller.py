@@ -24,6 +24,7 @@ from agentmemory_operator.errors import (
     NotOwned,
     RecoveryOutcomeUnknown,
     SpecInvalid,
+    StoreRejected,
     TransientError,
 )
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
@@ -317,8 +318,12 @@ class RestorePasses:
             try:
                 if not has_succeeded(job.status):
                     await self.removal.clean(job)
-            except SpecInvalid as exc:
-                await job.write(failed_status(job.status, exc.reason, str(exc), job.stamp))
+            except (SpecInvalid, StoreRejected) as exc:
+                if isinstance(exc, SpecInvalid) and exc.reason == Reason.NOT_UNDONE:
+                    await job.write(failed_status(job.status, exc.reason, str(exc), job.stamp))
+                else:
+                    # The restore failed for another reason, which the status keeps.
+                    log.warning("cleaning up after %s is postponed: %s", job.key, exc)
                 return self.periods.replaced_check_period_s
             await job.remove_finalizer()
             return self.periods.settle_s
