@@ -3,7 +3,7 @@
 from agentmemory_operator import __version__
 from agentmemory_operator.adapters.http.egress import Egress, HostSession, build_tls_context
 
-# Key for the client, which requires one, if a service has none, like many self-hosted services.
+# Placeholder for a service without an API key, such as many self-hosted ones: the client library requires a key.
 NO_KEY = "none"
 # Maximum number of connections. It is high, because the retrieval API already limits concurrent requests.
 MAX_CONNECTIONS = 512
