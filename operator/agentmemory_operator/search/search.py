@@ -15,7 +15,7 @@ from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.entities.rules.activation import find_by_query
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
-from agentmemory_operator.memories.point_pages import read_without_tombstones
+from agentmemory_operator.memories.point_pages import page_limit, read_without_tombstones
 from agentmemory_operator.memories.rules.filters import Filter, find_unindexed_keys
 from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRecord, record_of
@@ -185,7 +185,7 @@ def _resolve(
     fetched = top_k if request.per_session is None else max_fetched(top_k)
     if ranking.rerank and request.query is not None:
         fetched = max(fetched, ranking.rerank.candidates)
-    fetched = max(top_k, min(fetched, ranking.max_query_limit or fetched))
+    fetched = max(top_k, page_limit(agent, fetched))
     keyword, query = agent.keyword, request.query
     corpus = request.selection if IDF_CORPUS in agent.capabilities else None
     extra_lists = 0 if fusion is None else 2 if along else 1
