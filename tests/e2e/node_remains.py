@@ -28,12 +28,13 @@ ENDED_S = 20.0
 @contextlib.contextmanager
 def own_folder() -> Iterator[pathlib.Path]:
     """Create a folder that `remove_leftovers` of another run leaves alone; the end removes it."""
-    with (
-        tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True) as name,
-        (pathlib.Path(name) / MARKER).open("w") as marker,
-    ):
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX))
+    with (folder / MARKER).open("w") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX)
-        yield pathlib.Path(name)
+        try:
+            yield folder
+        finally:
+            _remove_folder(folder)
 
 
 @contextlib.contextmanager
@@ -109,8 +110,8 @@ def _is_removed(cgroup: pathlib.Path) -> bool:
 
 
 def _remove_folder(folder: pathlib.Path) -> None:
-    """Remove a folder of which nothing is mounted: a mount in it may be a folder of the machine."""
+    """Remove a folder and its mounts, which a killed buildah leaves. Unmount first: a mount may be of the machine."""
     mounts = [line.split()[1] for line in MOUNTS.read_text().splitlines()]
     for mount in sorted((mount for mount in mounts if mount.startswith(f"{folder}/")), reverse=True):
-        subprocess.run(["umount", mount], check=True)
+        subprocess.run(["umount", "--lazy", mount], check=True)
     shutil.rmtree(folder, ignore_errors=True)

@@ -7,6 +7,7 @@ import tempfile
 
 import pytest
 
+from tests.e2e import node_remains
 from tests.e2e.node_remains import MARKER, PREFIX, own_folder, remove_leftovers
 from tests.support.programs import ROOT
 
@@ -73,3 +74,22 @@ def test_other_folders_and_running_runs_stay(temporary: pathlib.Path) -> None:
         f"{PREFIX}linked",
         f"{PREFIX}without-marker",
     }
+
+
+def test_mounts_in_the_folder_end_before_its_files(temporary: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner ones first, and none beside the folder."""
+    mounts, log, programs = (temporary / name for name in ("mounts", "log", "bin"))
+    programs.mkdir()
+    (programs / "umount").write_text(f'#!/bin/sh\n[ -d "$2/.." ] && echo "$2" >> {log}\n')
+    (programs / "umount").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    monkeypatch.setattr(node_remains, "MOUNTS", mounts)
+
+    with own_folder() as folder:
+        inner, outer = folder / "images" / "merged", folder / "images"
+        inner.mkdir(parents=True)
+        mounted = [outer, inner, temporary, pathlib.Path(f"{folder}-of-somebody")]
+        mounts.write_text("".join(f"overlay {path} overlay rw 0 0\n" for path in mounted))
+
+    assert log.read_text().split() == [str(inner), str(outer)]
+    assert not folder.exists()
