@@ -16,6 +16,8 @@ from tests.support.web.http_server import check_success
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_S = 600
+# Not those of a component, by which drains and Services select.
+LABELS = {"app": "aged"}
 # The API server accepts a token for a minute longer, as clocks differ.
 LEEWAY_S = 60
 
@@ -72,8 +74,18 @@ def start_replica(cluster: RunningCluster, deployment: str) -> str:
     volume = {"name": "account", "projected": {"sources": sources}}
     spec = {key: value for key, value in template.items() if key != "containers"}
     spec |= {"automountServiceAccountToken": False, "volumes": [*template.get("volumes", ()), volume]}
-    start_pod(cluster, NAMESPACE, aged(deployment), calling, **spec)
+    start_pod(cluster, NAMESPACE, aged(deployment), calling, labels=LABELS, **spec)
     return operate(cluster, "get", "pod", aged(deployment), "--output=jsonpath={.status.podIP}")
+
+
+def admit_to_qdrant(cluster: RunningCluster) -> None:
+    """Let the replicas reach Qdrant, as the chart's NetworkPolicy lets its own pods."""
+    path = f"/apis/networking.k8s.io/v1/namespaces/{NAMESPACE}/networkpolicies"
+    policy = check_success(cluster.http.get(f"{path}/{QDRANT}")).json()
+    (rule,) = policy["spec"]["ingress"]
+    ingress = [rule | {"from": [{"podSelector": {"matchLabels": LABELS}}]}]
+    body = {"metadata": {"name": aged(QDRANT)}, "spec": policy["spec"] | {"ingress": ingress}}
+    check_success(cluster.http.post(path, json=body))
 
 
 @contextmanager
@@ -82,6 +94,7 @@ def start_aged(installed: Installed) -> Iterator[AgedPods]:
     cluster = installed.control_plane
     assert isinstance(cluster, RunningCluster)
     workspace = Workspace(cluster, cluster.create_namespace("e2e-"), installed.qdrant_url)
+    admit_to_qdrant(cluster)
     addresses = {name: start_replica(cluster, name) for name in (OPERATOR, API)}
     with serve_agent(workspace, installed.api_url, connectionRef={"name": QDRANT, "namespace": NAMESPACE}) as agent:
         agent.store(PRINTER)
