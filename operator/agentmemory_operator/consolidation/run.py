@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.plan_executor import Tally, carry_out, planned_effects
+from agentmemory_operator.consolidation.plan_executor import Tally, execute_plan, planned_effects
 from agentmemory_operator.consolidation.rules.batch_plan import AgentTypes, BatchPlan, Row, plan_batch
 from agentmemory_operator.consolidation.rules.batch_selection import (
     CANDIDATE_KEYS,
@@ -141,7 +141,9 @@ class Consolidation:
         self._applying = applying
 
     async def run(self, order: RunParameters, report: RunReport) -> None:
-        """Process the batches. `report` is updated even if the run fails.
+        """Choose batches and process them, until a limit would be exceeded or `MAX_RUN_S` has passed.
+
+        A limit raises no error: `report.stopped_by` names it. `report` is updated even if the run fails.
 
         Raises:
             ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.
@@ -182,7 +184,7 @@ class Consolidation:
             agent = await self._open_agent()
             plan = plan_answer(agent, rows_by_name, completion.answer)
             report.dropped += plan.dropped + completion.dropped
-            report.tally += planned_effects(plan) if order.is_dry else await carry_out(agent, plan, order.id)
+            report.tally += planned_effects(plan) if order.is_dry else await execute_plan(agent, plan, order.id)
 
 
 def plan_answer(agent: Agent, rows: dict[str, Row], answer: dict[str, Any]) -> BatchPlan:

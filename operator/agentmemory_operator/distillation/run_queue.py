@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.distillation.runs import DistillationResult, DistillationRun
 from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid, ModelUnavailable
+from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.filters import IS_DISTIL_DUE, NOT_DELETED
 from agentmemory_operator.memories.rules.record import DISTIL_UNTIL_KEY
@@ -91,14 +92,14 @@ class DistillationQueue:
             last, _ = of_agent.popitem(last=False)
             if of_agent:
                 self._waiting[slug] = of_agent
-            self._running[slug] = task = asyncio.create_task(self._carry_out(slug, last))
+            self._running[slug] = task = asyncio.create_task(self._execute(slug, last))
             task.add_done_callback(lambda _, slug=slug: self._ended(slug))  # type: ignore[misc]
 
     def _ended(self, slug: str) -> None:
         del self._running[slug]
         self._news.set()
 
-    async def _carry_out(self, slug: str, last: str) -> None:
+    async def _execute(self, slug: str, last: str) -> None:
         outcome = "failed"
         try:
             agent = await self.directory.open(slug)
@@ -118,7 +119,7 @@ class DistillationQueue:
 
     async def _outcome_of(self, run: DistillationRun) -> str:
         try:
-            result = await run.carry_out()
+            result = await run.execute()
         except ModelOutputInvalid as error:
             action = "given up" if run.result.is_completed else "tried again"
             log.warning("a conversation of agent %s is %s: %s", run.agent.settings.slug, action, error)
@@ -162,11 +163,8 @@ async def find_due_rows(agent: Agent) -> list[str]:
     unleased = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
         "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, unleased]},
-        "limit": MAX_QUEUED_PER_AGENT,
+        "limit": page_limit(agent, MAX_QUEUED_PER_AGENT),
         "with_payload": False,
     }
-    max_points = agent.settings.ranking.max_query_limit
-    points, _ = await agent.store.scroll(
-        agent.alias, body | ({"limit": min(MAX_QUEUED_PER_AGENT, max_points)} if max_points else {})
-    )
+    points, _ = await agent.store.scroll(agent.alias, body)
     return [point["id"] for point in points]

@@ -126,7 +126,7 @@ class DistillationRun:
     result: DistillationResult = field(default_factory=DistillationResult)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    async def carry_out(self) -> DistillationResult:
+    async def execute(self) -> DistillationResult:
         """Distil the sources, unless another process does so; return the result, not completed in that case.
 
         Raises:
@@ -344,7 +344,7 @@ def _is_due(row: Payload) -> bool:
 
 
 def run_id_of(record: MemoryRecord) -> str:
-    """Return the id of the run that a row requests."""
+    """Return the id of the run that a record requests: its `conversation_id`, or its own id if it has none."""
     return record.conversation_id or record.id
 
 

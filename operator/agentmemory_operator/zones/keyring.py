@@ -212,9 +212,13 @@ class Keyring:
         return keys_by_id
 
     async def _entries(self, keys: AgentKeys, name: str, key_ids: set[str]) -> dict[str, KeyEntry]:
-        """Return the entries of a shard with these ids.
+        """Return the entries of a shard with these ids; ids without an entry are absent, and recorded as such.
 
         Read the shard again if one is missing: another replica may have added it.
+
+        Raises:
+            KeysUnavailable: If the shard cannot be read. Also if it does not exist although the agent has encrypted
+                memories, because its keys are lost then.
         """
         ring = keys.ring
         shard = await self._shards.read_cached(ring, name)
@@ -334,10 +338,8 @@ class Keyring:
         entry = wrapping.wrap(key_id, material, zone=zone, scope=scope, at=self._clock.now_ms())
 
         def add(shard: Shard) -> Shard:
-            has_place = not shard.is_closed and not shard.is_full and (may_create or bool(shard.version))
-            return (
-                shard.with_key(key_id, entry) if has_place and not find_active_key_id(shard.entries, scope) else shard
-            )
+            is_free = not shard.is_closed and not shard.is_full and (may_create or bool(shard.version))
+            return shard.with_key(key_id, entry) if is_free and not find_active_key_id(shard.entries, scope) else shard
 
         may_create = False
         shard = await self._shards.change(keys.ring, cached.name, add)

@@ -1,10 +1,10 @@
-"""Shared parts of commands that work on objects: where the objects are, creation, and waiting with progress."""
+"""Shared parts of commands on objects: finding their cluster or folder, creating them, and waiting with progress."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -24,16 +24,17 @@ from agentmemory_operator.entrypoints.cli.options import (
 )
 from agentmemory_operator.entrypoints.cli.run import exit_on_error, run_command
 from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
-from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.tasks import read_through_outage
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.naming import append_suffix
 
 T = TypeVar("T")
 
 POLL_S = 0.5
-MAX_OUTAGE_S = 600.0
+# Exit status after Ctrl-C, as of a shell: 128 + SIGINT.
 INTERRUPTED = 130
 
 Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
@@ -42,7 +43,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if 
 
 @dataclass(frozen=True, slots=True)
 class JobsLocation:
-    """Where the objects are: in a cluster or in a folder.
+    """Cluster or folder that contains the objects of a command.
 
     Attributes:
         namespace: Namespace of the command line. None is the default of the cluster's context or of the folder.
@@ -73,7 +74,7 @@ class JobsLocation:
 def find_jobs_location(
     stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None
 ) -> JobsLocation:
-    """Determine where the objects are from the options and the running stacks (see `stacks`).
+    """Return the folder or cluster that the options name, else the folder of the only running stack, else the cluster.
 
     Raises:
         typer.BadParameter: If both --manifests and --context are given.
@@ -125,10 +126,12 @@ def run_on_jobs(
     """Run an operation on the objects of a location and a namespace; return its result.
 
     Args:
-        interrupt_message: Message for Ctrl-C if only the wait ends, and the job continues.
+        operation: Receives the objects, and the namespace of the location or its default.
+        interrupt_message: Message to print after Ctrl-C. Default: `interrupted`.
 
     Raises:
-        typer.Exit: With status 1 after an error that the user can fix, 130 after Ctrl-C. The message was printed.
+        typer.Exit: With status 1 after an error that `exit_on_error` converts, 130 after Ctrl-C. The message was
+            printed.
     """
 
     async def opened() -> T:
@@ -171,6 +174,7 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
 
     Raises:
         AgentMemoryError: If the object cannot be created, its name is in use, or the new object fails or is deleted.
+        TransientError: As in `reread`. The object was created.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"{title_of(document)} exists already: choose another --name")
@@ -193,6 +197,7 @@ async def follow(
 
     Raises:
         AgentMemoryError: If it failed, its verification failed, or it was deleted before it ended.
+        TransientError: As in `reread`.
     """
     kind, metadata = document["kind"], document["metadata"]
     with JobProgress(title_of(document)) as progress:
@@ -210,28 +215,21 @@ async def follow(
 async def reread(
     objects: JobObjects, document: Json, *, deleted_message: str = "was deleted before it finished"
 ) -> Json:
-    """Read an object again. While the API server is unavailable, retry for `MAX_OUTAGE_S`, and print a line about it.
+    """Read an object again. While the API server is unavailable, print that once and retry, as `read_through_outage`.
 
     Args:
         deleted_message: Error message if the object was deleted.
 
     Raises:
         AgentMemoryError: If the object was deleted.
-        TransientError: If the outage lasts longer. The job continues.
+        TransientError: If the API server is unavailable for longer. The job of the object is not affected.
     """
-    kind, metadata, deadline_s = document["kind"], document["metadata"], None
-    while True:
-        try:
-            return await objects.read_object(kind, metadata["namespace"], metadata["name"])
-        except NotFound as exc:
-            raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
-        except TransientError as exc:
-            if deadline_s is None:
-                deadline_s = time.monotonic() + MAX_OUTAGE_S
-                typer.echo(f"{exc}: waiting for at most {MAX_OUTAGE_S:.0f} s", err=True)
-            if time.monotonic() >= deadline_s:
-                raise
-        await asyncio.sleep(POLL_S)
+    metadata = document["metadata"]
+    read = partial(objects.read_object, document["kind"], metadata["namespace"], metadata["name"])
+    try:
+        return await read_through_outage(read, poll_s=POLL_S, report=partial(typer.echo, err=True))
+    except NotFound as exc:
+        raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
 
 
 def status_of(document: Json) -> Json:

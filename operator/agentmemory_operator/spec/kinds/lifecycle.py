@@ -10,8 +10,8 @@ from agentmemory_operator.spec.kinds.model_base import Model, Schedule, StatusMo
 from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS, MAX_WORKING_MEMORY_SLOTS, TtlMode
 
-Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Days = Annotated[float, Field(ge=0.001, le=36_500)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class TtlSpec(Model):
@@ -22,7 +22,7 @@ class TtlSpec(Model):
     mode: TtlMode = Field(
         description="Handling of expired memories. Hard: no call returns them, and the next cleanup removes them."
         " Soft: hidden from searches and lists, still readable by id. SoftUnlessUsed: like Soft, but memories that a"
-        " search ever returned stay. Session: ends with the session; if nobody ends that, like Hard after days."
+        " search has ever returned do not expire. Session: like Hard, when the session ends or after days."
     )
     days: Days | None = Field(
         default=None,
@@ -31,8 +31,8 @@ class TtlSpec(Model):
     )
     keep_importance: Share | None = Field(
         default=None,
-        description="Importance from which memories stay even if unused, 0..1; only with SoftUnlessUsed. Default:"
-        " none.",
+        description="Minimum importance of memories that do not expire even if unused, 0..1; only with SoftUnlessUsed."
+        " Default: none.",
     )
 
 
@@ -49,8 +49,8 @@ class PruneSpec(Model):
     )
     confidence_below: Share | None = Field(
         default=None,
-        description="Confidence below which to remove, 0..1; without a confidence, its own or the type's, only age"
-        " and priority count. Default: 0.3.",
+        description="Confidence below which to remove, 0..1. For a memory without a confidence, its own or the type's,"
+        " only age and priority count. Default: 0.3.",
     )
 
 
@@ -77,7 +77,7 @@ class LifecycleSpec(Model):
     time_zone: Annotated[str, Field(max_length=64, pattern=ZONE_PATTERN)] | None = Field(
         default=None, description="IANA time zone of the schedule, for example Europe/Berlin. Default: Etc/UTC."
     )
-    decay_floor: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] | None = Field(
+    decay_floor: Annotated[float, Field(ge=0, le=0.5)] | None = Field(
         default=None,
         description="Recency, 0.5^(age / half-life of the type), below which a cleanup removes memories, 0..0.5; 0"
         " removes none. Types without decay are kept. Default: the preset's (cortex 0.01).",
@@ -102,8 +102,8 @@ class LifecycleSpec(Model):
     )
     prune: PruneSpec | None = Field(
         default=None,
-        description="Which old, low-value memories a cleanup removes. Default: the preset's (cognitive: older than"
-        " 365 days, priority below 0.2, confidence below 0.3; else none).",
+        description="Criteria of old, low-value memories that a cleanup removes. Default: the preset's (cognitive:"
+        " older than 365 days, priority below 0.2, confidence below 0.3; else none).",
     )
     deduplicate: bool | None = Field(
         default=None,
@@ -123,14 +123,14 @@ class LifecycleSpec(Model):
         description=f"Maximum working memories of a session, 1..{MAX_WORKING_MEMORY_SLOTS}; above it, the least"
         " recently used one is removed. Applies to the next one stored. Default: the preset's, 4.",
     )
-    session_idle_hours: Annotated[float, Field(ge=0, le=876_000, allow_inf_nan=False)] | None = Field(
+    session_idle_hours: Annotated[float, Field(ge=0, le=876_000)] | None = Field(
         default=None,
-        description="Hours without use after which a session ends, 0..876000: its working memories, and its"
-        " memories of types with ttl Session and no days, are no longer returned, and the next cleanup removes them."
-        " Storing, reading working memory and being returned by a search are use. 0: only an explicit end. Default:"
+        description="Hours without use after which a session ends, 0..876000: its working memories, and its memories"
+        " of types with ttl Session and no days, are no longer returned, and the next cleanup removes them. Storing a"
+        " memory, reading working memory and returning a memory in a search are use. 0: only an explicit end. Default:"
         " the preset's (cognitive, importance, keyed and none 24, else 0).",
     )
-    remove_hidden_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = Field(
+    remove_hidden_days: Annotated[float, Field(ge=0, le=36_500)] | None = Field(
         default=None,
         description="Days after which a cleanup removes memories hidden by a ttl Soft or SoftUnlessUsed, 0..36500;"
         " 0 keeps them. Default: the preset's (importance 90, else 0).",
@@ -162,7 +162,7 @@ class HeldCleanupStatus(StatusModel):
     would_remove: int | None = Field(default=None, description="Memories that would be removed.")
     memories: int | None = Field(default=None, description="Memories in total.")
     reasons: RemovalsStatus | None = Field(default=None, description="Memories to remove, by reason.")
-    message: str | None = Field(default=None, description="Why it waits, with the suggested fix.")
+    message: str | None = Field(default=None, description="Reason for the wait, with the suggested fix.")
 
 
 class CleanupStatus(StatusModel):
@@ -176,5 +176,5 @@ class CleanupStatus(StatusModel):
         default=None, description="Last handled value of the annotation cleanup-requested-at."
     )
     held: HeldCleanupStatus | None = Field(
-        default=None, description="Removals that wait for approval; nothing was removed."
+        default=None, description="Removals that wait for approval; the cleanup removed nothing."
     )

@@ -28,6 +28,8 @@ APPROVABLE_REASONS: Mapping[str, tuple[str, ...]] = {
 # Prefixes of fields that can be reset to their values in effect.
 REVERTIBLE_PREFIXES = ("embedding.", "index.")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
+# The status has no time of the count, because writing it would make each pass over an idle object a write.
+COUNT_AGE = ", counted at the operator's last pass (about every 5 minutes)"
 
 
 def status_document(document: Json) -> dict[str, Any]:
@@ -96,11 +98,12 @@ def _conditions(document: Json, status: Json) -> Section:
 
 def _collection(document: Json, status: Json) -> Section | None:
     metadata, collection = document["metadata"], status.get("collection") or {}
+    memories = collection.get("memories")
     rows = {
         "agent": status.get("agent"),
         "alias": collection.get("alias"),
         "physical": collection.get("physical"),
-        "memories": collection.get("memories"),
+        "memories": None if memories is None else f"{memories}{COUNT_AGE}",
         "indexed": collection.get("indexed"),
         "state": collection.get("state"),
         "replicas": _replicas(collection.get("replicas") or {}),
@@ -219,7 +222,7 @@ def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Se
         return None
     rows = change_rows(plan.get("changes") or [])
     notes = () if _is_reported(status, plan.get("refusal")) else (plan["refusal"],)
-    commands = tuple(_ways_on(document, plan, options, kubectl))
+    commands = tuple(_plan_commands(document, plan, options, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
 
 
@@ -236,16 +239,16 @@ def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
+def _plan_commands(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
     """Yield the commands that approve or undo held changes."""
-    held_changes = [change for change in plan.get("changes") or [] if change.get("held")]
+    withheld_changes = [change for change in plan.get("changes") or [] if change.get("held")]
     reason, metadata = find_condition(document.get("status"), "InSync").get("reason", ""), document["metadata"]
-    if held_changes and reason in APPROVABLE_REASONS:
+    if withheld_changes and reason in APPROVABLE_REASONS:
         arguments = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
         approval = shlex.quote(f"{APPROVE_PLAN}={plan.get('digest')}")
         annotate = " ".join((f"{kubectl} {arguments} {approval}", *APPROVABLE_REASONS[reason]))
         yield f"approve: {annotate}" if kubectl else f"approve: {called_as()} approve {metadata['name']}{options}"
-    fields = [change for change in held_changes if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
+    fields = [change for change in withheld_changes if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
     if fields and kubectl:
         yield f"undo: {undo_command(document, fields, kubectl)}"
 
