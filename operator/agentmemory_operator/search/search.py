@@ -270,7 +270,9 @@ def _resolve(
         eligible=eligible,
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
-        words=build_keyword_query(keyword_document(query or "", keyword), corpus) if fusion and keyword else None,
+        words=build_keyword_query(keyword_document(query or "", keyword, is_question=True), corpus)
+        if fusion and keyword
+        else None,
         features=extract_features(query, keyword.language) if keyword and query is not None else None,
         solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
         activations=along,
