@@ -33,6 +33,7 @@ SPACED = ("english", "german", "spanish", "french", "russian")
 # Qdrant has neither stop words nor a stemmer for Hindi.
 UNLISTED = {"hindi": "none"}
 KINDS = ("words", "meaning", "both")
+WORDLLAMA = {"provider": "wordllama", "dimensions": 256}
 TOP = 10
 
 
@@ -138,19 +139,19 @@ def ask_through_api(stack: Stack, slug: str, languages: Sequence[Json], spec: Js
         ]
 
 
-def _by_embedder(
-    stack: Stack, languages: Sequence[Json], name: str, embedding: Json
-) -> Iterator[tuple[str, list[Any]]]:
+def _by_embedder(stack: Stack, languages: Sequence[Json], name: str, spec: Json) -> Iterator[tuple[str, list[Any]]]:
     """Yield the results of searches by meaning and words: one agent for each language, and one with `auto` for all."""
     log_progress(f"asking by meaning and words with {name}")
     own: list[QuestionResult] = []
     for number, texts in enumerate(languages):
         language = UNLISTED.get(texts["language"], texts["language"])
-        spec = {"embedding": embedding, "index": {"keyword": {"enabled": True, "language": language}}}
-        own += ask_through_api(stack, f"{name}-{number}", [texts], spec)
-    yield f"{name}", own
-    spec = {"embedding": embedding, "index": {"keyword": {"enabled": True, "language": AUTO_LANGUAGE}}}
-    yield f"{name}, auto", ask_through_api(stack, f"{name}-auto", languages, spec)
+        own += ask_through_api(stack, f"{name}-{number}", [texts], spec | _with_keywords(language))
+    yield name, own
+    yield f"{name}, auto", ask_through_api(stack, f"{name}-auto", languages, spec | _with_keywords(AUTO_LANGUAGE))
+
+
+def _with_keywords(language: str) -> Json:
+    return {"index": {"keyword": {"enabled": True, "language": language}}}
 
 
 def figures(results: Sequence[QuestionResult]) -> str:
@@ -179,10 +180,11 @@ def print_languages(options: argparse.Namespace, folder: Path) -> None:
                 way.name: [result for texts in languages for result in ask_by_words(qdrant, texts, way)]
                 for way in (OWN_LANGUAGE, ANY_LANGUAGE)
             }
-        ways |= _by_embedder(stack, languages, "wordllama", {"provider": "wordllama", "dimensions": 256})
+        ways |= _by_embedder(stack, languages, "wordllama", {"embedding": WORDLLAMA})
         if options.embeddings:
             service = {"provider": "openai", "model": "measured", "baseURL": options.embeddings}
-            ways |= _by_embedder(stack, languages, "service", service | {"dimensions": options.dimensions})
+            embedding = service | {"dimensions": options.dimensions}
+            ways |= _by_embedder(stack, languages, "service", {"embedding": embedding, "scoring": options.scoring})
         print(f"{machine()}, {stack.engine}; R@1 / R@{TOP} / MRR\n")
     print(render(("language", "questions", *ways), list(language_rows(ways))))
 
@@ -204,6 +206,7 @@ def main() -> None:
     parser.add_argument("--set", choices=("languages", "sentences"), default="languages")
     parser.add_argument("--embeddings", metavar="URL", help="an OpenAI-compatible embedder to measure as well")
     parser.add_argument("--dimensions", type=int, default=384, help="of that embedder (default: %(default)s)")
+    parser.add_argument("--scoring", metavar="JSON", type=json.loads, default={}, help="spec.scoring for that embedder")
     parser.add_argument("--qdrant", metavar="URL")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

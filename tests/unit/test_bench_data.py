@@ -131,9 +131,9 @@ def test_questions_by_meaning_share_no_content_word(texts: Json) -> None:
     for question in texts["questions"]:
         answer = any_language_text(texts["memories"][question["answer"]])
         common = {*any_language_text(question["question"], is_question=True).split()} & {*answer.split()}
-        assert common if question["kind"] != "meaning" else not common or texts["language"] in ("chinese", "japanese"), (
-            question
-        )
+        assert (
+            common if question["kind"] != "meaning" else not common or texts["language"] in ("chinese", "japanese")
+        ), question
 
 
 def test_language_rows_are_by_kind_and_of_all() -> None:

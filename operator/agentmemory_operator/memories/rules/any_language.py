@@ -3,7 +3,7 @@
 Qdrant stems a whole text by the rules of one language. `auto` needs no language: each word of a script with spaces is
 searched by itself and by its beginning. The word itself, a number or a code is exact; the beginning also matches
 inflected forms, and counts less, because it is less rare. A memory that contains the word of the question therefore
-precedes one that contains another form of it. Source of the numbers: `docs/adr/0044`.
+precedes one that contains another form of it. Source of the numbers: `docs/adr/0047`.
 """
 
 import re
@@ -27,6 +27,7 @@ _VIRAMA = "\u02bc"
 
 _MIN_STEM_LETTERS = 3
 _VIRAMA_CLASS = 9
+_ASCII_WORD = re.compile("[A-Za-z0-9]+")
 # Soft hyphen, tatweel, joiners, marks of direction, variation selectors, byte order mark.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u0640\u061c\u180b-\u180f\u200c-\u200f\u202a-\u202e\u2060\u2066-\u2069\ufe00-\ufe0f\ufeff]"
@@ -55,9 +56,12 @@ def any_language_text(text: str, *, is_question: bool = False) -> str:
     Args:
         is_question: True to leave out the stop words of the text's language. Names and other words stay.
     """
-    words = _split(text)
-    kept = _without_stop_words(words) if is_question else words
-    return " ".join(part for word in kept for part in _parts(word))
+    if is_question:
+        return _join(_without_stop_words(_split(text)))
+    # A keyword text repeats its lines.
+    lines = text.split("\n")
+    joined = {line: _join(_split(line)) for line in dict.fromkeys(lines)}
+    return " ".join(filter(None, map(joined.__getitem__, lines)))
 
 
 def language_of(text: str, language: str) -> str:
@@ -69,13 +73,22 @@ def language_of(text: str, language: str) -> str:
 
 def _split(text: str) -> list[str]:
     """Return the words of a text and its runs without spaces, in order; letters in the original case."""
+    if text.isascii():
+        return _ASCII_WORD.findall(text)
     composed = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
     return [part for found in word_pattern().finditer(composed) for part in split_runs(found.group())]
 
 
+def _join(words: Iterable[str]) -> str:
+    return " ".join(part for word in words for part in _parts(word))
+
+
 def _vote(words: Iterable[str]) -> set[str]:
     """Return the languages with the most stop words among some words, or the empty set."""
-    votes = Counter(language for word in words for language in _LANGUAGES_OF.get(word.casefold(), ()))
+    votes: Counter[str] = Counter()
+    for word in words:
+        if languages := _LANGUAGES_OF.get(word.casefold()):
+            votes.update(languages)
     most = max(votes.values(), default=0)
     return {language for language, count in votes.items() if count == most}
 

@@ -46,7 +46,7 @@ Otherwise a long query would score too high, because a memory contains some of m
 """
 
 AUTO_SCALE = 1.7
-"""Factor of these scores with the language `auto`, which counts most words twice (`docs/adr/0044`)."""
+"""Factor of these scores with the language `auto`, which counts most words twice (`docs/adr/0047`)."""
 
 MAX_QUERY_NAMES, MAX_QUERY_WORDS = 8, 64
 _MAX_DATES = 4

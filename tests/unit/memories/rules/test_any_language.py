@@ -179,6 +179,11 @@ def test_date_is_found_in_both_forms() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["snake_case and kebab-case", "It's A-1138, v1.18.3!", "a\nb\n\na\tb", ""])
+def test_ascii_text_is_split_like_any_other(text: str) -> None:
+    assert [*any_language_text(text).split(), "茶"] == any_language_text(f"{text} 茶").split()
+
+
 def test_long_text_is_read_whole() -> None:
     text = "Straße नमस्ते 茶 " * 50_000
 
