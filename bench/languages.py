@@ -96,15 +96,15 @@ def ask_by_words(qdrant: Client, texts: Json, way: Tokenisation) -> list[Questio
     qdrant.call("PUT", f"/collections/{name}", {"vectors": {}, "sparse_vectors": sparse})
     try:
         points = [
-            {"id": place, "vector": {"words": way.document(text, language, False)}, "payload": {}}
-            for place, text in enumerate(texts["memories"])
+            {"id": number, "vector": {"words": way.document(text, language, False)}, "payload": {}}
+            for number, text in enumerate(texts["memories"])
         ]
         qdrant.call("PUT", f"/collections/{name}/points?wait=true", {"points": points})
         results = []
         for question in texts["questions"]:
             body = {"query": way.document(question["question"], language, True), "using": "words", "limit": TOP}
             points = qdrant.call("POST", f"/collections/{name}/points/query", body)["result"]["points"]
-            ranks = [place for place, point in enumerate(points, 1) if point["id"] == question["answer"]]
+            ranks = [number for number, point in enumerate(points, 1) if point["id"] == question["answer"]]
             results.append(QuestionResult(language, ranks, 1 - len(ranks), 0.0, question.get("kind", "")))
         return results
     finally:
@@ -117,9 +117,9 @@ def ask_through_api(stack: Stack, slug: str, languages: Sequence[Json], spec: Js
     stack.wait_ready(slug)
     with Client(stack.api_url) as api:
         memories = [
-            {"user_id": texts["language"], "content": text, "metadata": {"mark": f"{texts['language']} {place}"}}
+            {"user_id": texts["language"], "content": text, "metadata": {"mark": f"{texts['language']} {number}"}}
             for texts in languages
-            for place, text in enumerate(texts["memories"])
+            for number, text in enumerate(texts["memories"])
         ]
         marks = store(api, slug, memories)
         return [
