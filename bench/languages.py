@@ -104,7 +104,7 @@ def ask_by_words(qdrant: Client, texts: Json, way: Tokenisation) -> list[Questio
         for question in texts["questions"]:
             body = {"query": way.document(question["question"], language, True), "using": "words", "limit": TOP}
             points = qdrant.call("POST", f"/collections/{name}/points/query", body)["result"]["points"]
-            ranks = [number for number, point in enumerate(points, 1) if point["id"] == question["answer"]]
+            ranks = [rank for rank, point in enumerate(points, 1) if point["id"] == question["answer"]]
             results.append(QuestionResult(language, ranks, 1 - len(ranks), 0.0, question.get("kind", "")))
         return results
     finally:
