@@ -19,7 +19,7 @@ from statistics import fmean
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import AUTO_LANGUAGE, KeywordSource
-from agentmemory_operator.memories.rules.keywords import BM25_MODEL, keyword_document
+from agentmemory_operator.memories.rules.keywords import BM25_MODEL, keyword_document, question_document
 from bench.clients import Client
 from bench.dialogues import OWN, Question, QuestionResult, run_question, store
 from bench.progress import log_progress
@@ -50,15 +50,12 @@ class Tokenisation:
 
 
 def _product(text: str, language: str, is_question: bool) -> Json:
-    return keyword_document(text, _source(UNLISTED.get(language, language)), is_question=is_question)
+    source = KeywordSource(language=UNLISTED.get(language, language), window=0)
+    return (question_document if is_question else keyword_document)(text, source)
 
 
 def _auto(text: str, language: str, is_question: bool) -> Json:
-    return keyword_document(text, _source(AUTO_LANGUAGE), is_question=is_question)
-
-
-def _source(language: str) -> KeywordSource:
-    return KeywordSource(language=language, window=0)
+    return _product(text, AUTO_LANGUAGE, is_question)
 
 
 def _before(text: str, language: str, is_question: bool) -> Json:

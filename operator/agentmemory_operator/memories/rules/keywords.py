@@ -120,10 +120,20 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
     return "\n".join(parts)
 
 
-def keyword_document(text: str, source: KeywordSource, *, is_question: bool = False) -> dict[str, Any]:
-    """Return the document from which Qdrant computes the keyword vector of a memory or a question."""
+def question_document(question: str, source: KeywordSource) -> dict[str, Any]:
+    """Return the document from which Qdrant computes the keyword vector of a question."""
+    is_any = source.language == AUTO_LANGUAGE
+    return _any_language(question, is_question=True) if is_any else keyword_document(question, source)
+
+
+def _any_language(text: str, *, is_question: bool) -> dict[str, Any]:
+    return {"text": any_language_text(text, is_question=is_question), "model": BM25_MODEL, "options": _ANY_LANGUAGE}
+
+
+def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
+    """Return the document from which Qdrant computes the keyword vector of a memory."""
     if source.language == AUTO_LANGUAGE:
-        return {"text": any_language_text(text, is_question=is_question), "model": BM25_MODEL, "options": _ANY_LANGUAGE}
+        return _any_language(text, is_question=False)
     return {"text": engine_text(text), "model": BM25_MODEL, "options": {"language": source.language, **_OPTIONS}}
 
 

@@ -8,7 +8,7 @@ STOP_WORDS: Mapping[str, frozenset[str]] = {
         "english": "a about after all am an and any are as at be been before but by can could d did do does for from "
         "get had has have he her him his how i if in into is it its ll m me my no not of off on or our out "
         "re s she should so some t than that the their them then there these they this those to up us ve "
-        "was we were what when where which while who whom whose why will with would you your",
+        "was we were what when where which while who whose why will with would you your",
         "german": "aber alle als am an auch auf aus bei bin bis da das dass dein deine dem den der des dich die dir "
         "du ein eine einem einen einer eines er es euch für habe haben hast hat hatte ich ihm ihn ihr ihre "
         "ihrem ihren im in ist ja kann können mein meine mich mir mit muss müssen nach nicht noch nun oder "

@@ -8,7 +8,7 @@ import qdrant_edge as edge
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.memories.rules.any_language import any_language_text, language_of
-from agentmemory_operator.memories.rules.keywords import date_text, keyword_document
+from agentmemory_operator.memories.rules.keywords import date_text, keyword_document, question_document
 from agentmemory_operator.memories.rules.stop_words import STOP_WORDS
 from agentmemory_operator.spec.kinds.spec_index import KeywordLanguage
 
@@ -152,7 +152,7 @@ def test_english_is_recognised(text: str, language: str, expected: str) -> None:
 
 def test_auto_document_needs_no_language() -> None:
     memory = keyword_document("the cats", AUTO)
-    question = keyword_document("the cats", AUTO, is_question=True)
+    question = question_document("the cats", AUTO)
 
     assert (memory["text"], question["text"]) == ("the cats ǂcat", "cats ǂcat")
     assert memory["options"] == question["options"] == {"language": "none", "avg_len": 160.0, "k": 1.2}
@@ -168,7 +168,7 @@ def test_other_languages_do_not_change(language: str) -> None:
     }
 
     assert keyword_document("the cats", KeywordSource(language=language, window=0)) == document
-    assert keyword_document("the cats", KeywordSource(language=language, window=0), is_question=True) == document
+    assert question_document("the cats", KeywordSource(language=language, window=0)) == document
 
 
 def test_date_is_found_in_both_forms() -> None:
