@@ -141,7 +141,7 @@ def _by_embedder(stack: Stack, languages: Sequence[Json], name: str, spec: Json)
     log_progress(f"asking by meaning and words with {name}")
     own: list[QuestionResult] = []
     for number, texts in enumerate(languages):
-        language = UNLISTED.get(texts["language"], texts["language"])
+        language = str(UNLISTED.get(texts["language"], texts["language"]))
         own += ask_through_api(stack, f"{name}-{number}", [texts], spec | _with_keywords(language))
     yield name, own
     yield f"{name}, auto", ask_through_api(stack, f"{name}-auto", languages, spec | _with_keywords(AUTO_LANGUAGE))

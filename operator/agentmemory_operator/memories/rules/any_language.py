@@ -26,6 +26,7 @@ _VIRAMA = "\u02bc"
 """Letter instead of a virama, at which Qdrant's tokenizer would split Hindi, Bengali or Tamil words."""
 
 _MIN_STEM_LETTERS = 3
+_MAX_CACHED_LETTERS = 40
 _VIRAMA_CLASS = 9
 _ASCII_WORD = re.compile("[A-Za-z0-9]+")
 # Soft hyphen, tatweel, joiners, marks of direction, variation selectors, byte order mark.
@@ -104,11 +105,16 @@ def _without_stop_words(words: Sequence[str]) -> Sequence[str]:
     return kept or words
 
 
-@lru_cache(20_000)
-def _parts(word: str) -> tuple[str, ...]:
+def _parts(word: str) -> Sequence[str]:
     """Return the parts by which a word or a run without spaces is searched."""
     if parts := character_parts(word):
-        return tuple(parts)
+        return parts
+    # Long words would fill the memory.
+    return (_word_parts if len(word) <= _MAX_CACHED_LETTERS else _word_parts.__wrapped__)(word)
+
+
+@lru_cache(20_000)
+def _word_parts(word: str) -> tuple[str, ...]:
     folded = unicodedata.normalize("NFKC", word.casefold())
     exact = "".join(map(_letter, folded))
     if len(exact) < _MIN_STEM_LETTERS or folded in _LANGUAGES_OF or any(map(str.isdecimal, exact)):

@@ -7,7 +7,7 @@ import pytest
 import qdrant_edge as edge
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.memories.rules.any_language import any_language_text, language_of
+from agentmemory_operator.memories.rules.any_language import _word_parts, any_language_text, language_of
 from agentmemory_operator.memories.rules.keywords import date_text, keyword_document, question_document
 from agentmemory_operator.memories.rules.stop_words import STOP_WORDS
 from agentmemory_operator.spec.kinds.spec_index import KeywordLanguage
@@ -182,6 +182,14 @@ def test_date_is_found_in_both_forms() -> None:
 @pytest.mark.parametrize("text", ["snake_case and kebab-case", "It's A-1138, v1.18.3!", "a\nb\n\na\tb", ""])
 def test_ascii_text_is_split_like_any_other(text: str) -> None:
     assert [*any_language_text(text).split(), "茶"] == any_language_text(f"{text} 茶").split()
+
+
+@pytest.mark.parametrize("word", ["x" * 41, "茶" * 41])
+def test_long_words_and_runs_are_not_cached(word: str) -> None:
+    before = _word_parts.cache_info().currsize
+    any_language_text(word)
+
+    assert _word_parts.cache_info().currsize == before
 
 
 def test_long_text_is_read_whole() -> None:
