@@ -17,7 +17,7 @@ from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import page_limit, read_without_tombstones
 from agentmemory_operator.memories.rules.filters import Filter, find_unindexed_keys
-from agentmemory_operator.memories.rules.keywords import keyword_document
+from agentmemory_operator.memories.rules.keywords import question_document
 from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.search.answers import CandidateCounts, SearchAnswer, SearchHit
@@ -199,7 +199,7 @@ def _resolve(
         eligible=eligible,
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
-        words=build_keyword_query(keyword_document(query or "", keyword), corpus) if fusion and keyword else None,
+        words=build_keyword_query(question_document(query or "", keyword), corpus) if fusion and keyword else None,
         features=extract_features(query, keyword.language) if keyword and query is not None else None,
         solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
         activations=along,

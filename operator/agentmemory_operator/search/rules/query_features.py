@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
+from agentmemory_operator.collections.rules.collection import AUTO_LANGUAGE, DEFAULT_LANGUAGE
+from agentmemory_operator.memories.rules.any_language import language_of
 from agentmemory_operator.memories.rules.evidence import (
     ANSWERS_QUESTION,
     BY_USER,
@@ -43,6 +44,9 @@ HALF_SCORE_PER_WORD = 2.0
 
 Otherwise a long query would score too high, because a memory contains some of many words by chance.
 """
+
+AUTO_SCALE = 1.7
+"""Factor of these scores with the language `auto`, which counts most words twice (`docs/adr/0047`)."""
 
 MAX_QUERY_NAMES, MAX_QUERY_WORDS = 8, 64
 _MAX_DATES = 4
@@ -120,8 +124,10 @@ class QueryFeatures:
 
 def extract_features(query: str, language: str) -> QueryFeatures:
     """Extract the features of a query. In languages other than English, these are only `half_score` and `names`."""
+    scale = AUTO_SCALE if language == AUTO_LANGUAGE else 1.0
+    language = language_of(query, language)
     words = content_words(query, language)
-    score_at_half = max(HALF_SCORE, HALF_SCORE_PER_WORD * min(len(set(words)), MAX_QUERY_WORDS))
+    score_at_half = scale * max(HALF_SCORE, HALF_SCORE_PER_WORD * min(len(set(words)), MAX_QUERY_WORDS))
     capitalised = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
     names = tuple(dict.fromkeys(content_words(capitalised, DEFAULT_LANGUAGE) or words))[:MAX_QUERY_NAMES]
     if language != DEFAULT_LANGUAGE:
