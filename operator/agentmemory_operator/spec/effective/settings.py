@@ -35,6 +35,7 @@ from agentmemory_operator.spec.presets.table import (
     ConsolidationTerms,
     EvidenceWeights,
     Fusion,
+    ModelWeights,
     Reranking,
 )
 from agentmemory_operator.spec.zones import KEY_CREATED_KEY, ZoneSettings
@@ -60,7 +61,6 @@ MODEL_INDEXES = (("distilDue", "bool"),)
 # Maximum `top_k` of a search, which the API enforces and documents.
 MAX_TOP_K = 10_000
 
-
 # Fields that a scoring model reads or filters by, in addition to those that every search needs.
 SCORED_INDEXES = {CONFIDENCE: ("confidence", "float"), IDLE_DAYS: ("lastAccessedAt", "integer")}
 
@@ -79,6 +79,7 @@ class Ranking:
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
         fusion: Combination of similarity and keywords.
         evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
+        model_weights, own_weights: Their figures for some embedding models, and names of figures that the object sets.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights and minimum similarity.
         max_query_limit: Largest number of results of a request in Qdrant's strict mode. None if the object sets
@@ -106,6 +107,8 @@ class Ranking:
     max_query_limit: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
     evidence: EvidenceWeights = NO_EVIDENCE
+    model_weights: ModelWeights = ()
+    own_weights: frozenset[str] = frozenset()
     rerank: Reranking | None = None
     allows_overrides: bool = True
 
@@ -337,6 +340,8 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         rerank=Reranking(**figures["rerank"]) if "rerank" in figures else None,
         fusion=replace(preset.fusion, **figures.get("fusion", {})),
         evidence=replace(preset.evidence, **figures.get("evidence", {})),
+        model_weights=preset.model_weights,
+        own_weights=frozenset(figures.get("fusion", {})) | frozenset(figures.get("evidence", {})),
     )
 
 
