@@ -8,15 +8,22 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder, RekeyedModel
 from agentmemory_operator.connections.rules.agent_secret_slots import embedding_key, model_key
+from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import Embedder, LanguageModel
-from agentmemory_operator.settings import Settings
+from agentmemory_operator.settings import SettingInvalid, Settings
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
-from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
+from agentmemory_operator.spec.effective.embedding import (
+    DEFAULT_EMBEDDINGS,
+    MODEL_DIMENSIONS,
+    EmbeddingSettings,
+    EmbeddingSource,
+)
 
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.language_model.openai_chat import OpenAIChat
@@ -32,6 +39,18 @@ class ClosableEmbedder(Protocol):
     async def aclose(self) -> None:
         """Close the connections."""
         ...
+
+
+def check_default_embedding(settings: Settings) -> None:
+    """Raise SettingInvalid if the default embedding needs a model or package that this process does not have."""
+    default = DEFAULT_EMBEDDINGS[settings.default_embedding]
+    files = ModelFiles(folder=settings.models, may_download=settings.may_download_models)
+    model = default.model or ""
+    try:
+        if default.provider == "fastembed":
+            FastEmbedEmbedder(model=model, dimensions=MODEL_DIMENSIONS[model], files=files)
+    except SpecInvalid as exc:
+        raise SettingInvalid(f"AGENTMEMORY_DEFAULT_EMBEDDING={settings.default_embedding}: {exc}") from exc
 
 
 class Embedders:
