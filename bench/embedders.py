@@ -1,9 +1,8 @@
 """`python -m bench.embedders`: recall of the embedders in the process, by meaning alone, and their cost, by language.
 
 R@10 and MRR of an exact scan by cosine, with the product's embedders and prefixes; CPU time of a text, each in its own
-call; memory that the embedder adds to a process. Models other than wordllama are those in the folder `--models`, and
-`--url` adds an OpenAI-compatible service with 384 dimensions. `--data` is a folder with a file for each language, or
-one file for all.
+call; memory that the embedder adds to a process. Models other than wordllama are those in the folder `--models`. `--data`
+is a folder with a file for each language, or one file for all.
 """
 
 import argparse
@@ -13,7 +12,6 @@ import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,7 +21,6 @@ import numpy as np
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.spec.effective.embedding import (
     DEFAULT_EMBEDDINGS,
     MODEL_DIMENSIONS,
@@ -58,7 +55,7 @@ def read_languages(data: Path) -> list[Json]:
     return languages
 
 
-def sources(url: str | None) -> Iterator[EmbeddingSource]:
+def sources() -> Iterator[EmbeddingSource]:
     """Yield the embedders to measure."""
     for default in DEFAULT_EMBEDDINGS.values():
         prefixes = default.prefixes and Prefixes(
@@ -67,27 +64,22 @@ def sources(url: str | None) -> Iterator[EmbeddingSource]:
         dimensions = MODEL_DIMENSIONS[default.model or ""]
         yield EmbeddingSource(provider=default.provider, model=default.model, dimensions=dimensions, prefixes=prefixes)
     yield from OTHERS
-    if url:
-        yield EmbeddingSource(provider="openai", model="served", dimensions=384, base_url=url)
 
 
 def measure(source: EmbeddingSource, models: Path | None, languages: Sequence[Json]) -> list[tuple[str, ...]]:
     """Return the rows of one embedder; empty if its model is not in the folder. Runs in a process of its own."""
-    settings = EmbeddingSettings(provider=source.provider, model=source.model, dimensions=source.dimensions)
-    before_mib = _resident_mib()
     try:
-        embedder = build_embedder(
-            source, replace(settings, batch_size=1), api_key="none", files=ModelFiles(folder=models)
-        )
-        asyncio.run(embedder.embed(["text"]))
+        return asyncio.run(_measured(source, models, languages))
     except SpecInvalid:
         return []
+
+
+async def _measured(source: EmbeddingSource, models: Path | None, languages: Sequence[Json]) -> list[tuple[str, ...]]:
+    settings = EmbeddingSettings(provider=source.provider, model=source.model, dimensions=source.dimensions)
+    before_mib = _resident_mib()
+    embedder = build_embedder(source, settings, api_key=None, files=ModelFiles(folder=models))
+    await embedder.embed(["text"])
     added_mib = _resident_mib() - before_mib
-    rows = asyncio.run(_measured(embedder, source, languages))
-    return [(*row, f"{added_mib:.0f}") for row in rows]
-
-
-async def _measured(embedder: Embedder, source: EmbeddingSource, languages: Sequence[Json]) -> list[tuple[str, ...]]:
     prefixes, rows, figures = source.prefixes or Prefixes(), [], []
     for texts in languages:
         memories = [prefixes.passage + memory for memory in texts["memories"]]
@@ -98,7 +90,8 @@ async def _measured(embedder: Embedder, source: EmbeddingSource, languages: Sequ
         places = _places(vectors, len(memories), [question["answer"] for question in texts["questions"]])
         figures.append((fmean(place < TOP for place in places), fmean(1 / (place + 1) for place in places), cpu_ms))
         rows.append(_row(source, texts["language"], figures[-1]))
-    return [*rows, _row(source, "all", tuple(map(fmean, zip(*figures, strict=True))))]
+    rows.append(_row(source, "all", tuple(map(fmean, zip(*figures, strict=True)))))
+    return [(*row, f"{added_mib:.0f}") for row in rows]
 
 
 def _places(vectors: Any, memories: int, answers: Sequence[int]) -> list[int]:
@@ -120,13 +113,12 @@ def _resident_mib() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="as AGENTMEMORY_MODELS")
-    parser.add_argument("--url", help="of an OpenAI-compatible service, whose CPU time is not counted")
     parser.add_argument("--data", type=Path, default=DATA, help="default: %(default)s")
     options = parser.parse_args()
     languages, rows = read_languages(options.data), []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as processes:
-        for source in sources(options.url):
+        for source in sources():
             rows += processes.submit(measure, source, options.models, languages).result()
     print(f"{machine()}\n\n{render(HEAD, rows)}")
 
