@@ -1,8 +1,8 @@
 """`python -m bench.embedders`: recall of the embedders in the process, by meaning alone, and their cost, by language.
 
 R@10 and MRR of an exact scan by cosine, with the product's embedders and prefixes; CPU time of a text, each in its own
-call; memory that the embedder adds to a process. Models other than wordllama are those in the folder `--models`. `--data`
-is a folder with a file for each language, or one file for all.
+call; memory that the embedder adds to a process. Models other than wordllama are those in the folder `--models`.
+`--data` is a folder with a file for each language, or one file for all.
 """
 
 import argparse
