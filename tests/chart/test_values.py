@@ -101,12 +101,12 @@ def test_memory_limits_cover_the_defaults() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     (formula,) = re.findall(r"A process takes at most\n\n(.*?)\n\n", page, re.S)
     terms = {variable.name: variable.default_in_cluster for variable in VARIABLES} | {" KiB": " / 1024"}
-    terms |= {"150 MiB": "150", "30 MiB for wordllama": "30", " of bodies on their way": ""}
+    terms |= {"150 MiB": "150", "300 MiB for bge-small-en-v1.5": "300", " of bodies on their way": ""}
     for words, number in terms.items():
         formula = formula.replace(words, number)
     assert set(formula) <= set("0123456789+*/() \n"), formula
     bound = eval(" ".join(formula.split()))
-    (documented,) = re.findall(r"This is ([\d,]+) MiB with wordllama and the defaults", page)
+    (documented,) = re.findall(r"This is ([\d,]+) MiB with the defaults", page)
 
     assert int(documented.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
     (used,) = re.findall(r"about (\d+) MiB for 1,000 agents", (CHART / "values.yaml").read_text())

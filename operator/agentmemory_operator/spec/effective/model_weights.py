@@ -1,6 +1,7 @@
 """Weights of similarity, keywords and evidence that depend on the embedding model of the collection."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.presets.table import Fusion
@@ -17,7 +18,7 @@ def weighted_for_model(settings: AgentSettings, model: str | None) -> AgentSetti
         model: Model of the collection, which may differ from the object's until a rebuild is done.
     """
     ranking = settings.ranking
-    figures = dict(dict(ranking.model_weights).get(model or "", ()))
+    figures: dict[str, Any] = dict(dict(ranking.model_weights).get(model or "", ()))
     chosen = {name: value for name, value in figures.items() if name not in ranking.own_weights}
     if not chosen or ranking.fusion.method != "Score":
         return settings
