@@ -58,9 +58,8 @@ def read_languages(data: Path) -> list[Json]:
 def sources() -> Iterator[EmbeddingSource]:
     """Yield the embedders to measure."""
     for default in DEFAULT_EMBEDDINGS.values():
-        prefixes = default.prefixes and Prefixes(
-            query=default.prefixes.query or "", passage=default.prefixes.passage or ""
-        )
+        spec = default.prefixes
+        prefixes = Prefixes(query=spec.query or "", passage=spec.passage or "") if spec else None
         dimensions = MODEL_DIMENSIONS[default.model or ""]
         yield EmbeddingSource(provider=default.provider, model=default.model, dimensions=dimensions, prefixes=prefixes)
     yield from OTHERS

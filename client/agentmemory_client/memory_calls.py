@@ -146,6 +146,7 @@ class SearchOptions(TypedDict, total=False):
     include_superseded: bool
     hybrid: bool
     weights: Mapping[str, float]
+    diversity: Mapping[str, int]
     include: Mapping[str, int]
     terms: bool
     explain: bool

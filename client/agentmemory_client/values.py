@@ -131,6 +131,7 @@ class SearchResult(Answer):
         warnings: Reasons why the search is expensive, with remedies.
         candidates: Number of candidates that Qdrant scored and that thresholds removed; only with `explain`.
         threshold, min_similarity: Applied minimum of score and similarity; None if not applied, or with an older API.
+        left_out: Id, session and score of the memories that `diversity` left out; only with `explain`.
     """
 
     results: tuple[Found, ...]
@@ -142,6 +143,7 @@ class SearchResult(Answer):
     candidates: Json | None = None
     threshold: float | None = None
     min_similarity: float | None = None
+    left_out: tuple[Json, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

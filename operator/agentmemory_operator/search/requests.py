@@ -27,6 +27,7 @@ class SearchRequest:
         min_priority: 0..1, only with the model Priority; None uses the object's `minPriority`.
         hybrid: True to search by keywords too, False not to; None does so if the agent has a keyword index and there
             is a query.
+        per_session: Maximum number of results of one session; None does not limit them.
         weights: Weights of the model Weighted; None uses those of the object.
         terms: True to return similarity, recency and utility of each result.
         neighbours: Number of memories before and after each result in its session to return, 0..3.
@@ -42,6 +43,7 @@ class SearchRequest:
     min_similarity: float | None = None
     min_priority: float | None = None
     hybrid: bool | None = None
+    per_session: int | None = None
     weights: Weights | None = None
     terms: bool = False
     neighbours: int = 0
@@ -49,9 +51,9 @@ class SearchRequest:
 
 
 def resolve_ranking(agent: Agent, request: SearchRequest) -> Ranking:
-    """Return the object's ranking with the overrides of the request.
+    """Return the object's ranking, in which `weights`, `min_similarity` and `min_priority` of the request are applied.
 
-    `min_priority` has no effect unless the model is Priority.
+    `min_priority` has no effect unless the model is Priority. The request's `top_k` and `threshold` are not applied.
     """
     ranking = agent.settings.ranking
     if request.weights is not None:

@@ -8,9 +8,9 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.search.rules.hybrid import keyword_term
 from agentmemory_operator.search.rules.query_features import HALF_SCORE, QueryFeatures
-from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion

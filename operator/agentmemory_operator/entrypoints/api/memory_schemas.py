@@ -155,6 +155,14 @@ class FoundOut(MemoryOut):
     explain: ExplainOut | None = Field(default=None, description="Only with `explain`.")
 
 
+class LeftOutOut(Answer):
+    """A memory that `diversity` left out of the results."""
+
+    id: str
+    session_id: str
+    score: float
+
+
 class SearchOut(Answer):
     """Results of a search, best first: by score, or by the cross-encoder for reranked results."""
 
@@ -165,8 +173,13 @@ class SearchOut(Answer):
     threshold: float | None = Field(description="Effective threshold of the score; null if there is none.")
     min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
+    left_out: list[LeftOutOut] | None = Field(
+        description="Memories that `diversity` left out before `top_k` was reached, best first; only with `explain`."
+    )
     took_ms: float
-    warnings: list[str] = Field(description="Reasons for a slow search, or for results that were not reranked.")
+    warnings: list[str] = Field(
+        description="Reasons for a slow search, for results that were not reranked, or for few results."
+    )
 
 
 class StoredOut(Answer):

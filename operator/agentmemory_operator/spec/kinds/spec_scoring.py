@@ -6,12 +6,20 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.expression.syntax import MAX_EXPRESSION_CHARS
 from agentmemory_operator.spec.kinds.cel import scoring as rules
-from agentmemory_operator.spec.kinds.model_base import Model
-from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, validation_rules
-from agentmemory_operator.spec.presets.table import DEFAULT_ASSISTANT, DEFAULT_CANDIDATES, MAX_CANDIDATES
+from agentmemory_operator.spec.kinds.model_base import Model, SecretKeyRef
+from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, url_rule, validation_rules
+from agentmemory_operator.spec.presets.table import (
+    DEFAULT_ASSISTANT,
+    DEFAULT_CANDIDATES,
+    DEFAULT_RERANK_MS,
+    MAX_CANDIDATES,
+)
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Similarity = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Similarity = Annotated[float, Field(ge=-1, le=1)]
+RerankUrl = Annotated[
+    str, Field(max_length=2048, json_schema_extra=validation_rules(url_rule("url", "http://reranker.ml.svc/rerank")))
+]
 
 
 class WeightsSpec(Model):
@@ -33,7 +41,6 @@ class ConfidenceSpec(Model):
         default=None,
         ge=0.01,
         le=1,
-        allow_inf_nan=False,
         description="Factor applied to the confidence per day without access, for types that decay, 0.01..1."
         " Default: 0.98.",
     )
@@ -41,12 +48,9 @@ class ConfidenceSpec(Model):
         default=None,
         ge=0,
         le=10,
-        allow_inf_nan=False,
         description="Increase of the boost per doubling of the accesses, 0..10. Default: 0.3.",
     )
-    max_boost: float | None = Field(
-        default=None, ge=1, le=100, allow_inf_nan=False, description="Maximum boost, 1..100. Default: 2.5."
-    )
+    max_boost: float | None = Field(default=None, ge=1, le=100, description="Maximum boost, 1..100. Default: 2.5.")
 
 
 class PrioritySpec(Model):
@@ -67,7 +71,6 @@ class PrioritySpec(Model):
         default=None,
         ge=0.001,
         le=36_500,
-        allow_inf_nan=False,
         description="Days until the recency halves, for all types, 0.001..36500. Default: 30.",
     )
     max_accesses: int | None = Field(
@@ -102,7 +105,6 @@ class ImportanceSpec(Model):
         default=None,
         ge=0,
         le=10,
-        allow_inf_nan=False,
         description="Daily decay rate of memories without one of their own, 0..10; 0 for types that do not decay."
         " Default: 0.01.",
     )
@@ -110,14 +112,12 @@ class ImportanceSpec(Model):
         default=None,
         ge=0,
         le=10,
-        allow_inf_nan=False,
         description="Increase of the divisor of the importance per day without access, 0..10. Default: 0.1.",
     )
     unimportant_factor: float | None = Field(
         default=None,
         ge=1,
         le=100,
-        allow_inf_nan=False,
         description="Factor of dailyRate for memories with an importance of at most 0.25 (low), 1..100; 1 turns it"
         " off. A memory's own decay rate is not changed. Default: 4 with the preset importance, otherwise 1.",
     )
@@ -137,7 +137,6 @@ class FusionSpec(Model):
         default=None,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Weight of the keyword score, 0..1; the rest is the similarity's. With RRF more than 0 and less"
         " than 1. Default: the preset's.",
     )
@@ -182,17 +181,40 @@ class EvidenceSpec(Model):
 class RerankSpec(Model):
     """Cross-encoder that reranks the best results with the query."""
 
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.RERANK))
+
+    provider: Literal["fastembed", "http"] | None = Field(
+        default=None,
+        description="fastembed runs the model in the API's process, which needs an optional package and a model"
+        " folder. http sends the query and the candidates' texts to url; sealed memories are not sent. Default:"
+        " fastembed.",
+    )
     model: Annotated[str, Field(min_length=1, max_length=256)] = Field(
-        description="Cross-encoder from fastembed's list, for example Xenova/ms-marco-MiniLM-L-6-v2"
-        " (docs/scoring.md). It runs in the API's process and needs an optional package and a model folder; if it"
-        " cannot run, searches answer in the order of their scores, with a warning."
+        description="Cross-encoder: with fastembed one of its list, for example Xenova/ms-marco-MiniLM-L-6-v2"
+        " (docs/scoring.md), with http the service's name for it. If it cannot run, searches answer in the order of"
+        " their scores, with a warning."
+    )
+    url: RerankUrl | None = Field(
+        default=None,
+        description="Address of the rerank endpoint of Text Embeddings Inference, Jina, Cohere or vLLM, with its path,"
+        " for example http://reranker.ml.svc/rerank. Only with http.",
+    )
+    secret_ref: SecretKeyRef | None = Field(
+        default=None, description="API key of the service. Only with http. Default: no key is sent."
+    )
+    timeout_ms: int | None = Field(
+        default=None,
+        ge=50,
+        le=10_000,
+        description="Time limit of the service in milliseconds, 50..10000; after it, the search answers without."
+        f" Only with http. Default: {DEFAULT_RERANK_MS}.",
     )
     candidates: int | None = Field(
         default=None,
         ge=1,
         le=MAX_CANDIDATES,
-        description="Number of best results to rerank, 1..200. Each is one pass of the model on the API's CPUs per"
-        f" search; after 5 s, the search answers without. Default: {DEFAULT_CANDIDATES}.",
+        description="Number of best results to rerank, 1..200. With fastembed each is one pass of the model on the"
+        f" API's CPUs per search; after 5 s, the search answers without. Default: {DEFAULT_CANDIDATES}.",
     )
 
 
@@ -214,7 +236,6 @@ class ScoringSpec(Model):
         default=None,
         ge=0.001,
         le=1000,
-        allow_inf_nan=False,
         description="Divisor of importance * (1 + log10(1 + accesses)), which gives the utility (at most 1),"
         " 0.001..1000. Default: the preset's.",
     )
@@ -247,7 +268,6 @@ class ScoringSpec(Model):
         default=None,
         ge=-1,
         le=10,
-        allow_inf_nan=False,
         description="Minimum combined score of results, -1..10; -1 returns everything. Default: the preset's.",
     )
     min_similarity: Similarity | None = Field(

@@ -16,6 +16,7 @@ from agentmemory_operator.entrypoints.api import response_views
 from agentmemory_operator.entrypoints.api.bodies import parse_json, validate_body
 from agentmemory_operator.entrypoints.api.fields import (
     Author,
+    Body,
     Content,
     Id,
     Importance,
@@ -28,7 +29,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Whole,
 )
 from agentmemory_operator.entrypoints.api.load.json_limits import LimitExceeded, MalformedJson, count_parts
-from agentmemory_operator.entrypoints.api.memory_requests import Body, MemoryIn, Parameters, UserParameters
+from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.memory_schemas import Answer, ProblemOut
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import PROFILE_FIELD, SHEET_FIELD, ProfileLine, SheetLine

@@ -60,6 +60,7 @@ def search(  # noqa: PLR0913 # each is an option
         typer.Option(help="Minimum similarity; -1 keeps all results. Default: the object's minSimilarity."),
     ] = None,
     session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
+    per_session: Annotated[int | None, typer.Option(help="Maximum number of results of one session.")] = None,
     *,
     explain: Annotated[bool, typer.Option("--explain", help="Show the calculation of each score.")] = False,
 ) -> "Call":
@@ -69,6 +70,7 @@ def search(  # noqa: PLR0913 # each is an option
         {"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session}
     )
     options |= given_options({"min_similarity": min_similarity}) | ({"explain": True} if explain else {})
+    options |= {} if per_session is None else {"diversity": {"per_session": per_session}}
 
     async def ask(agent: "AsyncAgent") -> "tuple[SearchResult, AgentDetails | None]":
         result = await agent.user(user).search(query, **options)
