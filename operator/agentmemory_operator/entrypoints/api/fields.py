@@ -195,7 +195,10 @@ Context = Annotated[
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
 # Not validated here: `memories/rules/criteria_json.py` parses filters, and names an invalid condition by its path.
 Filters = dict[str, Any]
-Whole = Annotated[int, BeforeValidator(parse_whole_number)]
-TopK = Annotated[Whole, Field(ge=1, le=MAX_TOP_K)]
+# Bounds must precede it in an annotation: pydantic omits those after it from the OpenAPI document.
+WHOLE = BeforeValidator(parse_whole_number)
+Whole = Annotated[int, WHOLE]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K), WHOLE]
+Version = Annotated[int, Field(ge=1, le=2**53), WHOLE]
 # Threshold of a score, limited because Qdrant cannot compare a score beyond float32.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.entrypoints.api.fields import Body, Share, Whole
+from agentmemory_operator.entrypoints.api.fields import WHOLE, Body, Share
 
 # The same tolerance as for the object's weights in `spec/kinds/cel/scoring.py`.
 WEIGHTS_TOLERANCE = 1e-6
@@ -33,7 +33,7 @@ class IncludeIn(Body):
 
     model_config = ConfigDict(frozen=True)
 
-    neighbours: Annotated[Whole, Field(ge=0, le=3)] = Field(
+    neighbours: Annotated[int, Field(ge=0, le=3), WHOLE] = Field(
         default=0,
         description="Number of memories before and after each result in its session, 0..3, if the agent has a"
         " keyword index.",
@@ -43,6 +43,6 @@ class IncludeIn(Body):
 class DiversityIn(Body):
     """Limits on similar results. The next best results take the places of those left out."""
 
-    per_session: Annotated[Whole, Field(ge=1, le=MAX_PER_SESSION)] = Field(
+    per_session: Annotated[int, Field(ge=1, le=MAX_PER_SESSION), WHOLE] = Field(
         description="Maximum number of results of one session, 1..100. Memories without a session are not limited."
     )
