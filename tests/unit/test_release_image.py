@@ -71,8 +71,8 @@ def test_wordllama_is_installed_for_its_data_only() -> None:
 
 def test_build_context_has_files_of_install_script() -> None:
     script = (ROOT / "image" / "install.sh").read_text()
-    read = re.findall(r"requirements/[\w.]+txt", script) + re.findall(r"(?<= \./)\w+", script)
+    read = re.findall(r"requirements/[\w.]+txt|image/\w+\.py", script) + re.findall(r"(?<= \./)\w+", script)
     sent = (ROOT / ".dockerignore").read_text().splitlines()
 
-    assert "client" in read
+    assert {"client", "image/fetch_model.py"} <= set(read)
     assert [name for name in read if f"!{name}" not in sent] == []

@@ -122,7 +122,15 @@ rules:
 {{- if .root.Values.zones.enabled }}
 {{- $zones = dict "AGENTMEMORY_ZONE_KEYS_NAMESPACE" (include "agentmemory.zoneKeys" .root) }}
 {{- end }}
-{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones }}
+{{- $embedding := dict }}
+{{- if eq .component "operator" }}
+{{- $embedding = dict "AGENTMEMORY_DEFAULT_EMBEDDING" .root.Values.embedding.default }}
+{{- end }}
+{{- $models := dict }}
+{{- if .root.Values.embedding.modelsVolume }}
+{{- $models = dict "AGENTMEMORY_MODELS" "/models" }}
+{{- end }}
+{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones $embedding $models }}
 {{- range $name, $value := $settings }}
 - name: {{ $name }}
   value: {{ if kindIs "float64" $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}
@@ -154,7 +162,11 @@ priorityClassName: {{ . }}
   {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
-{{- with concat (.volumes | default list) .values.volumes }}
+{{- $models := list }}
+{{- with .root.Values.embedding.modelsVolume }}
+{{- $models = list (merge (dict "name" "models") .) }}
+{{- end }}
+{{- with concat (.volumes | default list) $models .values.volumes }}
 volumes:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -187,7 +199,8 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with concat (.mounts | default list) .values.volumeMounts }}
+{{- $models := ternary (list (dict "name" "models" "mountPath" "/models" "readOnly" true)) list (not (empty .root.Values.embedding.modelsVolume)) }}
+{{- with concat (.mounts | default list) $models .values.volumeMounts }}
 volumeMounts:
   {{- toYaml . | nindent 2 }}
 {{- end }}

@@ -28,6 +28,7 @@ from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterId
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.model_weights import weighted_for_model
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.zones import Zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
@@ -363,7 +364,7 @@ def _agent_of(
     settings: AgentSettings, store: PointStore, facts: CollectionFacts, embedder: Embedder, clock: Clock
 ) -> Agent:
     return Agent(
-        settings=settings,
+        settings=weighted_for_model(settings, facts.source.model),
         store=store,
         source=facts.source,
         embedder=embedder,

@@ -26,7 +26,7 @@ from agentmemory_operator.collections.rules.desired import (
     PassTerms,
     build_pass_terms,
     newest_collection,
-    with_recorded_preset,
+    with_recorded_defaults,
 )
 from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.refusals import build_slug_taken, describe_owner
@@ -333,7 +333,7 @@ class Passes:
         )
 
         def decide(live: Marker | None) -> tuple[Collection, PassTerms]:
-            recorded = with_recorded_preset(memory, live)
+            recorded = with_recorded_defaults(memory, live)
             terms = replace(build_pass_terms(recorded, cluster_id=cluster_id), takeover=terms_for(recorded, self.table))
             collection = desired if recorded is memory else newest_collection(recorded, cluster_id=cluster_id)
             return collection, terms
@@ -368,7 +368,7 @@ class Passes:
         self, key: Key, document: Json, memory: AgentMemory, done: PassOutcome, *, opened_by: str | None
     ) -> None:
         marker = done.observed.collection.marker
-        memory = with_recorded_preset(memory, marker)
+        memory = with_recorded_defaults(memory, marker)
         self.rebuilds.handle_pass(key, memory, done)
         done = self.rebuilds.reports.explain(key, done)
         settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)

@@ -15,7 +15,7 @@ from agentmemory_operator.collections.rules.desired import (
     build_pass_terms,
     connection_name,
     newest_collection,
-    with_recorded_preset,
+    with_recorded_defaults,
 )
 from agentmemory_operator.collections.rules.plan import has_rebuild
 from agentmemory_operator.collections.rules.rebuild_costs import server_resources
@@ -119,7 +119,7 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     alias = alias_of(memory.slug)
     likely_physical, _ = physical_names(alias, None)
     observed = await store.observe(alias, likely_physical) if store else None
-    memory = with_recorded_preset(memory, observed.collection.marker if observed else None)
+    memory = with_recorded_defaults(memory, observed.collection.marker if observed else None)
     desired, terms = newest_collection(memory, cluster_id=""), build_pass_terms(memory, cluster_id="")
     if store is not None and observed is None:
         await check_peers(desired.replication_factor, store=store)

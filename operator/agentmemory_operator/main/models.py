@@ -10,7 +10,7 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
-from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder, FastEmbedReranker
 from agentmemory_operator.adapters.embedding.http_reranker import HttpReranker
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.connections.embedders import (
@@ -22,12 +22,18 @@ from agentmemory_operator.connections.embedders import (
 )
 from agentmemory_operator.connections.guarded_reranker import GuardedReranker
 from agentmemory_operator.connections.rules.agent_secret_slots import RequiredKey, embedding_key, model_key, rerank_key
+from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.models import Embedder, LanguageModel, Reranker
-from agentmemory_operator.settings import Settings
+from agentmemory_operator.settings import SettingInvalid, Settings
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
-from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
+from agentmemory_operator.spec.effective.embedding import (
+    DEFAULT_EMBEDDINGS,
+    MODEL_DIMENSIONS,
+    EmbeddingSettings,
+    EmbeddingSource,
+)
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.presets.table import Reranking
 
@@ -45,6 +51,18 @@ class ClosableEmbedder(Protocol):
     async def aclose(self) -> None:
         """Close the connections."""
         ...
+
+
+def check_default_embedding(settings: Settings) -> None:
+    """Raise SettingInvalid if the default embedding needs a model or package that this process does not have."""
+    default = DEFAULT_EMBEDDINGS[settings.default_embedding]
+    files = ModelFiles(folder=settings.models, may_download=settings.may_download_models)
+    model = default.model or ""
+    try:
+        if default.provider == "fastembed":
+            FastEmbedEmbedder(model=model, dimensions=MODEL_DIMENSIONS[model], files=files)
+    except SpecInvalid as exc:
+        raise SettingInvalid(f"AGENTMEMORY_DEFAULT_EMBEDDING={settings.default_embedding}: {exc}") from exc
 
 
 class Embedders:

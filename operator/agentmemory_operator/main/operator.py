@@ -46,6 +46,7 @@ from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.main.consolidation import ConsolidationParts, open_models
 from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.key_stores import open_key_shards
+from agentmemory_operator.main.models import check_default_embedding
 from agentmemory_operator.main.operator_ports import (
     OperatorPorts,
     guarded_calls,
@@ -82,6 +83,12 @@ HEALTH_PORT = 8081
 MAX_CONCURRENT_RESTORES = 4
 
 
+def _make_table(settings: Settings) -> ObjectTable:
+    """Build the table of objects; raise SettingInvalid if this process cannot open the default embedding."""
+    check_default_embedding(settings)
+    return ObjectTable(default_embedding=settings.default_embedding)
+
+
 class Operator:
     """The reconciling part of a process: object table, work queues and passes for one cluster.
 
@@ -106,7 +113,7 @@ class Operator:
         self._clock, self._locks = SystemClock(), AliasLocks()
         self._scratch = ScratchCollections(cluster.cluster_id)
         self.periods = periods or Periods()
-        self.table = ObjectTable()
+        self.table = _make_table(settings)
         self.connections, self.servers = self._connect()
         self.meter = OperatorMeter(self.table, tracer=tracer)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, tenant_lane_of=self.table.tenant_lane_of)

@@ -13,6 +13,7 @@ from agentmemory_operator.restores.rules.swap_checks import RestoreIdentity, dig
 from agentmemory_operator.restores.sources import SnapshotSource
 from agentmemory_operator.runtime.jobs import Job
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, slug_of
+from agentmemory_operator.spec.effective.embedding import with_embedding_of
 from agentmemory_operator.spec.kinds.agent_memory import GROUP, AgentMemory, MemoryRestore
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_restore
@@ -165,6 +166,14 @@ class RestoreRun:
         """Ownership marker of the AgentMemory for the restored collection."""
         assert self.desired.marker is not None
         return self.desired.marker
+
+    def memory_with(self, restored: Marker | None) -> AgentMemory:
+        """Return the AgentMemory with the default embedding of the restored collection, if its spec names none.
+
+        Args:
+            restored: Marker of that collection.
+        """
+        return with_embedding_of(self.memory, restored.embedding) if restored else self.memory
 
     async def read_live(self) -> Observation | None:
         """Read the collection behind the alias; None if there is none."""

@@ -20,6 +20,7 @@ from agentmemory_operator.restores.rules.swap_checks import check_size, check_sw
 from agentmemory_operator.restores.sources import RestoreSources
 from agentmemory_operator.runtime.object_table import ObjectTable, read_recorded_names
 from agentmemory_operator.snapshots.rules.facts import check_version
+from agentmemory_operator.spec.effective.embedding import DEFAULT_SIZES
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of, next_physical
 
@@ -66,7 +67,9 @@ class RestoreStarter:
             check_swappable(alias_of(memory.slug), live)
         source = self.sources.find(job.restore.spec.source, memory)
         check_version(source.version, (await server.collections.server()).version)
-        check_size(desired, dimensions=source.dimensions, live=live)
+        # Without `spec.embedding`, a restored collection keeps its default embedding, even if the operator has another.
+        if memory.spec.embedding is not None or source.dimensions not in DEFAULT_SIZES:
+            check_size(desired, dimensions=source.dimensions, live=live)
         if live is None and memory.reported_physical is None:
             await self._check_room(memory, desired)
         await job.set_finalizer()

@@ -15,12 +15,13 @@ from agentmemory_operator.collections.rules.collection import (
     ORIGIN_KEY,
     PREVIOUS_KEY,
     RED,
+    Collection,
     Marker,
     Observation,
     marker_to_json,
     with_owner,
 )
-from agentmemory_operator.collections.rules.desired import build_pass_terms
+from agentmemory_operator.collections.rules.desired import PassTerms, build_pass_terms, newest_collection
 from agentmemory_operator.collections.rules.drift import DriftPolicy
 from agentmemory_operator.collections.rules.rebuild_record import clear_copied_keys
 from agentmemory_operator.errors import ChecksumMismatch, NotFound, SpecInvalid, StoreRejected
@@ -109,7 +110,8 @@ class SwapRestore:
         metadata = await task.server.snapshots.metadata(task.physical) or {}
         found_marker, own_marker = observed.collection.marker, task.marker
         check_origin(found_marker, own_marker, is_from_snapshot_object=task.source.is_named, takeover=task.takeover)
-        check_fit(task.desired, observed, await task.read_live())
+        memory = task.memory_with(found_marker)
+        check_fit(newest_collection(memory, cluster_id=task.cluster_id), observed, await task.read_live())
         await drop_rebuild_index(task.server, task.physical)
         changes = records_to_json(await self._records(task, parse_records(metadata), found_marker))
         changes |= clear_copied_keys() | {PREVIOUS_KEY: None}
@@ -162,7 +164,11 @@ class SwapRestore:
         return count_finding.message
 
     async def _converge(self, task: RestoreRun) -> str:
-        terms = build_pass_terms(task.memory, cluster_id=task.cluster_id)
+        def decide(restored: Marker | None) -> tuple[Collection, PassTerms]:
+            memory, cluster_id = task.memory_with(restored), task.cluster_id
+            terms = replace(build_pass_terms(memory, cluster_id=cluster_id), drift_policy=DriftPolicy.CORRECT)
+            return newest_collection(memory, cluster_id=cluster_id), terms
+
         result = await reconcile(
             task.physical,
             task.desired,
@@ -170,7 +176,7 @@ class SwapRestore:
             last_physical=task.physical,
             # A last number above 0 makes a missing collection count as lost, so that it is not created again empty.
             last_points=1,
-            permit=PassPermit(terms=replace(terms, drift_policy=DriftPolicy.CORRECT)),
+            permit=PassPermit(decide=decide),
         )
         changed = ", ".join(type(change).__name__ for change in result.applied.changes)
         return f"changed: {changed}" if changed else "matches the AgentMemory"

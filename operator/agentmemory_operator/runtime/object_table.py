@@ -16,6 +16,7 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.runtime.fair_queue import TenantLane
+from agentmemory_operator.spec.effective.embedding import WORDLLAMA, with_default_embedding
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.kinds.readable_status import with_readable_status
@@ -121,9 +122,11 @@ class ObjectTable:
 
     Attributes:
         claims: The namespace that each slug belongs to; only replaced as a whole.
+        default_embedding: Embedding of objects whose spec and status name none: a key of `DEFAULT_EMBEDDINGS`.
     """
 
     claims: ClaimSet = NO_CLAIMS
+    default_embedding: str = WORDLLAMA
     _documents: dict[Key, Json] = field(default_factory=dict)
     _kinds: dict[str, set[Key]] = field(default_factory=dict)
     _claimants: dict[str, set[Key]] = field(default_factory=dict)
@@ -210,6 +213,7 @@ class ObjectTable:
             memory = parse_agent_memory(document)
         elif cached is not document or status is not new_status:
             memory = _with_status(memory, document)
+        memory = with_default_embedding(memory, self.default_embedding)
         self._parsed[key] = document, new_status, memory
         return memory
 

@@ -165,7 +165,9 @@ class Container:
         environment = self.environment(control_plane)
         # The host variable tells the settings "in a cluster". Without the port variable, the login uses the kubeconfig.
         in_a_pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
-        environment = ON_LOOPBACK | environment | in_a_pod | dict(more or {})
+        # Only the image has the chart's default model.
+        without_model = {"AGENTMEMORY_DEFAULT_EMBEDDING": "wordllama"}
+        environment = ON_LOOPBACK | environment | without_model | in_a_pod | dict(more or {})
         kubeconfig = kubeconfig_of(control_plane, self.account, folder)
         log = folder / f"{self.account}.log"
         return Program(log, *AGENTMEMORY, *arguments, *options, KUBECONFIG=str(kubeconfig), **environment)

@@ -33,6 +33,22 @@ def write_model(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
+def write_sentence_model(
+    folder: pathlib.Path, name: str = NAME, *, is_mean: bool = True, size: int = SIZE
+) -> pathlib.Path:
+    """Write the same model in sentence-transformers' layout, under any name; return the folder.
+
+    Args:
+        size: Length of the vectors, of which the first `SIZE` numbers are not 0.
+    """
+    home = folder / name
+    (home / "1_Pooling").mkdir(parents=True)
+    (home / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_mean_tokens": is_mean}))
+    (home / "model.onnx").write_bytes(_model(size))
+    _write_tokenizer(home, list(VECTORS), longest=8)
+    return folder
+
+
 def write_cross_encoder(folder: pathlib.Path) -> pathlib.Path:
     """Write the cross-encoder like `write_model`. Its score is the sum of the weights of all words in both texts."""
     home = folder / CROSS_ENCODER
@@ -50,9 +66,10 @@ def _write_tokenizer(home: pathlib.Path, words: Sequence[str], *, longest: int) 
     (home / "config.json").write_text(json.dumps({"pad_token_id": 0}))
 
 
-def _model() -> bytes:
+def _model(size: int = SIZE) -> bytes:
     node = _node(b"Gather", (b"table", b"input_ids"), b"words")
-    table = _table([number for vector in VECTORS.values() for number in vector], (len(VECTORS), SIZE))
+    padding = (0.0,) * (size - SIZE)
+    table = _table([number for vector in VECTORS.values() for number in (*vector, *padding)], (len(VECTORS), size))
     return _graph((node,), (table,), _value(b"words", FLOAT, (b"batch", b"length", b"size")))
 
 

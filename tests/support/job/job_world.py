@@ -128,7 +128,7 @@ class JobWorld:
 
     async def create_agent(self, points: int = 10, **spec: Any) -> None:
         """Apply the AgentMemory, create its collection, and store points."""
-        document = memory_document(self.agent, embedding=EMBEDDING, **spec)
+        document = memory_document(self.agent, **({"embedding": EMBEDDING} | spec))
         desired = desired_collection(parse_agent_memory(document), cluster_id=self.cluster.identity)
         collections = QdrantCollections(self.url)
         await reconcile(self.alias, desired, store=collections, last_physical=None, last_points=0)

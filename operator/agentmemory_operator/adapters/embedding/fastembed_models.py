@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from agentmemory_operator.adapters.embedding.onnx_models import (
@@ -21,6 +22,7 @@ from agentmemory_operator.adapters.embedding.onnx_models import (
     model_errors,
     open_model,
 )
+from agentmemory_operator.adapters.embedding.sentence_models import SentenceModel, check_runtime, find_model_folder
 from agentmemory_operator.errors import EmbedderFailed, RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
@@ -124,7 +126,9 @@ class FastEmbedReranker:
 
 
 class FastEmbedEmbedder:
-    """Embeds with one of fastembed's models. A model is loaded once per process, at its first text.
+    """Embeds with an ONNX model, which is loaded once per process, at its first text.
+
+    A model in sentence-transformers' layout needs onnxruntime only; all others are opened by fastembed.
 
     Args:
         dimensions: Declared length of the vectors.
@@ -133,13 +137,17 @@ class FastEmbedEmbedder:
         device: CPU, CUDA, or Auto, which uses CUDA if the runtime supports it.
 
     Raises:
-        SpecInvalid: If fastembed is not installed, or there is neither a folder of models nor permission to download.
+        SpecInvalid: If fastembed is needed but not installed, or there is neither a folder of models nor permission to
+            download.
     """
 
     def __init__(
         self, *, model: str, dimensions: int, files: ModelFiles, batch_size: int = 64, device: str = "Auto"
     ) -> None:
-        check_openable(model, files, field="spec.embedding.provider", instead="choose another provider")
+        if find_model_folder(model, files):
+            check_runtime()
+        else:
+            check_openable(model, files, field="spec.embedding.provider", instead="choose another provider")
         self._device = device
         self._model, self._dimensions, self._files, self._batch_size = model, dimensions, files, batch_size
 
@@ -178,6 +186,8 @@ class FastEmbedEmbedder:
 
 @cache
 def _load(name: str, files: ModelFiles, device: str) -> Any:
+    if folder := find_model_folder(name, files):
+        return _load_sentence_model(name, folder, device)
     # Import here, because that takes a second, and most processes never embed with it.
     from fastembed import TextEmbedding
 
@@ -193,6 +203,18 @@ def _load(name: str, files: ModelFiles, device: str) -> Any:
     if device == "CUDA" and _CUDA not in model.model.model.get_providers():
         # Fail without CUDA, because the runtime would silently continue on the CPU, many times slower.
         raise _no_cuda("its CUDA libraries failed to load")
+    return model
+
+
+def _load_sentence_model(name: str, folder: Path, device: str) -> SentenceModel:
+    try:
+        model = SentenceModel(folder, device)
+        list(model.embed(["text"]))
+    except model_errors() as exc:
+        message = f"spec.embedding.model: cannot use model {name!r} in {folder}: {first_line(exc)}"
+        raise SpecInvalid("InvalidSpec", message) from exc
+    if device == "CUDA" and not model.has_cuda:
+        raise _no_cuda("the installed runtime has no CUDA support, or its libraries failed to load")
     return model
 
 

@@ -23,6 +23,7 @@ from agentmemory_operator.spec.effective.embedding import (
     EmbeddingSource,
     effective_embedding,
     embedding_source,
+    with_embedding_of,
 )
 from agentmemory_operator.spec.effective.policies import RebuildSettings, describe_earlier_endings, rebuild_settings
 from agentmemory_operator.spec.effective.revisions import at_revision, is_preset_undecided, preset_of, revisions_of
@@ -149,16 +150,21 @@ def build_pass_terms(memory: AgentMemory, *, cluster_id: str) -> PassTerms:
     )
 
 
-def with_recorded_preset(memory: AgentMemory, live: Marker | None) -> AgentMemory:
+def with_recorded_defaults(memory: AgentMemory, live: Marker | None) -> AgentMemory:
     """Return the object with the preset of its collection, if neither its spec nor its status has one.
 
+    Without `spec.embedding`, the object gets the embedding of its collection too, if that is a default of an operator.
+
     Args:
-        live: Marker of the collection. None without one: the object gets the default preset.
+        live: Marker of the collection. None without one: the object gets the default preset and embedding.
 
     Raises:
         SpecInvalid: If this version does not define the preset.
     """
-    if live is None or not is_preset_undecided(memory):
+    if live is None:
+        return memory
+    memory = with_embedding_of(memory, live.embedding)
+    if not is_preset_undecided(memory):
         return memory
     name = live.preset or UNMARKED_PRESET
     if name not in PRESETS:

@@ -15,6 +15,7 @@ from agentmemory_operator.connections.rules.capabilities import ServerCapabiliti
 from agentmemory_operator.controllers.rules.plan_text import plan_status, quantization_type
 from agentmemory_operator.spec.caller_rights import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.model_weights import weighted_for_model
 from agentmemory_operator.spec.effective.policies import lifecycle_fault
 from agentmemory_operator.spec.effective.ranking_figures import ranking_status
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
@@ -350,7 +351,8 @@ def _replicas(observed: Observation) -> ReplicasStatus | None:
 
 
 def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
-    ranking, marker = settings.ranking, live.marker
+    marker = live.marker
+    ranking = weighted_for_model(settings, marker.embedding.model if marker else None).ranking
     keyword = marker.keyword if marker else None
     return EffectiveStatus(
         preset=settings.preset,
@@ -365,7 +367,7 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
         keyword=KeywordStatus(language=keyword.language, window=keyword.window) if keyword else None,
         vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
         optimizers=OptimizersStatus.model_validate(asdict(live.optimizers)),
-        scoring=ranking_status(ranking),
+        scoring=ranking_status(ranking, has_keyword=keyword is not None),
     )
 
 

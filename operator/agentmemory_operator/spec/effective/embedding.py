@@ -32,6 +32,22 @@ MODEL_DIMENSIONS = OPENAI_MODELS | FASTEMBED_MODELS | {WORDLLAMA_MODEL: max(WORD
 DEFAULT_MODELS = {"openai": OPENAI_DEFAULT_MODEL, "wordllama": WORDLLAMA_MODEL, "fastembed": FASTEMBED_DEFAULT_MODEL}
 
 
+WORDLLAMA = "wordllama"
+
+
+# Embeddings that an operator may give to objects without `spec.embedding`, by their name in its settings. They run in
+# the process, so that an object never sends texts to a service that its spec does not name.
+DEFAULT_EMBEDDINGS = {
+    WORDLLAMA: Embedding(provider="wordllama", model=WORDLLAMA_MODEL),
+    "bge-small-en-v1.5": Embedding(provider="fastembed", model=FASTEMBED_DEFAULT_MODEL),
+    "multilingual-e5-small": Embedding(
+        provider="fastembed",
+        model="intfloat/multilingual-e5-small",
+        prefixes=PrefixesSpec(query="query: ", passage="passage: "),
+    ),
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prefixes:
     """Text put before each query or passage, for models that were trained with such prefixes."""
@@ -78,9 +94,19 @@ class EmbeddingSettings:
     cache_entries: int = EMBEDDING_CACHE_ENTRIES
 
 
+DEFAULT_SIZES = frozenset(MODEL_DIMENSIONS[default.model or ""] for default in DEFAULT_EMBEDDINGS.values())
+"""Sizes of the vectors of `DEFAULT_EMBEDDINGS`."""
+
+
 def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
-    """Return the embedding settings. Without `spec.embedding`, the offline embedder wordllama is used in any preset."""
-    preset, spec = preset_of(memory), memory.spec.embedding or Embedding(provider="wordllama")
+    """Return the embedding settings.
+
+    Without `spec.embedding`, in any preset, they are those of the default that the status records, else of wordllama.
+    """
+    preset, spec = (
+        preset_of(memory),
+        memory.spec.embedding or DEFAULT_EMBEDDINGS[_recorded_default(memory) or WORDLLAMA],
+    )
     model = spec.model or (DEFAULT_MODELS | dict(preset.embedding_models)).get(spec.provider)
     return EmbeddingSettings(
         provider=spec.provider,
@@ -94,6 +120,57 @@ def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
         timeout_s=spec.timeout_seconds or EMBEDDING_TIMEOUT_S,
         cache_entries=preset.embedding_cache_entries if spec.cache_entries is None else spec.cache_entries,
     )
+
+
+def with_default_embedding(memory: AgentMemory, name: str) -> AgentMemory:
+    """Return the object with a default embedding in its status, unless its spec or its status has one already.
+
+    Args:
+        name: Key in `DEFAULT_EMBEDDINGS`. Wordllama needs no entry: it is the embedding of an object that has none.
+    """
+    is_decided = memory.spec.embedding is not None or _recorded_default(memory) is not None
+    return memory if is_decided or name == WORDLLAMA else _with_recorded(memory, name)
+
+
+def with_embedding_of(memory: AgentMemory, source: "EmbeddingSource") -> AgentMemory:
+    """Return the object with its collection's embedding in its status, if its spec has none and that is a default.
+
+    So another default of the operator changes no collection that exists.
+
+    Args:
+        source: Embedding in the collection's metadata.
+    """
+    name = _default_name(source.provider, source.model, source.dimensions)
+    if memory.spec.embedding is not None or name in (None, _recorded_default(memory)):
+        return memory
+    return _with_recorded(memory, name or WORDLLAMA)
+
+
+def _recorded_default(memory: AgentMemory) -> str | None:
+    """Return the name of the default embedding in the status. None if it has none, or another embedding."""
+    effective = memory.status.get("effective")
+    recorded = effective.get("embedding") if isinstance(effective, dict) else None
+    if not isinstance(recorded, dict):
+        return None
+    return _default_name(recorded.get("provider"), recorded.get("model"), recorded.get("dimensions"))
+
+
+def _default_name(provider: object, model: object, dimensions: object) -> str | None:
+    for name, default in DEFAULT_EMBEDDINGS.items():
+        if (provider, model, dimensions) == _recorded_fields(default):
+            return name
+    return None
+
+
+def _recorded_fields(default: Embedding) -> tuple[str, str | None, int]:
+    return default.provider, default.model, MODEL_DIMENSIONS[default.model or ""]
+
+
+def _with_recorded(memory: AgentMemory, name: str) -> AgentMemory:
+    fields = dict(zip(("provider", "model", "dimensions"), _recorded_fields(DEFAULT_EMBEDDINGS[name]), strict=True))
+    effective = memory.status.get("effective")
+    status = memory.status | {"effective": (effective if isinstance(effective, dict) else {}) | {"embedding": fields}}
+    return memory.model_copy(update={"status": status})
 
 
 def _prefixes(spec: PrefixesSpec | None) -> Prefixes | None:

@@ -6,11 +6,16 @@ from typing import Any
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Model, Priority, model_name
 from agentmemory_operator.spec.expression.typing import CheckedExpression
-from agentmemory_operator.spec.kinds.status_agent_memory import RankingStatus
+from agentmemory_operator.spec.kinds.status_ranking import RankingStatus
 
 
-def ranking_status(ranking: Ranking) -> RankingStatus:
-    """Build `RankingStatus` from the ranking in force."""
+def ranking_status(ranking: Ranking, *, has_keyword: bool = False) -> RankingStatus:
+    """Build `RankingStatus` from the ranking in force.
+
+    Args:
+        has_keyword: True to include the figures of searches by words too.
+    """
+    fusion = {"method": ranking.fusion.method, "keyword_weight": ranking.fusion.keyword_weight}
     return RankingStatus.model_validate(
         {
             "model": model_name(ranking.model),
@@ -18,6 +23,7 @@ def ranking_status(ranking: Ranking) -> RankingStatus:
             "score_threshold": ranking.score_threshold,
             "min_similarity": ranking.min_similarity,
         }
+        | ({"fusion": fusion, "evidence": ranking.evidence.terms} if has_keyword else {})
         | model_figures(ranking)
     )
 

@@ -36,6 +36,7 @@ from agentmemory_operator.spec.presets.table import (
     ConsolidationTerms,
     EvidenceWeights,
     Fusion,
+    ModelWeights,
     Reranking,
 )
 from agentmemory_operator.spec.zones import KEY_CREATED_KEY, ZoneSettings
@@ -61,7 +62,6 @@ MODEL_INDEXES = (("distilDue", "bool"),)
 # Maximum `top_k` of a search, which the API enforces and documents.
 MAX_TOP_K = 10_000
 
-
 # Fields that a scoring model reads or filters by, in addition to those that every search needs.
 SCORED_INDEXES = {CONFIDENCE: ("confidence", "float"), IDLE_DAYS: ("lastAccessedAt", "integer")}
 
@@ -80,6 +80,7 @@ class Ranking:
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
         fusion: Combination of similarity and keywords.
         evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
+        model_weights, own_weights: Their figures for some embedding models, and names of figures that the object sets.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights and minimum similarity.
         max_query_limit: Largest number of results of a request in Qdrant's strict mode. None if the object sets
@@ -107,6 +108,8 @@ class Ranking:
     max_query_limit: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
     evidence: EvidenceWeights = NO_EVIDENCE
+    model_weights: ModelWeights = ()
+    own_weights: frozenset[str] = frozenset()
     rerank: Reranking | None = None
     allows_overrides: bool = True
 
@@ -311,8 +314,7 @@ def keyword_indexes(memory: AgentMemory) -> dict[str, str]:
 def effective_ranking(memory: AgentMemory) -> Ranking:
     """Return the ranking, with defaults filled in.
 
-    Each figure of `spec.scoring` overrides the preset's. `spec.types` replaces its types, and `spec.index` tunes the
-    search.
+    Figures of `spec.scoring` override the preset's, `spec.types` replaces its types, `spec.index` tunes the search.
     """
     preset, scoring, choice = preset_of(memory), memory.spec.scoring, scoring_choice(memory)
     figures = scoring.model_dump(exclude_none=True) if scoring else {}
@@ -338,6 +340,8 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         rerank=effective_rerank(memory),
         fusion=replace(preset.fusion, **figures.get("fusion", {})),
         evidence=replace(preset.evidence, **figures.get("evidence", {})),
+        model_weights=preset.model_weights,
+        own_weights=frozenset(figures.get("fusion", {})) | frozenset(figures.get("evidence", {})),
     )
 
 

@@ -11,6 +11,7 @@ from agentmemory_operator.spec.kinds.spec_rebuild import RebuildStatus
 from agentmemory_operator.spec.kinds.spec_zones import ZonesStatus
 from agentmemory_operator.spec.kinds.status_consolidation import ConsolidationStatus
 from agentmemory_operator.spec.kinds.status_plan import PlanStatus
+from agentmemory_operator.spec.kinds.status_ranking import RankingStatus
 
 
 class ReplicasStatus(StatusModel):
@@ -127,72 +128,6 @@ class OptimizersStatus(StatusModel):
     indexing_threshold_kb: int | None = Field(
         default=None, description="Kilobytes of vectors from which a segment gets its graph."
     )
-
-
-class WeightsStatus(StatusModel):
-    """Weights of the combined score in force."""
-
-    similarity: float | None = Field(default=None, description="Weight of the similarity.")
-    recency: float | None = Field(default=None, description="Weight of the recency.")
-    utility: float | None = Field(default=None, description="Weight of the utility.")
-
-
-class ConfidenceStatus(StatusModel):
-    """Figures of the model Confidence in force."""
-
-    daily_factor: float | None = Field(default=None, description="Factor per day without access.")
-    access_boost: float | None = Field(default=None, description="Increase per doubling of the accesses.")
-    max_boost: float | None = Field(default=None, description="Maximum boost.")
-
-
-class PriorityStatus(StatusModel):
-    """Figures of the model Priority in force."""
-
-    recency: float | None = Field(default=None, description="Weight of the recency.")
-    frequency: float | None = Field(default=None, description="Weight of the frequency.")
-    importance: float | None = Field(default=None, description="Weight of the importance.")
-    half_life_days: float | None = Field(default=None, description="Days until the recency halves.")
-    max_accesses: int | None = Field(default=None, description="Accesses at which the frequency is 1.")
-    similarity_share: float | None = Field(default=None, description="Weight of the similarity in the score.")
-    min_priority: float | None = Field(default=None, description="Minimum priority of results.")
-
-
-class HorizonsStatus(StatusModel):
-    """Weights by age in force."""
-
-    hourly: float | None = Field(default=None, description="Weight up to an hour.")
-    daily: float | None = Field(default=None, description="Weight up to a day.")
-    weekly: float | None = Field(default=None, description="Weight up to 7 days.")
-    monthly: float | None = Field(default=None, description="Weight up to 30 days.")
-    yearly: float | None = Field(default=None, description="Weight above 30 days.")
-    knowledge_bank: float | None = Field(default=None, description="Weight of the type semantic.")
-
-
-class ImportanceStatus(StatusModel):
-    """Figures of the model Importance in force."""
-
-    daily_rate: float | None = Field(default=None, description="Daily decay rate of memories without one of their own.")
-    idle_factor: float | None = Field(default=None, description="Increase of the divisor per idle day.")
-    unimportant_factor: float | None = Field(
-        default=None, description="Factor of the daily rate for memories of low importance."
-    )
-
-
-class RankingStatus(StatusModel):
-    """Ranking in force. If an expression is rejected, the ranking falls back to it."""
-
-    model: str | None = Field(default=None, description="Scoring model.")
-    weights: WeightsStatus | None = Field(default=None, description="Weights of the combined score.")
-    utility_norm: float | None = Field(default=None, description="Divisor of the utility.")
-    confidence_share: float | None = Field(default=None, description="Influence of the confidence; absent if none.")
-    confidence: ConfidenceStatus | None = Field(default=None, description="Settings of the model Confidence.")
-    priority: PriorityStatus | None = Field(default=None, description="Settings of the model Priority.")
-    horizons: HorizonsStatus | None = Field(default=None, description="Weights by age of the model Priority.")
-    importance: ImportanceStatus | None = Field(default=None, description="Settings of the model Importance.")
-    expression: str | None = Field(default=None, description="Score of the model Expression.")
-    limit: int | None = Field(default=None, description="Memories returned without a top_k.")
-    score_threshold: float | None = Field(default=None, description="Minimum combined score.")
-    min_similarity: float | None = Field(default=None, description="Minimum similarity.")
 
 
 class KeywordStatus(StatusModel):

@@ -17,6 +17,14 @@ from agentmemory_operator.spec.presets.table import (
     Weights,
 )
 
+# The similarities of two texts range between .3 and .7 with bge, and between .7 and .85 with E5. So they count less
+# beside words and evidence than those of other models, unless those weigh less (docs/embeddings.md).
+_E5_WEIGHTS = (("keyword_weight", 0.25), ("terse", 0.1), ("author", 0.03), ("time", 0.05))
+_MODEL_WEIGHTS = (
+    ("BAAI/bge-small-en-v1.5", (("keyword_weight", 0.4), ("terse", 0.1))),
+    ("intfloat/multilingual-e5-small", _E5_WEIGHTS),
+)
+
 # The default: any type, found by meaning, words and evidence. Nothing fades, nothing is filtered out.
 STANDARD = Preset(
     name="standard",
@@ -28,6 +36,7 @@ STANDARD = Preset(
     # Source of the figures: docs/adr/0029.
     fusion=Fusion(keyword_weight=0.65),
     evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1),
+    model_weights=_MODEL_WEIGHTS,
     hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
     # One segment, and no indexes on importance, accesses, type and tags: keyword search and deduplication add four

@@ -209,6 +209,9 @@ class EvidenceWeights:
 
 NO_EVIDENCE = EvidenceWeights()
 
+ModelWeights = tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
+"""Names of models, each with names and values of figures of `Fusion` and `EvidenceWeights`."""
+
 NO_GATE = -1.0
 """Threshold or minimum similarity that filters nothing out."""
 
@@ -308,6 +311,7 @@ class Preset(CollectionFigures):
         has_entities: Default for detecting names in memories as they are stored. The object may override it.
         fusion: Combination of similarity and keywords.
         evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
+        model_weights: Figures of `fusion` and `evidence` that replace these with an embedding model, by its name.
         embedding_models: Pairs of a provider and its default model in this design.
         embedding_cache_entries: Maximum number of texts with cached vectors. The object may override it.
         knowledge_category: Knowledge category of a memory stored without one. None stores none.
@@ -330,6 +334,7 @@ class Preset(CollectionFigures):
     has_entities: bool = False
     fusion: Fusion = field(default_factory=Fusion)
     evidence: EvidenceWeights = NO_EVIDENCE
+    model_weights: ModelWeights = ()
     embedding_models: tuple[tuple[str, str], ...] = ()
     embedding_cache_entries: int = 10_000
     knowledge_category: str | None = None

@@ -12,6 +12,7 @@ FASTEMBED_MODELS = {
     "BAAI/bge-small-en-v1.5": 384,
     "sentence-transformers/all-MiniLM-L6-v2": 384,
     "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2": 384,
+    "intfloat/multilingual-e5-small": 384,
 }
 FASTEMBED_DEFAULT_MODEL = "BAAI/bge-small-en-v1.5"
 
