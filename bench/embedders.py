@@ -2,12 +2,10 @@
 
 R@10 and MRR of an exact scan by cosine, with the product's embedders and prefixes; CPU time of a text, each in its own
 call; memory that the embedder adds to a process. Models other than wordllama are those in the folder `--models`.
-`--data` is a folder with a file for each language, or one file for all.
 """
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import time
 from collections.abc import Iterator, Sequence
@@ -28,7 +26,7 @@ from agentmemory_operator.spec.effective.embedding import (
     EmbeddingSource,
     Prefixes,
 )
-from bench.languages import DATA
+from bench.languages import read_languages
 from bench.tables import machine, render
 
 Json = dict[str, Any]
@@ -45,14 +43,6 @@ OTHERS = (
     EmbeddingSource(provider="fastembed", model="sentence-transformers/all-MiniLM-L6-v2", dimensions=384),
 )
 HEAD = ("embedder", "language", f"R@{TOP}", "MRR", "ms a text", "MiB")
-
-
-def read_languages(data: Path) -> list[Json]:
-    """Return memories and questions of each language, from a file for all or a folder with one for each."""
-    if data.is_dir():
-        return [json.loads(file.read_text(encoding="utf-8")) for file in sorted(data.glob("*.json"))]
-    languages: list[Json] = json.loads(data.read_text(encoding="utf-8"))["languages"]
-    return languages
 
 
 def sources() -> Iterator[EmbeddingSource]:
@@ -112,9 +102,8 @@ def _resident_mib() -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=Path, metavar="FOLDER", help="as AGENTMEMORY_MODELS")
-    parser.add_argument("--data", type=Path, default=DATA, help="default: %(default)s")
     options = parser.parse_args()
-    languages, rows = read_languages(options.data), []
+    languages, rows = read_languages(), []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, max_tasks_per_child=1) as processes:
         for source in sources():
