@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import starmap
 from typing import NamedTuple
 
 from agentmemory_operator.agents.checks import normalise_vector
@@ -17,13 +16,18 @@ from agentmemory_operator.entities.rules.activation import find_by_query
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_without_tombstones
-from agentmemory_operator.memories.rules.filters import Filter, find_unindexed_keys
+from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.search.eligible import find_eligible
-from agentmemory_operator.search.requests import SearchRequest, find_request_errors, resolve_ranking
+from agentmemory_operator.search.requests import (
+    SearchRequest,
+    find_index_warnings,
+    find_request_errors,
+    resolve_ranking,
+)
 from agentmemory_operator.search.results import Neighbours, RerankedPoints, read_neighbours, rerank_points
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import (
@@ -43,7 +47,7 @@ from agentmemory_operator.search.rules.hybrid import (
     fusion_of,
     ranks_evidence,
 )
-from agentmemory_operator.search.rules.query_features import QueryFeatures, add_evidence, extract_features
+from agentmemory_operator.search.rules.query_features import QueryFeatures, add_evidence
 from agentmemory_operator.search.rules.score import (
     NO_PLACEHOLDERS,
     ScoreTerms,
@@ -53,14 +57,11 @@ from agentmemory_operator.search.rules.score import (
     solve_similarity,
 )
 from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE
+from agentmemory_operator.search.rules.time_spans import TimeSpan
+from agentmemory_operator.search.times import extract_request_features
 from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
-
-_UNINDEXED = (
-    "{0}: no index on {1}, so all memories that match the other conditions are scanned: add"
-    " {{field: {1}, type: {2}}} to spec.index.payloadIndexes"
-)
 
 
 class SearchHit(NamedTuple):
@@ -113,6 +114,7 @@ class SearchAnswer:
         threshold: Minimum score; minus infinity if there is none.
         duration_ms: Duration of embedding, requests to Qdrant and reranking, without reading neighbours.
         candidates: Figures of the candidates; None without `explain`.
+        time_spans: Times that the query names; None without `explain`.
         neighbours: Neighbours of results; None unless requested.
         warnings: Reasons why this search is expensive, with the remedy, or was not reranked.
     """
@@ -126,6 +128,7 @@ class SearchAnswer:
     threshold: float
     duration_ms: float
     candidates: CandidateCounts | None = None
+    time_spans: tuple[TimeSpan, ...] | None = None
     neighbours: Neighbours | None = None
     warnings: tuple[str, ...] = ()
 
@@ -164,7 +167,6 @@ class SearchService:
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
         total = max(len(response.points), min(setup.eligible, setup.plan.total))
         ranked = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
-        unindexed = find_unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(
             results=tuple(
                 _found(point, ranked.get(point["id"]), setup, rerank=reread.numbers.get(point["id"]))
@@ -178,8 +180,9 @@ class SearchService:
             threshold=setup.threshold,
             duration_ms=(time.perf_counter() - started_s) * 1000,
             candidates=response.candidates(setup.eligible) if request.explain else None,
+            time_spans=(setup.features.dates if setup.features else ()) if request.explain else None,
             neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
-            warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings),
+            warnings=(*find_index_warnings(request, agent), *reread.warnings),
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
@@ -271,7 +274,7 @@ def _resolve(
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
         words=build_keyword_query(keyword_document(query or "", keyword), corpus) if fusion and keyword else None,
-        features=extract_features(query, keyword.language) if keyword and query is not None else None,
+        features=extract_request_features(agent, request, now_ms),
         solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
         activations=along,
     )
