@@ -14,12 +14,15 @@ from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS
 from agentmemory_operator.spec.caller_rights import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
 from agentmemory_operator.spec.canonical_names import NAME_PATTERN, VISIBLE_PATTERN, canonical_name, is_blank
+from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import MAX_TOP_K
 from agentmemory_operator.spec.times import parse_time
 
 MAX_ID_CHARS = 256
 MAX_AUTHOR_CHARS = 320
 MAX_TAG_CHARS = 128
+MAX_TIME_ZONE_CHARS = 64
+TIME_ZONE_HEADER = "X-AgentMemory-Timezone"
 MAX_TAGS = 64
 MAX_SOURCE_IDS = 1_000
 MAX_SOURCE_CHARS = 66
@@ -103,6 +106,13 @@ def check_context(value: Any) -> str | dict[str, Any]:
     raise _refuse(f"must be a JSON object, or a non-blank text of at most {MAX_CONTENT_CHARS:,} characters")
 
 
+def check_time_zone(value: str) -> str:
+    """Reject a name that is not an IANA time zone."""
+    if fault := zone_fault(value):
+        raise _refuse(fault)
+    return value
+
+
 def drop_repeats(values: list[str]) -> list[str]:
     """Remove duplicates; keep the order of first occurrence."""
     return list(dict.fromkeys(values))
@@ -152,6 +162,7 @@ MemoryId = Annotated[
 Time = Annotated[
     int, BeforeValidator(read_time), WithJsonSchema({"type": "string", "format": "date-time", "maxLength": TIME_CHARS})
 ]
+TimeZone = Annotated[str, Field(min_length=1, max_length=MAX_TIME_ZONE_CHARS), AfterValidator(check_time_zone)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Similarity = Annotated[float, Field(ge=-1, le=1)]
 Importance = Annotated[

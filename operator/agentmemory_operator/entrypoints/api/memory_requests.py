@@ -27,6 +27,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Tags,
     Threshold,
     Time,
+    TimeZone,
     TopK,
     TypeName,
     TypeNames,
@@ -41,7 +42,7 @@ from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
 from agentmemory_operator.memories.rules.record import LIST_ATTRIBUTES, PAYLOAD_KEYS, build_fast
 from agentmemory_operator.memories.stored_memories import ListRequest
-from agentmemory_operator.search.requests import SearchRequest
+from agentmemory_operator.search.requests import DEFAULT_TIME_ZONE, SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
 from agentmemory_operator.spec.presets.table import Weights
 
@@ -206,6 +207,13 @@ class SearchIn(Body, MemoryView):
             "Search by keywords too; false searches by vectors only. Default: true if the agent has a keyword index."
         ),
     )
+    reference_time: Time | None = Field(
+        default=None, description="Time that words such as `yesterday` in the query refer to. Default: now."
+    )
+    time_zone: TimeZone | None = Field(
+        default=None,
+        description="IANA time zone of the days in the query. Default: the header X-AgentMemory-Timezone, else UTC.",
+    )
     weights: WeightsIn | None = Field(
         default=None,
         description="Weights for this search, with the model Weighted and if the object's `allowOverrides` is true."
@@ -223,8 +231,12 @@ class SearchIn(Body, MemoryView):
             raise PydanticCustomError("one_of", "send one of query and vector", {"field": "query"})
         return self
 
-    def search_request(self, *, default_scopes: tuple[str, ...]) -> SearchRequest:
+    def search_request(self, *, default_scopes: tuple[str, ...], default_time_zone: str | None = None) -> SearchRequest:
         """Convert to the `SearchRequest` of the use case.
+
+        Args:
+            default_scopes: Scopes of a request without `include_scopes`.
+            default_time_zone: Zone of a request without `time_zone`; None is UTC.
 
         Raises:
             RequestInvalid: If `filters` are invalid.
@@ -246,10 +258,14 @@ class SearchIn(Body, MemoryView):
             selection=selection,
             weights=Weights(**dict(self.weights)) if self.weights else None,
             neighbours=self.include.neighbours,
+            time_zone=self.time_zone or default_time_zone or DEFAULT_TIME_ZONE,
         )
 
 
-_SENT_AS_IS = ("query", "vector", "top_k", "threshold", "min_similarity", "min_priority", "hybrid", "terms", "explain")
+_SENT_AS_IS = (
+    *("query", "vector", "top_k", "threshold", "min_similarity", "min_priority", "hybrid", "reference_time"),
+    *("terms", "explain"),
+)
 _NOT_GIVEN: Any = None
 
 

@@ -155,6 +155,14 @@ class FoundOut(MemoryOut):
     explain: ExplainOut | None = Field(default=None, description="Only with `explain`.")
 
 
+class TimeSpanOut(Answer):
+    """A time that the query names."""
+
+    since: Time
+    until: Time = Field(description="The first moment after it.")
+    words: str = Field(description="Words of the query that were understood.")
+
+
 class SearchOut(Answer):
     """Results of a search, best first: by score, or by the cross-encoder for reranked results."""
 
@@ -165,6 +173,9 @@ class SearchOut(Answer):
     threshold: float | None = Field(description="Effective threshold of the score; null if there is none.")
     min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
+    time_spans: list[TimeSpanOut] | None = Field(
+        description="Times in the query that the evidence `date` uses (docs/hybrid.md); only with `explain`."
+    )
     took_ms: float
     warnings: list[str] = Field(description="Why the search is slow, or why results were not reranked.")
 
