@@ -130,6 +130,7 @@ class SearchResult(Answer):
         generation: Generation of the AgentMemory object that provided the ranking settings.
         warnings: Reasons why the search is expensive, with remedies.
         candidates: Number of candidates that the engine considered and that thresholds removed; only with `explain`.
+        time_spans: Times that the query names, each with `since`, `until` and `words`; only with `explain`.
         threshold, min_similarity: Applied minimum of score and similarity; None if not applied, or with an older API.
     """
 
@@ -140,6 +141,7 @@ class SearchResult(Answer):
     took_ms: float
     warnings: tuple[str, ...] = ()
     candidates: Json | None = None
+    time_spans: tuple[Json, ...] | None = None
     threshold: float | None = None
     min_similarity: float | None = None
 

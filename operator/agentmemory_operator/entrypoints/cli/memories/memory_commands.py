@@ -55,6 +55,12 @@ def search(  # noqa: PLR0913 # each is an option
         typer.Option(help="Minimum similarity; -1 keeps all results. Default: the object's minSimilarity."),
     ] = None,
     session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
+    reference_time: Annotated[
+        str | None, typer.Option(help="Time that words such as yesterday in the query refer to. Default: now.")
+    ] = None,
+    time_zone: Annotated[
+        str | None, typer.Option(help="IANA time zone of the days in the query. Default: UTC.")
+    ] = None,
     *,
     explain: Annotated[bool, typer.Option("--explain", help="Show the calculation of each score.")] = False,
 ) -> "Call":
@@ -63,7 +69,10 @@ def search(  # noqa: PLR0913 # each is an option
     options |= given_options(
         {"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session}
     )
-    options |= given_options({"min_similarity": min_similarity}) | ({"explain": True} if explain else {})
+    options |= given_options(
+        {"min_similarity": min_similarity, "reference_time": reference_time, "time_zone": time_zone}
+    )
+    options |= {"explain": True} if explain else {}
 
     async def ask(agent: "AsyncAgent") -> "tuple[SearchResult, AgentDetails | None]":
         result = await agent.user(user).search(query, **options)
