@@ -28,10 +28,10 @@ from bench.tables import Cells, machine, render
 HEAD = ("ranking", "R@5", "R@10", "MRR", "beside", "R@10 differs by", "MRR differs by")
 DRAWS, SEED = 2_000, 23
 WORDLLAMA: Json = {"provider": "wordllama", "dimensions": 256}
-WEIGHTS = {name: asdict(STANDARD.evidence)[name] for name in ("terse", "author", "time")}
+WEIGHTS = {name: asdict(STANDARD.evidence)[name] for name in ("terse", "author", "time", "date")}
 NOTHING = dict.fromkeys(WEIGHTS, 0.0)
 # Terms that the preset does not use, with the weights of their measurement (docs/adr/0029).
-OFF = {"asked": 0.05, "date": 0.1}
+OFF = {"asked": 0.05}
 
 MATCH, WHOLE = "meaning and words", "standard"
 Answers = Mapping[str, Sequence[QuestionResult]]
