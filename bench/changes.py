@@ -89,13 +89,13 @@ async def _measured(url: str, stores: int) -> list[tuple[str, ...]]:
             store = await stack.enter_async_context(QdrantPoints(url))
             sides = [Side(_agent(url, store, stack, is_logged=is_logged)) for is_logged in (False, True)]
             log_progress(f"{count} stores of {number}")
-            await _in_turn(sides, count, number)
+            await _store_alternately(sides, count, number)
             without, has = (latency_of(side.latencies_ms[len(side.latencies_ms) // 10 :]) for side in sides)
             rows.append(_row(number, count, without, has))
     return rows
 
 
-async def _in_turn(sides: Sequence[Side], count: int, number: int) -> None:
+async def _store_alternately(sides: Sequence[Side], count: int, number: int) -> None:
     generator = np.random.default_rng(0)
     for turn in range(count):
         vectors = generator.standard_normal((number, DIMENSIONS)).tolist()

@@ -107,14 +107,14 @@ async def measure(url: str, memories: int, users: int, cap: int | None) -> list[
             agent = replace(world.agent, store=counted)
             cleanup = Cleanup(clock)
             before_mib, started_s = peak_mib(), time.monotonic()
-            removed = await _made(cleanup, agent, rules, is_dry=is_dry)
+            removed = await _clean(cleanup, agent, rules, is_dry=is_dry)
             took_s = time.monotonic() - started_s
             calls = ", ".join(f"{number} {call}" for call, number in sorted(counted.calls.items()))
             lines.append((name, str(removed), f"{took_s:.1f}", f"{peak_mib() - before_mib:.0f}", calls))
         return lines
 
 
-async def _made(cleanup: Cleanup, agent: Any, rules: CleanupRules, *, is_dry: bool) -> int:
+async def _clean(cleanup: Cleanup, agent: Any, rules: CleanupRules, *, is_dry: bool) -> int:
     if is_dry:
         return len([row["id"] async for row, _ in cleanup.preview(agent, rules)])
     return (await cleanup.run(agent, rules)).removed

@@ -58,7 +58,7 @@ def variants() -> list[Variant]:
     on_their_own = [
         Variant(f"{name} alone", {"evidence": NOTHING | {name: weight}}, MATCH) for name, weight in OFF.items()
     ]
-    besides = [Variant(f"with {name}", {"evidence": {name: weight}}, WHOLE) for name, weight in OFF.items()]
+    variants_with = [Variant(f"with {name}", {"evidence": {name: weight}}, WHOLE) for name, weight in OFF.items()]
     return [
         Variant("meaning alone", {"fusion": {"method": "None"}}, WHOLE),
         Variant(MATCH, {"evidence": NOTHING}, WHOLE),
@@ -66,7 +66,7 @@ def variants() -> list[Variant]:
         *on_their_own,
         Variant(WHOLE, {}),
         *without,
-        *besides,
+        *variants_with,
     ]
 
 
@@ -125,13 +125,13 @@ def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
         own = answers[variant.name]
         figures = [fmean(result.recall(count) for result in own) for count in (5, TOP_K)]
         figures.append(fmean(result.reciprocal_rank for result in own))
-        beside = answers.get(variant.baseline, ())
+        baseline = answers.get(variant.baseline, ())
         differences = [
-            _render_difference([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, beside, strict=True)], own)
-            if beside
+            _render_difference([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, baseline, strict=True)], own)
+            if baseline
             else "",
-            _render_difference([a.reciprocal_rank - b.reciprocal_rank for a, b in zip(own, beside, strict=True)], own)
-            if beside
+            _render_difference([a.reciprocal_rank - b.reciprocal_rank for a, b in zip(own, baseline, strict=True)], own)
+            if baseline
             else "",
         ]
         yield (variant.name, *(f"{figure:.3f}" for figure in figures), variant.baseline, *differences)

@@ -219,9 +219,9 @@ def remove_collections(qdrant_url: str, prefix: str) -> None:
                 qdrant.call("DELETE", f"/collections/{row['name']}")
 
 
-def wait(holds: Callable[[], bool], complaint: str, *, every_s: float = 0.05, limit_s: float = MAX_WAIT_S) -> None:
+def wait(is_met: Callable[[], bool], complaint: str, *, every_s: float = 0.05, limit_s: float = MAX_WAIT_S) -> None:
     until = time.monotonic() + limit_s
-    while not holds():
+    while not is_met():
         if time.monotonic() > until:
             raise RuntimeError(f"{complaint} after {limit_s:.0f} s")
         time.sleep(every_s)

@@ -74,16 +74,16 @@ def recall(qdrant: Client, texts: Json, tokenisation: Tokenisation) -> tuple[flo
             for place, text in enumerate(texts["memories"])
         ]
         qdrant.call("PUT", f"/collections/{name}/points?wait=true", {"points": points})
-        places = [
-            _place(qdrant, name, tokenisation.document(question["question"], language), question["answer"])
+        ranks = [
+            _rank_of(qdrant, name, tokenisation.document(question["question"], language), question["answer"])
             for question in texts["questions"]
         ]
     finally:
         qdrant.call("DELETE", f"/collections/{name}")
-    return sum(place == 0 for place in places) / len(places), sum(place < TOP for place in places) / len(places)
+    return sum(rank == 0 for rank in ranks) / len(ranks), sum(rank < TOP for rank in ranks) / len(ranks)
 
 
-def _place(qdrant: Client, name: str, document: Json, answer: int) -> int:
+def _rank_of(qdrant: Client, name: str, document: Json, answer: int) -> int:
     body = {"query": document, "using": "words", "limit": TOP}
     found = [
         point["id"] for point in qdrant.call("POST", f"/collections/{name}/points/query", body)["result"]["points"]

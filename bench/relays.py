@@ -99,11 +99,11 @@ class Relay:
             method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
             self._note(call := Call(method, target, body))
             if self.is_paced:
-                await self._hold(call)
+                await self._delay(call)
             writer.write(head + body)
             await writer.drain()
 
-    async def _hold(self, call: Call) -> None:
+    async def _delay(self, call: Call) -> None:
         """Wait for the simulated server, which all connections share.
 
         A sleep that is too long delays no later request.

@@ -114,7 +114,7 @@ def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> Re
     """Create and verify a snapshot. Restore it twice: without load, and under searches."""
     before_mib = memory_mib(stack.api_pid, "VmRSS")
     log_progress("making and proving a snapshot")
-    made_s = run_once(stack, "MemorySnapshot", "kept", {"agentMemoryRef": {"name": data.slug}})
+    snapshot_s = run_once(stack, "MemorySnapshot", "kept", {"agentMemoryRef": {"name": data.slug}})
     (file,) = (folder / "qdrant").rglob("*.snapshot")
     log_progress("restoring it")
     source = {"snapshotRef": {"name": "kept"}}
@@ -127,7 +127,7 @@ def measure(stack: Stack, folder: Path, data: Dataset, searches: Searches) -> Re
     copy_s = min(copy(file, folder / "copy") for _ in range(COPIES))
     size_mib = file.stat().st_size / 2**20
     return RestoreObservation(
-        snapshot_s=made_s,
+        snapshot_s=snapshot_s,
         restored_s=restored_s,
         searched_s=searched_s,
         copy_s=copy_s,

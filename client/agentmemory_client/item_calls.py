@@ -86,7 +86,7 @@ def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | N
     Raises:
         ApiError: 404 if there is no such item.
     """
-    parameters = _place(namespace, user_id) | {"key": key}
+    parameters = _address(namespace, user_id) | {"key": key}
     return Call(method="GET", path=build_path(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
 
 
@@ -97,7 +97,7 @@ def item_versions(
     return Call(
         method="GET",
         path=build_path(agent, "items", "versions"),
-        parameters=_place(namespace, user_id) | {"key": key},
+        parameters=_address(namespace, user_id) | {"key": key},
         read=lambda answer: tuple(read_value(Memory, line) for line in answer["results"]),
     )
 
@@ -108,7 +108,7 @@ def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str 
     Raises:
         ApiError: 404 if there is no such item. A 404 after a retry is no error.
     """
-    parameters = _place(namespace, user_id) | {"key": key}
+    parameters = _address(namespace, user_id) | {"key": key}
     path = build_path(agent, "items")
     # A 404 on a retry is no error: an earlier attempt has deleted the item.
     return Call(method="DELETE", path=path, parameters=parameters, read=lambda answer: None, on_not_found=lambda: None)
@@ -116,7 +116,7 @@ def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str 
 
 def keys(agent: str, namespace: Sequence[str], *, user_id: str | None = None) -> Listing[str]:
     """List the keys of a namespace. Pages are read on demand."""
-    parameters = _place(namespace, user_id)
+    parameters = _address(namespace, user_id)
     read = partial(read_value, KeysPage)
     return Listing(Call(method="GET", path=build_path(agent, "keys"), parameters=parameters, read=read))
 
@@ -128,10 +128,10 @@ def namespaces(
     return Call(
         method="GET",
         path=build_path(agent, "namespaces"),
-        parameters=_place(prefix, user_id),
+        parameters=_address(prefix, user_id),
         read=lambda answer: tuple(read_value(NamespaceSize, line) for line in answer["results"]),
     )
 
 
-def _place(namespace: Sequence[str], user_id: str | None) -> dict[str, Any]:
+def _address(namespace: Sequence[str], user_id: str | None) -> dict[str, Any]:
     return {"namespace": list(namespace)} | ({} if user_id is None else {"user_id": user_id})

@@ -129,7 +129,7 @@ class SearchResult(Answer):
     Attributes:
         generation: Generation of the AgentMemory object that provided the ranking settings.
         warnings: Reasons why the search is expensive, with remedies.
-        candidates: Number of candidates that the engine considered and that thresholds removed; only with `explain`.
+        candidates: Number of candidates that Qdrant scored and that thresholds removed; only with `explain`.
         time_spans: Times that the query names, each with `since`, `until` and `words`; only with `explain`.
         threshold, min_similarity: Applied minimum of score and similarity; None if not applied, or with an older API.
     """

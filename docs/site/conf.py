@@ -20,6 +20,7 @@ smartquotes = False
 
 html_theme = "furo"
 html_title = f"agentmemory-operator {version}"
+templates_path = [os.path.join(os.path.dirname(__file__), "templates")]
 html_static_path = [os.path.join(os.path.dirname(__file__), folder) for folder in ("theme", "tabs_files")]
 html_css_files = ["site.css", "tabs.css"]
 html_js_files = [(name, {"defer": "defer"}) for name in ("copy.js", "tabs.js")]

@@ -15,6 +15,7 @@ LARGEST = 100_000
 """Bytes of a linked file that gets a page; larger ones are downloads."""
 LANGUAGES = {".yaml": "yaml", ".json": "json", ".py": "python", ".sh": "sh", ".mjs": "js", ".ts": "ts", ".toml": "toml"}
 HOME = "docs/index.md"
+EXAMPLES = "examples/README.md"
 MADE = ("reference/", "claims/")
 # A link whose text is the name of a page, as it reads well in the repository.
 _NAMED = re.compile(r"\[(?:[\w-]+/)*(?:[\w-]+\.md|\d{4})\]\(([^()\s#]+\.md)(?:#([\w-]+))?\)")
@@ -74,7 +75,8 @@ class Stage:
         text = re.sub(r'^<a id="([\w-]+)"></a>', r"(\1)=\n", text, flags=re.M)
         text = outside_code(text, lambda part: _NAMED.sub(lambda link: self._titled(page, link), part))
         text = rewritten(_DIAGRAM.sub(_inlined(page), text), lambda target: self._target(page, target))
-        return text + self._contents(page) if page.startswith("examples/") else with_tabs(text)
+        is_example = page.startswith("examples/") and page != EXAMPLES
+        return text + self._contents(page) if is_example else with_tabs(text)
 
     def _contents(self, page: str) -> str:
         """Return the other files of a folder of examples, as sections."""

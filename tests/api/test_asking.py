@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from agentmemory_operator.entrypoints.cli import run as run_module
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.memories import stored_commands
-from agentmemory_operator.entrypoints.cli.memories.memory_commands import add_asking
+from agentmemory_operator.entrypoints.cli.memories.memory_commands import add_memory_commands
 from agentmemory_operator.entrypoints.cli.memories.stored_commands import add_stored
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.main import open_client
@@ -43,7 +43,7 @@ def run(stack: Stack, *arguments: str, url: str | None = None, typed: str | None
     cli = typer.Typer()
     inspection = QdrantAccess(absent, absent, open_cluster, None, None)
     access = ApiAccess(open_client, url or stack.api_url, None)
-    add_asking(cli, access, inspection)
+    add_memory_commands(cli, access, inspection)
     add_stored(cli, access, inspection)
     return CliRunner().invoke(cli, list(arguments), input=typed)
 

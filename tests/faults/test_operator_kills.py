@@ -23,7 +23,7 @@ from tests.support.zones import new_wrapping_key
 
 pytestmark = pytest.mark.faults
 
-MOST_STEPS = 150
+MAX_STEPS = 150
 POINTS = 3
 TICKET = ("metadata.ticket", "keyword")
 # Poll often while the engine works: the steps stay the same.
@@ -289,7 +289,7 @@ def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: Op
     with operating(nursery):
         workspace = new_workspace()
     for step in itertools.count(1):
-        assert step < MOST_STEPS, "the scenario never ends"
+        assert step < MAX_STEPS, "the scenario never ends"
         was_killed = run_until_killed(nursery, scenario, workspace, step=step)
         with operating(nursery) as operator:
             check(operator, scenario, workspace, step=step)

@@ -465,7 +465,7 @@ class TestSizes:
         with contextlib.ExitStack() as stack:
             urls = [stack.enter_context(flooding(how, status)) for status, how in ways]
             script = CHILD.format(root=str(ROOT), package=str(ROOT / "operator"), asks=asks, urls=urls)
-            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, cwd=ROOT)
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=500, cwd=ROOT)
 
         assert done.returncode == 0, done.stderr[-2_000:]
         for ask in asks:

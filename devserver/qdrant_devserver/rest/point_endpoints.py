@@ -98,8 +98,8 @@ async def _apply(request: Request, update: Update) -> int:
     try:
         await state.faults.apply("update")
         keeps_vectors = state.faults.retains_vectors(amid_snapshot=collection.snapshots > 0)
-        on_kept = partial(state.faults.record_effect, "upsert") if keeps_vectors else None
-        return await apply_update(state.shards, collection, update, on_retained=on_kept)
+        on_retained = partial(state.faults.record_effect, "upsert") if keeps_vectors else None
+        return await apply_update(state.shards, collection, update, on_retained=on_retained)
     except OSError as error:
         raise engine_failure(str(error)) from error
     finally:

@@ -69,12 +69,12 @@ async def _readiness(_: Request) -> Response:
 async def _metrics(request: Request) -> Response:
     state = state_of(request)
     collections = state.catalogue.collections.values()
-    said = state.faults.process_figures()
-    if said is None:
+    figures = state.faults.process_figures()
+    if figures is None:
         return PlainTextResponse("Forbidden: these metrics are said to be for others", 403)
     features = state.features
     return PlainTextResponse(
-        render_metrics(features.version, collections, state.shards, state.optimizations, figures=said)
+        render_metrics(features.version, collections, state.shards, state.optimizations, figures=figures)
     )
 
 

@@ -35,7 +35,7 @@ class Download(FileResponse):
 
 async def list_snapshots(request: Request) -> list[Document]:
     """GET …/snapshots."""
-    return peer_of(request).files.list(_room(request))
+    return peer_of(request).files.list(_snapshot_folder(request))
 
 
 async def post_snapshot(request: Request) -> Any:
@@ -50,7 +50,7 @@ async def post_snapshot(request: Request) -> Any:
 async def download_snapshot(request: Request) -> Response:
     """GET …/snapshots/{file}."""
     files = peer_of(request).files
-    path = files.find(_room(request), request.path_params["file"])
+    path = files.find(_snapshot_folder(request), request.path_params["file"])
     return Download(
         path, filename=path.name, media_type="application/octet-stream", headers=files.own_file_header(path)
     )
@@ -58,7 +58,7 @@ async def download_snapshot(request: Request) -> Response:
 
 async def delete_snapshot(request: Request) -> bool:
     """DELETE …/snapshots/{file}."""
-    peer_of(request).files.delete(_room(request), request.path_params["file"])
+    peer_of(request).files.delete(_snapshot_folder(request), request.path_params["file"])
     return True
 
 
@@ -88,7 +88,7 @@ def _shard(request: Request) -> int | None:
     return shard
 
 
-def _room(request: Request) -> str:
+def _snapshot_folder(request: Request) -> str:
     collection, shard = peer_view(request).resolve(request.path_params["name"]), _shard(request)
     if shard is None:
         return collection.name

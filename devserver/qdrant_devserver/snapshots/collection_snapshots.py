@@ -187,13 +187,13 @@ async def check_checksum(archive: pathlib.Path, expected: str | None) -> None:
         raise wrong_input(f"Snapshot checksum mismatch: expected {expected}, got {found}")
 
 
-def _check_version(made_by: str, running: str) -> None:
+def _check_version(created_by: str, running: str) -> None:
     """Raise for another minor version or a newer patch.
 
     Source: qdrant.tech/documentation/concepts/snapshots.
     """
-    if minor_of(made_by) != minor_of(running) or _patch(made_by) > _patch(running):
-        message = f"Snapshot of version {made_by} cannot be restored by {running}: same minor, and no newer patch"
+    if minor_of(created_by) != minor_of(running) or _patch(created_by) > _patch(running):
+        message = f"Snapshot of version {created_by} cannot be restored by {running}: same minor, and no newer patch"
         raise wrong_input(message)
 
 

@@ -37,7 +37,7 @@ class Shards:
     def open(self, collection: ServedCollection) -> edge.EdgeShard:
         """Return a collection's shard; open or create it if needed."""
         if collection.shard is None:
-            self._make_room()
+            self._close_unused()
             collection.shard = _load(collection)
             collection.summary = None
         self._open[collection.folder] = collection
@@ -77,7 +77,7 @@ class Shards:
         for collection in list(self._open.values()):
             self.close(collection)
 
-    def _make_room(self) -> None:
+    def _close_unused(self) -> None:
         idle_collections = [collection for collection in self._open.values() if _is_idle(collection)]
         for collection in idle_collections[: max(0, len(self._open) - self._cap + 1)]:
             self.close(collection)

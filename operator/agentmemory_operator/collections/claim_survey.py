@@ -126,10 +126,10 @@ class ClaimSurvey:
             for name in claim.connections:
                 by_name[name].add(slug)
 
-        async def held_on(key: Key) -> set[str] | None:
-            return await self._held_on(key, by_name[claim_name(key)])
+        async def read_slugs(key: Key) -> set[str] | None:
+            return await self._read_slugs(key, by_name[claim_name(key)])
 
-        slugs_with_data = await self._of_each(map(connection_key, by_name), held_on)
+        slugs_with_data = await self._of_each(map(connection_key, by_name), read_slugs)
         unclear = {slug for key, slugs in slugs_with_data.items() if slugs is None for slug in by_name[claim_name(key)]}
         return claims.keys() - unclear.union(*(slugs or () for slugs in slugs_with_data.values())), unclear
 
@@ -139,7 +139,7 @@ class ClaimSurvey:
             keys, operation, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_SURVEYS
         )
 
-    async def _held_on(self, key: Key, slugs: set[str]) -> set[str] | None:
+    async def _read_slugs(self, key: Key, slugs: set[str]) -> set[str] | None:
         """Return the slugs with data on a connection, or None while it does not respond."""
 
         async def held(store: CollectionStore) -> set[str]:

@@ -247,7 +247,7 @@ async def reconcile(
     draft = await _drafted(plans, store=store, permit=permit)
     if before is None:
         draft = await _creation(draft, alias, desired, names, store=store, permit=permit)
-    draft = await _in_turn(draft, permit.acquire_slot)
+    draft = await _queue_reindex(draft, permit.acquire_slot)
     observed = await _applied(draft, alias, store=store)
     return _outcome(draft, alias, desired, observed)
 
@@ -378,7 +378,7 @@ async def _free_name(
     return fresh
 
 
-async def _in_turn(draft: PassDraft, acquire_slot: AcquireSlot | None) -> PassDraft:
+async def _queue_reindex(draft: PassDraft, acquire_slot: AcquireSlot | None) -> PassDraft:
     """Move a Reindex of the draft to `queued` unless the slot can be acquired.
 
     The new marker waits too, because it describes the completed change. A collection's first marker, or the marker of a

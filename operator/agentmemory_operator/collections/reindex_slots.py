@@ -17,7 +17,7 @@ from agentmemory_operator.spec.naming import alias_of
 Observe = Callable[[str], Awaitable[Observation | None]]
 """Returns the observed collection behind an alias, or None if there is none."""
 
-PLACE_TTL_S = 120.0
+WAITING_TTL_S = 120.0
 """Seconds without a request after which a waiting object is removed from the queue. Such an object was deleted or
 suspended, or needs no Reindex any more."""
 
@@ -28,7 +28,7 @@ def is_running(observed: Observation) -> bool:
 
 
 @dataclass(slots=True)
-class _Place:
+class _Waiter:
     """A waiting object: times of its first and last request, Unix seconds."""
 
     since_s: float
@@ -42,7 +42,7 @@ class ReindexSlots:
     table: ObjectTable
     clock: Clock
     _holders: dict[Key, Key] = field(default_factory=dict)
-    _lines: dict[Key, dict[Key, _Place]] = field(default_factory=dict)
+    _lines: dict[Key, dict[Key, _Waiter]] = field(default_factory=dict)
 
     async def acquire(self, key: Key, observe: Observe) -> Key | None:
         """Acquire the slot of the object's connection, or queue the object.
@@ -96,7 +96,7 @@ class ReindexSlots:
     def _enqueue(self, connection: Key, key: Key) -> Key | None:
         """Record the request of an object; return the first waiting object."""
         now_s = self.clock.now_ms() / 1000
-        entry = self._lines.setdefault(connection, {}).setdefault(key, _Place(self._queued_since(key, now_s), now_s))
+        entry = self._lines.setdefault(connection, {}).setdefault(key, _Waiter(self._queued_since(key, now_s), now_s))
         entry.requested_s = now_s
         return self._first(connection)
 
@@ -104,7 +104,7 @@ class ReindexSlots:
         now_s = self.clock.now_ms() / 1000
         queue = self._lines.get(connection, {})
         # Use `abs`, because the clock may have been set back since the last request.
-        for key in [key for key, entry in queue.items() if abs(now_s - entry.requested_s) > PLACE_TTL_S]:
+        for key in [key for key, entry in queue.items() if abs(now_s - entry.requested_s) > WAITING_TTL_S]:
             del queue[key]
         present = (key for key in queue if self.table.get(key) is not None)
         return min(present, key=lambda key: (queue[key].since_s, key), default=None)

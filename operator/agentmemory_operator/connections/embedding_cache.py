@@ -41,20 +41,20 @@ class EmbeddingCache:
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         # Weak references, so that the vectors of an embedder are freed with it, and no longer included in the size.
-        self._shelves: WeakSet[CachePartition] = WeakSet()
+        self._partitions: WeakSet[CachePartition] = WeakSet()
 
     @property
     def size_bytes(self) -> int:
         """Bytes of all cached vectors."""
-        return sum(shelf.size_bytes for shelf in self._shelves)
+        return sum(partition.size_bytes for partition in self._partitions)
 
     def add_partition(self) -> "CachePartition":
         """Add an empty partition for one embedder. It is freed once the embedder no longer refers to it."""
-        shelf = CachePartition()
-        self._shelves.add(shelf)
-        return shelf
+        partition = CachePartition()
+        self._partitions.add(partition)
+        return partition
 
-    def put(self, shelf: "CachePartition", fetched: Fetched, *, entries: int | None) -> None:
+    def put(self, partition: "CachePartition", fetched: Fetched, *, entries: int | None) -> None:
         """Add vectors to a partition, evicting the least recently used ones as needed.
 
         Args:
@@ -62,21 +62,21 @@ class EmbeddingCache:
         """
         size_bytes = self.size_bytes
         for key, vector in fetched.items():
-            size_bytes -= shelf.drop(key)
-            while shelf.vectors and entries is not None and len(shelf.vectors) >= entries:
-                size_bytes -= shelf.drop_oldest()
-            size_bytes -= self._make_room(shelf, size_of(vector), size_bytes)
+            size_bytes -= partition.drop(key)
+            while partition.vectors and entries is not None and len(partition.vectors) >= entries:
+                size_bytes -= partition.drop_oldest()
+            size_bytes -= self._evict_for(partition, size_of(vector), size_bytes)
             if entries != 0 and size_bytes + size_of(vector) <= self._max_bytes:
-                size_bytes += shelf.add(key, vector)
+                size_bytes += partition.add(key, vector)
 
-    def _make_room(self, target: "CachePartition", new_bytes: int, size_bytes: int) -> int:
+    def _evict_for(self, target: "CachePartition", new_bytes: int, size_bytes: int) -> int:
         """Evict until a vector of `new_bytes` fits, each time from the largest partition; return the freed bytes.
 
         The new vector counts as part of `target`.
         """
         freed_bytes = 0
         while size_bytes - freed_bytes + new_bytes > self._max_bytes:
-            largest = max(self._shelves, key=lambda shelf: shelf.size_bytes + new_bytes * (shelf is target))
+            largest = max(self._partitions, key=lambda part: part.size_bytes + new_bytes * (part is target))
             if not largest.vectors:
                 break
             freed_bytes += largest.drop_oldest()

@@ -97,12 +97,12 @@ class _Collections(_Guarded):
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)
-        async with self._room(physical, change):
+        async with self._reserve_for(physical, change):
             await self._store.apply(physical, change)
         if isinstance(change, CreateCollection):
             self._reach.created.add(physical)
 
-    def _room(self, physical: str, change: Change) -> AbstractAsyncContextManager[None]:
+    def _reserve_for(self, physical: str, change: Change) -> AbstractAsyncContextManager[None]:
         match change:
             case CreateCollection():
                 return self._reach.reserve_capacity(DEFAULT_NEED)

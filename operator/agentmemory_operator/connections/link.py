@@ -111,19 +111,19 @@ async def read_endpoint(
         return await secrets.read(namespace, ref.name, ref.key, to=to) if ref else None
 
     with attribute_reads_to(Key(QDRANT_CONNECTION, namespace, connection.metadata.name)):
-        api_key = await read(spec.api_key_secret_ref, _where_key_goes(spec.url, nodes, at=url))
+        api_key = await read(spec.api_key_secret_ref, _key_destinations(spec.url, nodes, at=url))
         ca_pem = await read(spec.tls.ca_secret_ref if spec.tls else None, NOWHERE)
     return Endpoint(url or spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem, nodes)
 
 
-def _where_key_goes(url: str, nodes: Sequence[str], *, at: str | None) -> Destination:
+def _key_destinations(url: str, nodes: Sequence[str], *, at: str | None) -> Destination:
     if at is None:
         return destinations_of(url, *nodes)
     return destinations_of(*nodes) if nodes else BY_HAND
 
 
 @dataclass(slots=True)
-class _Held(Generic[S]):
+class _SharedStore(Generic[S]):
     """A store, and the number of its users.
 
     Attributes:
@@ -152,7 +152,7 @@ class _Held(Generic[S]):
             await self.store.close()
 
 
-class Link(Renewable[_Held[S] | None], Generic[S]):
+class Link(Renewable[_SharedStore[S] | None], Generic[S]):
     """Provides the store of one connection.
 
     Args:
@@ -231,7 +231,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         if current is not None:
             await current.retire()
 
-    async def _current(self, document: Json) -> _Held[S]:
+    async def _current(self, document: Json) -> _SharedStore[S]:
         current = self._held
         if current is not None and current.spec == document.get("spec"):
             return current
@@ -240,7 +240,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
                 return self._held
             return await self._renew(document)
 
-    async def _renew(self, document: Json) -> _Held[S]:
+    async def _renew(self, document: Json) -> _SharedStore[S]:
         self._read_at = asyncio.get_running_loop().time()
         try:
             endpoint = await read_endpoint(parse_connection(document), self._secrets, has_nodes=self._has_nodes)
@@ -252,7 +252,7 @@ class Link(Renewable[_Held[S] | None], Generic[S]):
         if current is not None and current.endpoint == endpoint:
             current.spec = document["spec"]
             return current
-        self._held = _Held(document["spec"], endpoint, self._open_store(endpoint))
+        self._held = _SharedStore(document["spec"], endpoint, self._open_store(endpoint))
         if current is not None:
             await current.retire()
         return self._held

@@ -5,7 +5,7 @@
 2. `run.py: Consolidation` selects batches of one user (`rules/batch_selection.py`), renders them as data
    (`rules/prompt_material.py: render_material`), and calls the model within the limits.
 3. `rules/model_findings.py: parse_findings` reads the answer. `rules/grounding.py: find_ungrounded` finds statements
-   without support in a source. `rules/batch_plan.py: plan_batch` decides; `plan_executor.py: carry_out` only
+   without support in a source. `rules/batch_plan.py: plan_batch` decides; `plan_executor.py: execute_plan` only
    executes.
 4. `memories/predecessors.py: merge` makes one memory the successor of several, all or none. Facts that a person has
    to approve are stored as proposals (`rules/proposals.py`), which no search returns.

@@ -158,9 +158,9 @@ class ConsolidationSchedule:
     async def _run(self, key: Key, memory: AgentMemory, last: Json) -> None:
         settings = effective_consolidation(memory)
         if pending := next_action(memory, settings, last):
-            await self._carry_out(key, memory, settings, pending)
+            await self._execute(key, memory, settings, pending)
 
-    async def _carry_out(
+    async def _execute(
         self, key: Key, memory: AgentMemory, settings: ConsolidationSettings | None, pending: PendingAction
     ) -> None:
         """Carry out an action, record its result, and post an event. An error is recorded as the result.

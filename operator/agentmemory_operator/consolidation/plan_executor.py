@@ -94,7 +94,7 @@ def planned_effects(plan: BatchPlan) -> Tally:
     )
 
 
-async def carry_out(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
+async def execute_plan(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
     """Carry out a plan; return its effects.
 
     Raises:
@@ -130,7 +130,7 @@ async def store_fact(agent: Agent, user_id: str, fact: Fact, run_id: str) -> Tal
     if draft is None:
         return Counter({PlanEffect.LOST: 1})
     draft = _naming(draft, fact)
-    if not await _is_begun(agent, draft) and await _is_known(agent, draft, fact.sources):
+    if not await _was_started(agent, draft) and await _is_known(agent, draft, fact.sources):
         return Counter({PlanEffect.KNOWN: 1})
     row = await merge(agent, draft, fact.replaced, _marks(run_id))
     if row is None:
@@ -198,7 +198,7 @@ async def _draft(agent: Agent, memory: IncomingMemory) -> MemoryDraft | None:
     return replace(draft, record=record)
 
 
-async def _is_begun(agent: Agent, draft: MemoryDraft) -> bool:
+async def _was_started(agent: Agent, draft: MemoryDraft) -> bool:
     return bool(await agent.store.retrieve(agent.alias, [draft.record.id], keys=["id"]))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.plan_executor import Tally, carry_out, planned_effects
+from agentmemory_operator.consolidation.plan_executor import Tally, execute_plan, planned_effects
 from agentmemory_operator.consolidation.rules.batch_plan import AgentTypes, BatchPlan, Row, plan_batch
 from agentmemory_operator.consolidation.rules.batch_selection import (
     CANDIDATE_KEYS,
@@ -182,7 +182,7 @@ class Consolidation:
             agent = await self._open_agent()
             plan = plan_answer(agent, rows_by_name, completion.answer)
             report.dropped += plan.dropped + completion.dropped
-            report.tally += planned_effects(plan) if order.is_dry else await carry_out(agent, plan, order.id)
+            report.tally += planned_effects(plan) if order.is_dry else await execute_plan(agent, plan, order.id)
 
 
 def plan_answer(agent: Agent, rows: dict[str, Row], answer: dict[str, Any]) -> BatchPlan:

@@ -167,7 +167,7 @@ class Passes:
         try:
             memory = self._parse(document)
             if memory.spec.suspend:
-                self._end_turn(key)
+                self._release_slot(key)
                 self.rebuilds.handle_suspension(key)
                 await self._suspend(document, metadata)
                 return await self._keep_served(key, memory)
@@ -178,12 +178,12 @@ class Passes:
             if self.handover and self.handover.note_embedding(memory, marker.embedding if marker else None):
                 qdrant_access, api_error = await self._sync_api_secret(memory)
         except AgentMemoryError as exc:
-            self._end_turn(key)
+            self._release_slot(key)
             await self.writer.write_failure(document, metadata, exc)
             return self._delay_after_failure(key, exc)
         # Keep the slot until the next pass after a new reindex, which Qdrant may not have started yet.
         if not done.has_reindexed and not is_running(done.observed):
-            self._end_turn(key)
+            self._release_slot(key)
         self.takeover_requests.forget(key)
         await self._report(key, document, memory, done, opened_by=qdrant_access)
         if api_error is not None:
@@ -234,7 +234,7 @@ class Passes:
             raise exc
         return self.periods.stalled_s
 
-    def _end_turn(self, key: Key) -> None:
+    def _release_slot(self, key: Key) -> None:
         """Release the slot for reindexing, and request a pass over the next object that waits for it."""
         if not self.reindex_slots.has_slot(key):
             return
@@ -242,7 +242,7 @@ class Passes:
         if next_key := self.reindex_slots.first_waiting(key):
             self.request(next_key)
 
-    async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
+    async def _acquire_slot(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
         """Acquire the reindexing slot, record it in the status and return None; or return the object that has it."""
 
         async def observe(alias: str) -> Observation | None:
@@ -338,8 +338,8 @@ class Passes:
             collection = desired if recorded is memory else newest_collection(recorded, cluster_id=cluster_id)
             return collection, terms
 
-        async def take_turn() -> str | None:
-            return await self._take_turn(key, document, memory)
+        async def acquire_slot() -> str | None:
+            return await self._acquire_slot(key, document, memory)
 
         async with AsyncExitStack() as capacity:
 
@@ -358,11 +358,11 @@ class Passes:
                 permit=PassPermit(
                     decide=decide,
                     resources=self.connections.server_resources(memory),
-                    acquire_slot=take_turn,
+                    acquire_slot=acquire_slot,
                     check_creation=may_create,
                 ),
             )
-        return await replicate(done, desired.replication_factor, store=store, acquire_slot=take_turn)
+        return await replicate(done, desired.replication_factor, store=store, acquire_slot=acquire_slot)
 
     async def _report(
         self, key: Key, document: Json, memory: AgentMemory, done: PassOutcome, *, opened_by: str | None

@@ -121,7 +121,7 @@ class BulkApproval:
         """
         semaphore, not_started = asyncio.Semaphore(self.concurrency), list[ApprovalTarget]()
 
-        async def in_turn(target: ApprovalTarget) -> None:
+        async def approve_limited(target: ApprovalTarget) -> None:
             async with semaphore:
                 if self._has_failed and not self.continues_on_failure and target.pending is not None:
                     not_started.append(target)
@@ -130,7 +130,7 @@ class BulkApproval:
                 self._has_failed = self._has_failed or not result.is_done
             self.report(result)
 
-        await asyncio.gather(*(in_turn(target) for target in chosen))
+        await asyncio.gather(*(approve_limited(target) for target in chosen))
         return not_started
 
     async def _move(self, target: ApprovalTarget) -> ApprovalResult:

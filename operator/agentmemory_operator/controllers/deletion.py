@@ -177,14 +177,14 @@ class Deletion:
         for replaced in await self._find_replaced(memory, alias, observed.physical):
             await self._retire(memory, replaced)
         remaining = await self._retire(memory, observed.physical)
-        final_snapshot = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
+        final_snapshot = self._backup_of(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
         placeholder = (
             f"; {remaining} of its snapshots remain under an empty collection with its name" if remaining else ""
         )
         message = f"{observed.physical} with {points} memories deleted{final_snapshot}{placeholder}"
         return Event("Normal", "CollectionDeleted", message)
 
-    def _left_by(self, memory: AgentMemory, points: int) -> str:
+    def _backup_of(self, memory: AgentMemory, points: int) -> str:
         """Describe the memories that the final snapshot contains."""
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name)) or {}

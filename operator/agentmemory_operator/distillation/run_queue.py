@@ -91,14 +91,14 @@ class DistillationQueue:
             last, _ = of_agent.popitem(last=False)
             if of_agent:
                 self._waiting[slug] = of_agent
-            self._running[slug] = task = asyncio.create_task(self._carry_out(slug, last))
+            self._running[slug] = task = asyncio.create_task(self._execute(slug, last))
             task.add_done_callback(lambda _, slug=slug: self._ended(slug))  # type: ignore[misc]
 
     def _ended(self, slug: str) -> None:
         del self._running[slug]
         self._news.set()
 
-    async def _carry_out(self, slug: str, last: str) -> None:
+    async def _execute(self, slug: str, last: str) -> None:
         outcome = "failed"
         try:
             agent = await self.directory.open(slug)
@@ -118,7 +118,7 @@ class DistillationQueue:
 
     async def _outcome_of(self, run: DistillationRun) -> str:
         try:
-            result = await run.carry_out()
+            result = await run.execute()
         except ModelOutputInvalid as error:
             action = "given up" if run.result.is_completed else "tried again"
             log.warning("a conversation of agent %s is %s: %s", run.agent.settings.slug, action, error)

@@ -126,7 +126,7 @@ class DistillationRun:
     result: DistillationResult = field(default_factory=DistillationResult)
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
-    async def carry_out(self) -> DistillationResult:
+    async def execute(self) -> DistillationResult:
         """Distil the sources, unless another process does so; return the result, not completed in that case.
 
         Raises:

@@ -133,11 +133,11 @@ class Cleanup:
         removed: Counter[RemovalReason] = Counter()
         if planned.counts:
             for phase in PHASES:
-                removed += await self._carry_out(agent, rules, phase)
+                removed += await self._execute(agent, rules, phase)
         long_chains = await count_long_chains(agent)
         return CleanupResult(counts=removed, total=total, as_of_ms=rules.now_ms, long_chains=long_chains)
 
-    async def _carry_out(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[RemovalReason]:
+    async def _execute(self, agent: Agent, rules: CleanupRules, phase: Phase) -> Counter[RemovalReason]:
         """Run a phase until a round removes all rows that it found, but at most 10 rounds.
 
         A round can miss rows, because completing a chain changes its neighbours.
@@ -197,7 +197,7 @@ class Cleanup:
 
 
 async def _batches(batches: AsyncIterator[RemovalBatch]) -> AsyncIterator[list[RemovalBatch]]:
-    """Yield units in batches of 100 memories or slightly more. A unit is never split."""
+    """Yield lists of removal batches that have at least `BATCH` memories together, except the last list."""
     units: list[RemovalBatch] = []
     async for batch in batches:
         units.append(batch)

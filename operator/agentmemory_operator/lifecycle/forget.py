@@ -111,7 +111,7 @@ class ForgetUseCase:
             with outcome_unknown_on_failure():
                 if done:
                     return await self._complete(agent, done, request, done.until_ms)
-                return await self._carry_out(agent, id_, request)
+                return await self._execute(agent, id_, request)
         finally:
             agent.sizes.forget(scope.user_id)
 
@@ -148,7 +148,7 @@ class ForgetUseCase:
                 page += [receipt_from_payload(point["payload"]) for point in points]
         return ReceiptPage(tuple(page), page[-1].at)
 
-    async def _carry_out(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
+    async def _execute(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
         erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + MAX_CLOCK_LEAD_MS)
         # Note the keys before any is deleted: a repeated request finds no keys, but its receipt must list them.

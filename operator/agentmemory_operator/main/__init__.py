@@ -84,18 +84,18 @@ def _ending_at_a_setting() -> Iterator[None]:
 def _prepare(settings: Settings) -> None:
     """Check the egress settings and configure logging; all commands but `completion` and `version` do this first."""
     with _ending_at_a_setting():
-        _room("egress").build_policy(settings)
+        _load("egress").build_policy(settings)
     logs = import_module("agentmemory_operator.entrypoints.logs")
     logs.configure_logging(settings.log_level, settings.log_format)
 
 
 def _serving(settings: Settings) -> ServerCommands:
     return ServerCommands(
-        operator=lambda options: _room("operator").run_operator(settings, options),
-        api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
-        api_files=lambda options, manifests, data: _room("api_files").run_api_files(settings, options, manifests, data),
+        operator=lambda options: _load("operator").run_operator(settings, options),
+        api_kubernetes=lambda options: _load("api").run_api_kubernetes(settings, options),
+        api_files=lambda options, manifests, data: _load("api_files").run_api_files(settings, options, manifests, data),
         dev=lambda options: _run_dev(settings, options),
-        devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
+        devserver=lambda data, port, version: _load("development").run_devserver(data, port, version),
         default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
     )
 
@@ -106,7 +106,7 @@ def _run_dev(settings: Settings, options: DevOptions) -> Awaitable[None]:
     if options.is_verbose and level != "debug":
         level = "info"
     import_module("agentmemory_operator.entrypoints.logs").configure_logging(level, settings.log_format)
-    run: Awaitable[None] = _room("development").run_dev(settings, options)
+    run: Awaitable[None] = _load("development").run_dev(settings, options)
     return run
 
 
@@ -114,14 +114,14 @@ def _verbs(settings: Settings) -> CommandDependencies:
     url, key = settings.qdrant_url, settings.qdrant_api_key
 
     def open_jobs(context: str | None, manifests: Path | None) -> Any:
-        return _room("stores").open_jobs(context, manifests, settings.cluster_id)
+        return _load("stores").open_jobs(context, manifests, settings.cluster_id)
 
     return CommandDependencies(
         prepare=lambda: _prepare(settings),
         servers=_serving(settings),
         inspection=QdrantAccess(
-            lambda endpoint: _room("stores").open_collections(settings, endpoint),
-            lambda endpoint: _room("stores").open_points(settings, endpoint),
+            lambda endpoint: _load("stores").open_collections(settings, endpoint),
+            lambda endpoint: _load("stores").open_points(settings, endpoint),
             open_jobs,
             url,
             key,
@@ -129,14 +129,14 @@ def _verbs(settings: Settings) -> CommandDependencies:
         ),
         open_jobs=open_jobs,
         downloads=SnapshotAccess(
-            lambda endpoint: _room("stores").open_snapshots(settings, endpoint),
-            lambda bucket: _room("stores").open_bucket(settings, bucket),
+            lambda endpoint: _load("stores").open_snapshots(settings, endpoint),
+            lambda bucket: _load("stores").open_bucket(settings, bucket),
             url,
             key,
             settings.secret_hosts,
         ),
         api_access=ApiAccess(open_client, settings.api_url, settings.token),
-        open_installed=lambda context: _room("stores").open_installed(context),
+        open_installed=lambda context: _load("stores").open_installed(context),
         stacks=Stacks(
             find=lambda: import_module(RUNNING).RunningStacks(settings.user_data).find(),
             has_cluster=has_kubernetes(settings),
@@ -162,7 +162,7 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
         raise AgentMemoryError(str(exc)) from exc
 
 
-def _room(name: str) -> ModuleType:
+def _load(name: str) -> ModuleType:
     """Import a module of `main` that a command needs.
 
     The imported objects stay for the life of the process. Garbage collection among them would take a fifth of the

@@ -87,7 +87,7 @@ class _Sent(_Noted):
     mark: str = ""
 
 
-class _Pace:
+class _WritePacer:
     """Pauses that spread writes over a duration.
 
     Args:
@@ -196,10 +196,10 @@ class AccessCounts:
             over_s: Duration to spread the writes over, with pauses for Qdrant. It is rarely exceeded by much.
         """
         async with self._lock:
-            pace = _Pace(over_s, self.pending_count)
+            pacer = _WritePacer(over_s, self.pending_count)
             for slug in dict.fromkeys([*self._sent, *self._noted]):
                 try:
-                    await self._flush_agent(slug, pace)
+                    await self._flush_agent(slug, pacer)
                 except TransientError as error:
                     log.warning("access counts of agent %s are postponed to the next flush: %s", slug, error)
                 except AgentMemoryError as error:
@@ -226,15 +226,15 @@ class AccessCounts:
                     "access counts of %d memories are lost: Qdrant did not accept them in time", self.pending_count
                 )
 
-    async def _flush_agent(self, slug: str, pace: _Pace) -> None:
+    async def _flush_agent(self, slug: str, pacer: _WritePacer) -> None:
         agent = await self._open_agent(slug)
         if slug in self._sent:
-            await self._settle(agent, self._sent[slug], pace)
+            await self._settle(agent, self._sent[slug], pacer)
         if slug not in self._sent or not self._sent[slug].increments:
             noted = self._take(slug)
             mark = f"{self._writer}:{next(self._flushes)}"
             self._sent[slug] = _Sent(noted.since_ms, noted.increments, mark)
-            await self._settle(agent, self._sent[slug], pace)
+            await self._settle(agent, self._sent[slug], pacer)
         if not self._sent[slug].increments:
             del self._sent[slug]
 
@@ -243,12 +243,12 @@ class AccessCounts:
         self._noted_count -= len(noted.increments)
         return noted
 
-    async def _settle(self, agent: Agent, sent: _Sent, pace: _Pace) -> None:
+    async def _settle(self, agent: Agent, sent: _Sent, pacer: _WritePacer) -> None:
         """Write increments until each is confirmed on its point or its memory is deleted, in at most 10 attempts."""
         for page in chunks_of(list(sent.increments), PAGE):
-            await self._settle_page(agent, sent, page, pace)
+            await self._settle_page(agent, sent, page, pacer)
 
-    async def _settle_page(self, agent: Agent, sent: _Sent, ids: Sequence[str], pace: _Pace) -> None:
+    async def _settle_page(self, agent: Agent, sent: _Sent, ids: Sequence[str], pacer: _WritePacer) -> None:
         for _ in range(MAX_ATTEMPTS):
             rows = await _read(agent, ids)
             if await self._note_sessions(agent, sent, rows):
@@ -261,7 +261,7 @@ class AccessCounts:
             for operations, count in _requests(self._changes(sent, unconfirmed)):
                 started_s = time.monotonic()
                 await agent.store.batch(agent.alias, operations, strong=True)
-                await pace.pause(time.monotonic() - started_s, memories=count)
+                await pacer.pause(time.monotonic() - started_s, memories=count)
             ids = list(unconfirmed)
 
     async def _note_sessions(self, agent: Agent, sent: _Sent, rows: Mapping[str, Json]) -> bool:

@@ -181,11 +181,11 @@ async def find_first_indexes(memories: Sequence[IncomingMemory], agent: Agent) -
     """
     first: dict[tuple[Any, ...], int] = {}
 
-    def place_of(index: int, memory: IncomingMemory) -> int:
+    def first_index_of(index: int, memory: IncomingMemory) -> int:
         is_unique = memory.supersedes is not None or _identity_of(memory, agent) is not None
         return index if is_unique else first.setdefault(_statement_of(memory), index)
 
-    return await run_in_slices(map_with_pauses(place_of, memories)) if len(memories) > 1 else [0] * len(memories)
+    return await run_in_slices(map_with_pauses(first_index_of, memories)) if len(memories) > 1 else [0] * len(memories)
 
 
 def _statement_of(memory: IncomingMemory) -> tuple[Any, ...]:

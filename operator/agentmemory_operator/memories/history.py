@@ -21,7 +21,7 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryReco
 from agentmemory_operator.memories.stored_memories import read_own_row
 
 MAX_VERSIONS = 2_000
-# Maximum number of readings. Usually, a further reading means that another writer changed the chain in the meantime.
+# Maximum number of times that a chain is read. It is read again if a link is broken, usually by a concurrent writer.
 MAX_READINGS = 5
 
 _Row = Mapping[str, Any]
@@ -30,9 +30,10 @@ _Links = Callable[[_Row], Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Versions, oldest first.
+    """Versions of a memory.
 
     Attributes:
+        records: Versions, oldest first, without expired ones.
         is_truncated: True if the chain has more than 2,000 versions.
     """
 
@@ -42,12 +43,14 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """Rows, nearest first.
+    """Rows found by following links.
 
     Attributes:
+        rows: Nearest first in the result of `_walk`, oldest first in that of `_read_chain`.
         has_more: True if rows were left out because `room` was reached.
         is_broken: True if a linked row does not exist, is a removed version, or does not link back.
-        is_contended: True if such a row exists, so that versions behind it may be left out.
+        is_contended: True if a linked row is a removed version or does not link back. Versions behind it may be
+            missing.
     """
 
     rows: list[Payload]
@@ -59,7 +62,7 @@ class _Walk:
 async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History:
     """Read the chain of a memory, at most 2,000 versions, without expired versions.
 
-    If concurrent changes break 5 readings in a row, return the versions read last.
+    If each of 5 readings meets a broken link, usually because of concurrent writers, return those read last.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
@@ -78,7 +81,8 @@ async def read_version_ids(
 
     Args:
         max_versions: Maximum number of ids; further versions are left out.
-        busy: Raised if concurrent changes break 5 readings in a row. None returns the versions read last.
+        busy: Raised if in the last of 5 readings a linked row is a removed version or does not link back. None returns
+            the versions read last.
     """
     chain = await _read_chain(agent, row, partial(chains.read_completed, agent, row["id"]), max_versions)
     if chain.is_contended and busy is not None:
@@ -103,7 +107,7 @@ async def _read_chain(
 
 
 async def _walk(agent: Agent, row: _Row, links: _Links, back: _Links, *, room: int) -> _Walk:
-    """Read rows by following links; for several links, each branch completely before the next. A broken link ends one.
+    """Read rows by following links; for several links, one branch after the other. A broken link ends its branch.
 
     Args:
         links: Returns the links to follow.

@@ -29,9 +29,9 @@ _Row = Mapping[str, Any]
 
 
 def is_due(agent: Agent, row: _Row, at_ms: int) -> bool:
-    """Return whether a use at `at_ms` needs a stamp.
+    """Return whether a use of the session at `at_ms` must be recorded on a memory.
 
-    True if the memory's type ends with its session, and its last stamp is missing or more than a minute older.
+    True if the memory's type ends with its session, and the recorded use is missing or more than a minute older.
     """
     if not row.get("sessionId") or row.get("type") not in agent.settings.session_types:
         return False

@@ -133,7 +133,7 @@ class WorkingMemory:
 
         The call counts as a use of the session, not of its memories.
         """
-        occupied = [slot for slot in await self._places(agent, session) if slot.is_taken]
+        occupied = [slot for slot in await self._read_slots(agent, session) if slot.is_taken]
         await note_read(agent, [slot.row for slot in occupied if slot.row], now_ms=agent.clock.now_ms())
         usable = (slot for slot in occupied if slot.number < agent.settings.working_memory_slots)
         ordered = sorted(usable, key=lambda slot: slot.used_at, reverse=True)
@@ -182,7 +182,7 @@ class WorkingMemory:
         if not record.is_working:
             return
         try:
-            slots = await self._places(agent, session)
+            slots = await self._read_slots(agent, session)
             for slot in slots:
                 is_target = slot.is_taken and slot.id == record.id
                 if slot.row and is_target and slot.used_at < _latest(slots):
@@ -192,7 +192,7 @@ class WorkingMemory:
 
     async def read_rows(self, agent: Agent, session: Session) -> list[Payload]:
         """Return the stored rows of a session's working memory, unordered, without marking a use."""
-        return [slot.row for slot in await self._places(agent, session) if slot.is_taken and slot.row]
+        return [slot.row for slot in await self._read_slots(agent, session) if slot.is_taken and slot.row]
 
     async def end_session(
         self, agent: Agent, session: Session, *, expiring_ids: frozenset[str] = frozenset()
@@ -222,7 +222,7 @@ class WorkingMemory:
 
     async def _clear(self, agent: Agent, session: Session, expiring_ids: frozenset[str]) -> int:
         """Delete or expire a session's working memory; return the number of memories."""
-        slots = [slot for slot in await self._places(agent, session) if slot.is_taken]
+        slots = [slot for slot in await self._read_slots(agent, session) if slot.is_taken]
         dropped = [
             await (self._expire(agent, slot) if slot.id in expiring_ids else self._vacate(agent, slot))
             for slot in slots
@@ -248,16 +248,16 @@ class WorkingMemory:
             return StoredWorkingMemory(record_of(row), "ADD", evicted) if row else None
 
         busy = StoreUnavailable(f"session {session.session_id!r} is being changed concurrently: retry")
-        return await update(partial(self._places, agent, session), write, busy=busy)
+        return await update(partial(self._read_slots, agent, session), write, busy=busy)
 
-    async def _places(self, agent: Agent, session: Session) -> list[_Slot]:
+    async def _read_slots(self, agent: Agent, session: Session) -> list[_Slot]:
         """Return all slots that a session can ever have, in order."""
         owner = agent.id_slug, session.user_id, session.session_id
         ids = [slot_id(*owner, number) for number in range(MAX_WORKING_MEMORY_SLOTS)]
         rows = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
-        return [self._place(agent, number, id_, rows.get(id_)) for number, id_ in enumerate(ids)]
+        return [self._slot_of(agent, number, id_, rows.get(id_)) for number, id_ in enumerate(ids)]
 
-    def _place(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Slot:
+    def _slot_of(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Slot:
         slug, types = agent.settings.slug, agent.settings.ranking.endings
         is_occupied = row is not None and TOMBSTONE_KEY not in row and not is_expired(row, types, agent.clock.now_ms())
         times = (row.get(WORKING_USED_KEY, 0), row.get("lastAccessedAt") or 0) if row else ()

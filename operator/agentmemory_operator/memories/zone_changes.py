@@ -49,18 +49,18 @@ from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
-# Keys that a move removes, and writes again if the new zone allows them. In a zone, the words of a memory are in no
-# neighbour's keyword text, and nothing may identify its request.
+# Payload keys that a move removes, and writes again if the new zone allows them. Keyword texts of neighbours must not
+# contain words of a memory with a zone, and no hash may identify the request that stored such a memory.
 _REMOVED_KEYS = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDENCE_KEY, "requestHash"})
 
 
 async def change_zone(
     agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
 ) -> MemoryRecord:
-    """Move all versions of a memory to a zone; None removes them from their zone.
+    """Move all versions of a memory to a zone, or with None out of its zone; return the memory as it is stored then.
 
     Args:
-        is_admin: True if the zone may be lowered. If False, versions in a higher zone stay in it.
+        is_admin: True if the caller may lower the zone. If False, other versions in a higher zone stay in it.
 
     Raises:
         RequestInvalid: If the agent does not allow the zone, or the zone is PERSONAL and `user_id` is a shared scope.
@@ -115,10 +115,10 @@ async def _move(agent: Agent, memory_id: str, zone: str | None, *, is_admin: boo
 
 
 async def _disconnect(agent: Agent, ids: Collection[str]) -> None:
-    """Remove the notes about these memories from other memories, because a consolidation's note discloses content.
+    """Remove the connections to these memories from other memories, because the note of a connection discloses content.
 
-    The moved memories, now encrypted, keep their own connections. So a repetition after a crash finds the remaining
-    notes.
+    The moved memories keep their own connections, now encrypted. After a crash, the repeated call finds the other
+    memories by them.
     """
     moved = await agent.store.retrieve(agent.alias, list(ids))
     connected_ids = {note["id"] for point in moved for note in point["payload"].get(CONNECTIONS_KEY) or ()}
@@ -174,7 +174,8 @@ async def _content_lookup(agent: Agent, row: Payload, zone: str | None) -> Paylo
 async def _vector_of(agent: Agent, point: Json) -> Vector:
     """Return the version's stored vector, or embed its content again.
 
-    Raise Conflict if it has no vector and the agent has no embedder.
+    Raises:
+        Conflict: If it has no vector and the agent has no embedder.
     """
     if dense := vectors_of(point).get(""):
         vector: Vector = dense

@@ -129,7 +129,7 @@ async def _carry(task: RebuildRun, difference: Divergence, embedder: Embedder | 
     ids = [*difference.stale, *difference.strayed]
     async for points in read_points(copier, ids):
         if vector_reuse is not None:
-            await vector_reuse.look_up([point["id"] for point in points])
+            await vector_reuse.prefetch([point["id"] for point in points])
         await copier.update(points)
     return len(ids)
 

@@ -41,7 +41,7 @@ from agentmemory_operator.rebuilds.rules.plain_swap_steps import is_plain_delete
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.rules.swap_checks import RECORDS_KEY
 
-MAX_HOLD_S = 3.0
+MAX_LAST_PASS_S = 3.0
 """Maximum duration of the last pass in seconds. The API rejects held writes later (`FenceTiming.hold_s`, 5 s)."""
 
 PASS_S = 1.0
@@ -57,14 +57,14 @@ class MoveStep:
         is_cleanup_running: Returns whether a cleanup of the agent is in progress, which writes through the alias
             without a fence.
         announce_s: Wait between the announcement and the final phase, in seconds; see ANNOUNCE_S.
-        hold_s: Maximum duration of the last pass, in seconds; see MAX_HOLD_S.
+        hold_s: Maximum duration of the last pass, in seconds; see MAX_LAST_PASS_S.
         monotonic, sleep: Clock and sleep of this process, in seconds.
     """
 
     locks: AliasLocks
     is_cleanup_running: Callable[[RebuildRun], bool]
     announce_s: float = ANNOUNCE_S
-    hold_s: float = MAX_HOLD_S
+    hold_s: float = MAX_LAST_PASS_S
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -100,7 +100,7 @@ class MoveStep:
         try:
             await self._announce(task)
             await self._prepare(task, runs)
-            pause_s: float | None = await self._hold_and_move(task, runs)
+            pause_s: float | None = await self._pause_and_move(task, runs)
         except BaseException:
             if not await alias_certainly_points_to(task.server, task.alias, task.target_name):
                 await withdraw_announcement(task)
@@ -149,7 +149,7 @@ class MoveStep:
         for run in runs:
             await copy_changed(run)
 
-    async def _hold_and_move(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> float:
+    async def _pause_and_move(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> float:
         """Hold the writers, copy the remaining changes and move the alias; return how many seconds writers waited."""
         async with self.locks.lock_for(task.slug):
             # Check right before the move and under the lock, because no alias may be created for a deleted object.

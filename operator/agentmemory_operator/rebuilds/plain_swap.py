@@ -1,7 +1,7 @@
 """The steps of a rebuild that replaces a plain collection, which has the name of the alias itself.
 
-`rebuilds/rules/plain_swap_steps.py` explains why, defines the *way back*, and lists the next step after a crash at any
-call.
+`rebuilds/rules/plain_swap_steps.py` explains the order of the steps, defines the *way back*, and lists the next step
+after a crash at any call.
 """
 
 import asyncio

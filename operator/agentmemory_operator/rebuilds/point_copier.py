@@ -215,7 +215,7 @@ def _by_rev(points: Sequence[Json]) -> Mapping[int, list[Json]]:
 
 
 class VectorReuse(WrappedEmbedder):
-    """Implements ports.Embedder: reuses the vectors that `look_up` has found for a text, and embeds only other texts.
+    """Implements ports.Embedder: reuses the vectors that `prefetch` has found for a text, and embeds only other texts.
 
     Args:
         inner: Embedder for the other texts.
@@ -226,17 +226,17 @@ class VectorReuse(WrappedEmbedder):
         super().__init__(inner)
         self._points = points
         self._target = target
-        self._kept: Mapping[str, Vector] = {}
+        self._cached: Mapping[str, Vector] = {}
 
-    async def look_up(self, ids: Sequence[PointId]) -> None:
+    async def prefetch(self, ids: Sequence[PointId]) -> None:
         """Cache the target's vectors of these points by their text. Vectors of earlier calls are dropped."""
         body = {"filter": {"must": [{"has_id": list(ids)}]}, "limit": max(len(ids), 1)}
         found, _ = await self._points.scroll(self._target, body | {"with_payload": ["content"], "with_vector": True})
         vectors = {(point.get("payload") or {}).get("content"): vectors_of(point).get("") for point in found}
-        self._kept = {content: vector for content, vector in vectors.items() if content is not None and vector}
+        self._cached = {content: vector for content, vector in vectors.items() if content is not None and vector}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in order. Errors of `inner` pass through."""
-        new_texts = [text for text in texts if text not in self._kept]
+        new_texts = [text for text in texts if text not in self._cached]
         embedded = dict(zip(new_texts, await self._inner.embed(new_texts), strict=True)) if new_texts else {}
-        return [self._kept[text] if text in self._kept else embedded[text] for text in texts]
+        return [self._cached[text] if text in self._cached else embedded[text] for text in texts]

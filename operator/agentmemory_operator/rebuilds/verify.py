@@ -185,7 +185,7 @@ class VerifyStep:
             TransientError: If the step must be repeated.
         """
         recall = task.record.recall
-        if recall is not None and (reason := _why_held(task, recall)):
+        if recall is not None and (reason := _refusal_message(task, recall)):
             # Report no progress, so that users see why the rebuild is held.
             await catch_up(replace(task, report_progress=_show_nothing))
             raise RebuildAwaitsApproval(reason)
@@ -194,7 +194,7 @@ class VerifyStep:
         if recall is None:
             recall = await RecallMeasurement(task, compared.target, embedder).measure(compared.sources, compared.alike)
             await task.update_record(recall=recall, calls=embedder.calls if embedder else task.record.calls)
-        if reason := _why_held(task, recall):
+        if reason := _refusal_message(task, recall):
             await task.report(reason)
             raise RebuildAwaitsApproval(reason)
         return f"{verdict.message}; {describe_recall(recall)}"
@@ -228,11 +228,11 @@ async def _compare(task: RebuildRun, embedder: Embedder | None) -> tuple[Rebuild
     return comparison, await comparison.run_checks()
 
 
-def _why_held(task: RebuildRun, recall: ProbeRecall) -> str | None:
+def _refusal_message(task: RebuildRun, recall: ProbeRecall) -> str | None:
     """Return the message of a held move, or None. A rollback is never held."""
-    most_percent = rebuild_settings(task.memory.spec).max_recall_drop_percent
-    drop, approval = find_blocking_drop(recall, max_percent=most_percent), approval_value(task.record.digest)
+    max_percent = rebuild_settings(task.memory.spec).max_recall_drop_percent
+    drop, approval = find_blocking_drop(recall, max_percent=max_percent), approval_value(task.record.digest)
     is_approved = task.memory.metadata.annotations.get(APPROVE_PLAN) == approval
     if drop is None or is_approved or task.record.kind is RebuildKind.ROLLBACK:
         return None
-    return withheld_message(drop, recall, max_percent=most_percent, approval=approval)
+    return withheld_message(drop, recall, max_percent=max_percent, approval=approval)

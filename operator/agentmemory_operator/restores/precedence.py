@@ -49,7 +49,7 @@ def moving_rebuild_message(target: Key, table: ObjectTable) -> str | None:
 
 def find_started_restore(target: Key, table: ObjectTable) -> Key | None:
     """Return an unfinished restore into an AgentMemory that has started, or is being rolled back; None if none has."""
-    started = (key for key in _unended(target, table) if _has_begun(table.get(key) or {}))
+    started = (key for key in _unended(target, table) if _has_started(table.get(key) or {}))
     return next(started, None)
 
 
@@ -69,16 +69,16 @@ def find_target_fault(job: RestoreJob, document: Json | None) -> str | None:
 
 
 def _unended(target: Key, table: ObjectTable) -> list[Key]:
-    return [key for key in table.list_job_keys(target, MEMORY_RESTORE) if _is_under_way(table.get(key) or {})]
+    return [key for key in table.list_job_keys(target, MEMORY_RESTORE) if _is_in_progress(table.get(key) or {})]
 
 
-def _is_under_way(document: Json) -> bool:
+def _is_in_progress(document: Json) -> bool:
     status = document.get("status") or {}
     is_open = not has_ended(status) or is_rolling_back(status)
     return not document["metadata"].get("deletionTimestamp") and is_open
 
 
-def _has_begun(document: Json) -> bool:
+def _has_started(document: Json) -> bool:
     return bool((document.get("status") or {}).get("physical"))
 
 
@@ -94,5 +94,5 @@ def _contender(key: Key, table: ObjectTable) -> PendingRestore:
         name=key.name,
         created=metadata.get("creationTimestamp") or "",
         uid=metadata.get("uid") or "",
-        is_started=_has_begun(document),
+        is_started=_has_started(document),
     )

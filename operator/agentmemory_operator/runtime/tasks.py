@@ -55,11 +55,11 @@ async def gather_bounded(runs: Iterable[Coroutine[Any, Any, T]], *, concurrency:
         return [await runs[0]]
     semaphore = asyncio.Semaphore(concurrency)
 
-    async def run_in_turn(run: Coroutine[Any, Any, T]) -> T:
+    async def run_limited(run: Coroutine[Any, Any, T]) -> T:
         async with semaphore:
             return await run
 
-    return await asyncio.gather(*map(run_in_turn, runs))
+    return await asyncio.gather(*map(run_limited, runs))
 
 
 async def update(

@@ -1,4 +1,4 @@
-"""Compare a restored copy of a snapshot with the live collection and with the record, while writers continue."""
+"""Compare a restored copy of a snapshot with its record, and with the live collection while that is written to."""
 
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
@@ -33,13 +33,13 @@ from agentmemory_operator.snapshots.rules.copy_verdict import (
 from agentmemory_operator.spec.times import time_or_none
 
 SETTLED_MS = 600_000
-"""Milliseconds after a rebuild's move in which snapshots are not compared with the live collection.
+"""Milliseconds after a rebuild's move. Snapshots that started within them are not compared with the live collection.
 
-The rebuild may still correct late writes then; this takes a few times the duration of a request.
+In this time, a few times the duration of a request, the rebuild may still copy late writes to the live collection.
 """
 
 OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
-"""Opens the copy of a snapshot in object storage."""
+"""Opens the copy of a snapshot in object storage, to read its content in chunks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class ComparedSnapshot:
     """A snapshot to be restored or verified.
 
     Attributes:
-        uid: UID of the MemorySnapshot or MemoryRestore that this is done for; the seed of the sample.
+        uid: UID of the MemorySnapshot or MemoryRestore that the comparison is for. Seeds the sample.
         physical, name: Collection and file name in Qdrant; may be empty if `open_copy` is set.
         size: Recorded size in bytes; 0 if unknown.
         sha256: SHA-256 from its creation, hex; None if unknown.
@@ -76,7 +76,8 @@ async def compare(copy: str, subject: ComparedSnapshot, server: Server) -> Verif
 
     Raises:
         TransientError: If one of the collections cannot be read now.
-        StoreRejected: If Qdrant rejects a read. Rejected exact searches are only noted in the finding of check Probes.
+        StoreRejected: If Qdrant rejects a read. If it rejects an exact search, the finding of the check Probes states
+            that instead.
     """
     restored = await _observe(copy, server)
     if restored is None or restored.state == RED:
@@ -150,7 +151,7 @@ async def _count(copy: str, recorded: SnapshotRecord, live: Observation | None, 
 
 
 async def _missing(pair: PointComparer, recorded: SnapshotRecord, sampler: BottomKSample) -> CheckFinding:
-    """Walk both collections by id to find missing points, and draw the sample on the way."""
+    """Find points that the copy lacks, in one pass over both collections by id. Add the common ids to `sampler`."""
     common, removed = 0, 0
     missing: list[PointId] = []
     async for live, copied in pair.walk_pair():

@@ -334,10 +334,8 @@ class Keyring:
         entry = wrapping.wrap(key_id, material, zone=zone, scope=scope, at=self._clock.now_ms())
 
         def add(shard: Shard) -> Shard:
-            has_place = not shard.is_closed and not shard.is_full and (may_create or bool(shard.version))
-            return (
-                shard.with_key(key_id, entry) if has_place and not find_active_key_id(shard.entries, scope) else shard
-            )
+            is_free = not shard.is_closed and not shard.is_full and (may_create or bool(shard.version))
+            return shard.with_key(key_id, entry) if is_free and not find_active_key_id(shard.entries, scope) else shard
 
         may_create = False
         shard = await self._shards.change(keys.ring, cached.name, add)

@@ -49,6 +49,8 @@ class ZoneKeys:
     """The keys of one agent's zones.
 
     Attributes:
+        keyring: Reads, creates and destroys the data keys of all agents.
+        keys: The keys of this agent, and how to decrypt them.
         scope: Slug of the agent that the ids of the memories are derived from; for a clone, the original agent.
         organisation: Owner of the keys of PROFESSIONAL memories; empty if that zone is not allowed.
     """
@@ -66,7 +68,7 @@ class ZoneKeys:
         """Return the key that encrypts new memories of a user in a zone, creating it if needed.
 
         Raises:
-            KeysUnavailable: If no key is available now.
+            KeysUnavailable: If no key can be read or created now.
         """
         return await self.keyring.get_or_create_key(self.keys, zone, self.owner_of(zone, user_id))
 
@@ -118,6 +120,9 @@ class ZoneKeys:
 class EncryptingPointStore(ForwardingPoints):
     """Point store that encrypts and decrypts memories with a zone. Implements ports.PointStore.
 
+    Args:
+        zone_keys: Keys of the agent's zones.
+
     Attributes:
         store: Wrapped store, which reads and writes the points encrypted.
     """
@@ -127,14 +132,14 @@ class EncryptingPointStore(ForwardingPoints):
         self._keys = zone_keys
 
     async def close(self) -> None:
-        """Close the connections of `store`, which other stores share."""
+        """Close `store`, and with it connections that other stores may share."""
         await self.store.close()
 
     async def read(self, call: PointCall[T]) -> T:
         """Read points and decrypt them. A memory that cannot be decrypted is returned as stored.
 
         Raises:
-            NotImplementedError: If it is not defined which part of the method's result holds points.
+            NotImplementedError: If `_SHAPES` and `_WITHOUT_POINTS` lack the method.
         """
         if call.name in _WITHOUT_POINTS:
             return await call.make(self.store)
@@ -157,7 +162,7 @@ class EncryptingPointStore(ForwardingPoints):
             KeysUnavailable: If a key is unavailable now. Nothing was written.
             OutcomeUnknown: If the write succeeded, but a key was destroyed in the meantime or the key store is
                 unavailable.
-            NotImplementedError: If it is not defined which argument holds payloads. Nothing was written.
+            NotImplementedError: If this class cannot find the payloads in the arguments. Nothing was written.
         """
         sealing = _Sealing(self._keys)
         request = call.request
@@ -230,7 +235,7 @@ class _Sealing:
         """Return an operation of a batch with its memories encrypted.
 
         Raises:
-            NotImplementedError: If it is not defined which part of the operation holds payloads.
+            NotImplementedError: If the operation is no upsert, set_payload, delete_vectors or delete.
         """
         match operation:
             case {"upsert": upsert, **other_keys} if not other_keys:
@@ -324,7 +329,7 @@ _WITHOUT_POINTS = frozenset({"describe", "count", "facet"})
 
 
 def _with_required_keys(call: PointCall[T]) -> PointCall[T]:
-    """Return a call that also reads the keys for decryption, if it selects payload keys that can be encrypted."""
+    """Return a call that also reads the payload keys for decryption, if it selects keys that may be encrypted."""
     keys = call.options.get("keys")
     if keys is not None:
         return replace(call, options=call.options | {"keys": _add_required(keys)})

@@ -91,7 +91,7 @@ async def change(world: World, times: int, *, by_id: bool = False, after: str | 
 
 
 async def collapse(world: World, last: str, writer: Writer) -> DistillationResult:
-    return await DistillationRun(world.agent, writer, world.remember, last).carry_out()
+    return await DistillationRun(world.agent, writer, world.remember, last).execute()
 
 
 async def all_versions(world: World) -> list[Any]:

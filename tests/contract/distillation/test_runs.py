@@ -86,7 +86,7 @@ async def store_turns(world: World, *turns: SpokenTurn, **more: Any) -> StoredCo
 
 
 async def distil(world: World, last: str, reader: Reader) -> DistillationResult:
-    return await DistillationRun(world.agent, reader, world.remember, last).carry_out()
+    return await DistillationRun(world.agent, reader, world.remember, last).execute()
 
 
 async def distilled(world: World) -> list[str]:

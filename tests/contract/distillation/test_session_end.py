@@ -49,7 +49,7 @@ async def end(world: World) -> SessionEnd:
 async def distil(world: World, ended: SessionEnd) -> list[str]:
     """Return the texts that the model read."""
     reader = Reader()
-    await DistillationRun(world.agent, reader, world.remember, ended.request_row_id).carry_out()
+    await DistillationRun(world.agent, reader, world.remember, ended.request_row_id).execute()
     return reader.read
 
 

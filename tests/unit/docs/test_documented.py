@@ -70,3 +70,9 @@ def test_every_reason_is_used() -> None:
 )
 def test_every_event_is_explained(reason: str) -> None:
     assert reason in EVENTS | ROWS.keys()
+
+
+def test_reasons_are_sorted() -> None:
+    reasons = re.findall(r"^\| `(\w+)` \|", PAGE.split("\n## Reasons\n")[1].split("\n## Events\n")[0], re.M)
+
+    assert reasons == sorted(set(reasons), key=str.lower)

@@ -67,7 +67,7 @@ async def test_start_waits_for_requirements_then_gives_up(
             startup,
         )
 
-    assert startup.find_obstacle() == "objects are not listed yet: cannot list QdrantConnection: no CRDs"
+    assert startup.find_obstacle() == "objects are not listed yet: cannot list QdrantConnection: a right is missing"
     assert [record.getMessage() for record in caplog.records] == [
         "cannot list QdrantConnection: no CRDs; waiting for up to 70 s"
     ]

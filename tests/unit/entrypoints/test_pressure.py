@@ -224,7 +224,7 @@ async def test_large_body_continues_after_the_previous_one() -> None:
 
 
 async def test_wait_for_memory_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_TURN_WAIT_S", 0.01)
+    monkeypatch.setattr(module, "MAX_SLOT_WAIT_S", 0.01)
     pressure = AdmissionControl(Limits(body_bytes=LARGE))
     with all_released(pressure):
         first, second = Upload(pressure, "a"), Upload(pressure, "a")

@@ -2,7 +2,7 @@
 
 uvicorn has no time limits for a slow request head, a slow body, or a client that reads slowly. So `ServedConnection`
 records the state of a connection, and `close_slow_connections` closes slow and idle connections once a second. If there
-are too many connections, idle ones of the client with the most are closed first.
+are more than 2,048 connections, idle ones are closed, first those of the client with the most idle ones.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0
 
 
 class ServedConnection(HttpToolsProtocol):
-    """Server side of one connection. It records what it waits for, and since when."""
+    """Server side of one connection. Records whether it waits for a request, a head or a body, and since when."""
 
     connections: "set[Any]"
 
@@ -121,7 +121,7 @@ class ServedConnection(HttpToolsProtocol):
         self._is_in_head = False
         super().on_headers_complete()
         if self._sent is not None:
-            self._sent.begins_answer = True
+            self._sent.expects_head = True
         if self._is_last:
             self._send_connection_close()
 
@@ -165,13 +165,13 @@ class ServedConnection(HttpToolsProtocol):
             self._sent.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Record that the connection is closed."""
+        """Record that the connection is closed, so that `abort` and delayed writes have no effect."""
         if self._sent is not None:
             self._sent.is_closed = True
         super().connection_lost(exc)
 
     def find_close_reason(self, min_rate: MinimumRate, now_s: float) -> str | None:
-        """Return the reason to close the connection now, or None. Called periodically.
+        """Return the reason to close the connection now, or None. Called once a second.
 
         Args:
             min_rate: Minimum rate at which the client must read responses.
@@ -217,7 +217,8 @@ class _CountingTransport:
     uvicorn writes them separately. Two writes would cost two system calls here, and wake the client twice.
 
     Attributes:
-        begins_answer: True if the next write is the head of a response.
+        expects_head: True if the next write is the head of a response.
+        is_closed: True after the connection is closed.
     """
 
     def __init__(self, transport: asyncio.Transport) -> None:
@@ -225,7 +226,7 @@ class _CountingTransport:
         self._written_bytes = 0
         self._head = b""
         self._call_soon = asyncio.get_running_loop().call_soon
-        self.begins_answer = False
+        self.expects_head = False
         self.is_closed = False
         # Set an attribute, which is faster than `__getattr__`: uvicorn calls `is_closing` for each request.
         self.is_closing = transport.is_closing
@@ -235,8 +236,8 @@ class _CountingTransport:
 
     def write(self, data: bytes) -> None:
         self._written_bytes += len(data)
-        if self.begins_answer:
-            self.begins_answer = False
+        if self.expects_head:
+            self.expects_head = False
             self._send_head()
             self._head = data
             # Wait one iteration of the event loop for the body, which usually follows. Then send the head without it.
@@ -317,7 +318,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, min_rate: MinimumRate, certificate: ServedCertificate | None) -> None:
         super().__init__(config)
-        self._pace = min_rate
+        self._min_rate = min_rate
         self._certificate = certificate
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -346,7 +347,7 @@ class _Server(uvicorn.Server):
         if counter % SWEEP_TICKS == 0:
             if self._certificate is not None:
                 self._certificate.refresh()
-            close_slow_connections(self.server_state.connections, self._pace)
+            close_slow_connections(self.server_state.connections, self._min_rate)
         return await super().on_tick(counter)
 
     @contextlib.contextmanager

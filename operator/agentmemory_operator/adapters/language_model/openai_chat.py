@@ -179,7 +179,7 @@ def _completion(document: Any, schema: Mapping[str, Any], *, sent_bytes: int, ma
     """Parse a response.
 
     Raises:
-        ModelOutputInvalid: If it has no usable answer.
+        ModelOutputInvalid: If the output is missing, cut off or filtered, or does not match the schema.
     """
     text, reason = _content_of(document)
     tokens_in = _tokens(document, "prompt_tokens", max_plausible=sent_bytes + MAX_MARKER_TOKENS, estimate=sent_bytes)

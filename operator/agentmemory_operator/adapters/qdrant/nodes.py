@@ -1,7 +1,8 @@
-"""Nodes of a Qdrant cluster: state of their replicas, their shard snapshots, and their copies of the metadata.
+"""Client of one node of a Qdrant cluster, and functions that poll all nodes until they agree.
 
 Nodes apply metadata and collection changes at different times (docs/adr/0021). `wait_for_views` and `wait_for_metadata`
-poll until all reachable nodes agree. Metadata needs a majority of the nodes.
+poll until all reachable nodes agree. Metadata is read only if a majority of the nodes is reachable: a minority may lack
+the last change.
 """
 
 import asyncio
@@ -78,7 +79,7 @@ class QdrantNode:
             return parse_snapshot(result)
 
     async def files(self, physical: str, shard: int) -> list[SnapshotFile]:
-        """Return the node's snapshots of a shard; empty if it has no replica of the shard, or not the collection."""
+        """Return the node's snapshots of a shard; empty if the node lacks a replica of it, or the collection."""
         try:
             result = await result_of(self.qdrant.snapshots.list_shard_snapshots(physical, shard))
         except (NotFound, StoreRejected) as exc:
@@ -89,7 +90,7 @@ class QdrantNode:
             return [parse_snapshot(entry) for entry in result]
 
     async def delete(self, physical: str, shard: int, name: str) -> None:
-        """Delete a snapshot; an absent snapshot is no error."""
+        """Delete a snapshot. It is no error if the snapshot, the node's replica or the collection does not exist."""
         try:
             await self.qdrant.snapshots.delete_shard_snapshot(physical, shard, name, wait=True)
         except (NotFound, StoreRejected) as exc:
@@ -105,7 +106,12 @@ class QdrantNode:
         return self.qdrant.url + _file(physical, file)
 
     async def recover(self, physical: str, shard: int, location: str, *, sha256: str | None) -> None:
-        """Make the node fetch a shard snapshot, which replaces the node's replica. Errors: see `recovery_errors`."""
+        """Make the node fetch a shard snapshot, which replaces the node's replica. Errors: see `recovery_errors`.
+
+        Args:
+            location: URL of the snapshot, for example from `location` of another node.
+            sha256: Checksum that the node verifies, hex. None skips the verification.
+        """
         source = models.ShardSnapshotRecover(
             location=location, priority=PRIORITY, checksum=sha256, api_key=self.qdrant.api_key
         )
@@ -114,7 +120,12 @@ class QdrantNode:
             await recover(physical, shard, wait=True, shard_snapshot_recover=source)
 
     async def upload(self, physical: str, shard: int, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send the node a shard snapshot, which replaces the node's replica. Errors: see `recovery_errors`."""
+        """Send the node a shard snapshot, which replaces the node's replica. Errors: see `recovery_errors`.
+
+        Args:
+            content: Content of the snapshot file, in chunks.
+            sha256: Checksum that the node verifies, hex. None skips the verification.
+        """
         await upload_file(self.qdrant, _shard(physical, shard), content, sha256=sha256)
 
 
@@ -201,7 +212,8 @@ async def wait_for_metadata(
         timeout_s: Time limit in seconds.
 
     Raises:
-        StoreUnavailable: If no majority of the nodes is reachable, or none has the metadata after the time limit.
+        StoreUnavailable: If no majority of the nodes is reachable, or if after the time limit no majority has the
+            metadata.
     """
     all_nodes, current_count = list(nodes), 0
     async for _ in poll_times(timeout_s):
@@ -221,9 +233,9 @@ def is_majority(count: int, total: int) -> bool:
 
 
 def _is_absent(exc: NotFound | StoreRejected) -> bool:
-    """Return whether the file does not exist, or the node no longer has a replica of the shard.
+    """Return whether an error means that the file, the collection or the node's replica of the shard does not exist.
 
-    Other rejections also have status 400: after one of them, a file that exists would count as deleted.
+    Status 400 alone does not mean that: after another rejection, `delete` would treat an existing file as deleted.
     """
     return isinstance(exc, NotFound) or (exc.status == 400 and NO_REPLICA in str(exc))
 

@@ -99,7 +99,7 @@ def find_refusal(
     terms, digest = terms or PassTerms(), rebuild_digest(plan)
     rebuild_text = ", ".join(f"{change.field} {change.observed} -> {change.desired}" for change in rebuilds)
     serving = _meanwhile(observed)
-    if withholding := _why_held(plan, observed, terms, costs):
+    if withholding := _refusal(plan, observed, terms, costs):
         reason, explanation = withholding
         message = f"{rebuild_text} needs a new collection for {_burden(observed, costs)}; {explanation}. {serving}"
         return Refusal(reason, message, rebuilds, digest, costs)
@@ -108,7 +108,7 @@ def find_refusal(
     return Refusal(Reason.REBUILD_RUNNING, message, replaced, digest, costs)
 
 
-def _why_held(plan: Plan, observed: Observation, terms: PassTerms, costs: Costs | None) -> tuple[Reason, str] | None:
+def _refusal(plan: Plan, observed: Observation, terms: PassTerms, costs: Costs | None) -> tuple[Reason, str] | None:
     """Return reason and message for withholding a Rebuild, or None if it may run."""
     digest = rebuild_digest(plan)
     undo = f"remove the annotation {MOVE_TO_ALIAS}" if BEHIND_ALIAS in plan.changes else "revert the field"

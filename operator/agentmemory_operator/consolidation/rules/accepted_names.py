@@ -51,24 +51,24 @@ def select_names(by_id: Mapping[str, Mapping[str, Any]], findings: ModelFindings
     """
     texts = {id_: prepare_search(row["content"]) for id_, row in by_id.items()}
 
-    def are_said(names: Iterable[str], ids: Iterable[str] = by_id.keys()) -> bool:
+    def are_in_sources(names: Iterable[str], ids: Iterable[str] = by_id.keys()) -> bool:
         return all(may_be_name(name, lists) and any(texts[id_].has(name) for id_ in ids) for name in names)
 
     entities: list[ExtractedEntity] = []
     by_memory: dict[str, tuple[Entity, ...]] = {}
     for candidate in findings.entities:
-        if are_said([candidate.name], candidate.ids):
+        if are_in_sources([candidate.name], candidate.ids):
             entity = replace(
-                candidate, aliases=tuple(alias for alias in candidate.aliases if are_said([alias], candidate.ids))
+                candidate, aliases=tuple(alias for alias in candidate.aliases if are_in_sources([alias], candidate.ids))
             )
             entities.append(entity)
             for id_ in entity.ids:
                 if _names(texts[id_], entity):
                     by_memory[id_] = (*by_memory.get(id_, ()), Entity(entity.name, entity.kind))
     aliases = [(entity.name, alias) for entity in entities for alias in entity.aliases]
-    aliases += [pair for pair in findings.aliases if are_said(pair)]
+    aliases += [pair for pair in findings.aliases if are_in_sources(pair)]
     distinct = {(fold(name), fold(alias)): (name, alias) for name, alias in aliases if fold(name) != fold(alias)}
-    relations = tuple(relation for relation in findings.relations if are_said((relation[0], relation[2])))
+    relations = tuple(relation for relation in findings.relations if are_in_sources((relation[0], relation[2])))
     return BatchNames(tuple(entities), by_memory, tuple(distinct.values()), relations)
 
 

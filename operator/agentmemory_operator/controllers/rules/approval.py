@@ -13,7 +13,7 @@ from agentmemory_operator.spec.kinds.spec_rebuild import RebuildState, is_active
 Json = Mapping[str, Any]
 
 APPROVABLE = frozenset({Reason.AWAITING_APPROVAL, Reason.REBUILD_CANCELLED, Reason.ROLLED_BACK})
-_GOES_ON = frozenset(
+_IN_PROGRESS_REASONS = frozenset(
     {
         *(Reason.REBUILD_RUNNING, Reason.REBUILD_PAUSED, Reason.REINDEX_QUEUED, Reason.INDEXING),
         # Transient states, in which the progress is unknown.
@@ -95,7 +95,7 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
     if pending is not None:
         return (ApprovalProgress.WAITS if pending.value == approval_value else ApprovalProgress.FAILED), pending.message
     if ready.get("status") != "True":
-        is_transient = ready.get("reason") in _GOES_ON
+        is_transient = ready.get("reason") in _IN_PROGRESS_REASONS
         return (ApprovalProgress.IN_PROGRESS if is_transient else ApprovalProgress.FAILED), ready.get(
             "message", "not reconciled yet"
         )
@@ -104,7 +104,7 @@ def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress
     # The plan is carried out even if drift remains, because uncorrected drift is not part of the plan.
     if in_sync.get("status") == "True" or reason == Reason.DRIFTED:
         return ApprovalProgress.DONE, message
-    return (ApprovalProgress.IN_PROGRESS if reason in _GOES_ON else ApprovalProgress.FAILED), message
+    return (ApprovalProgress.IN_PROGRESS if reason in _IN_PROGRESS_REASONS else ApprovalProgress.FAILED), message
 
 
 def describe_pending(pending: PendingApproval) -> str:

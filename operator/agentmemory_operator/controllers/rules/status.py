@@ -21,6 +21,7 @@ from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_E
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.expression.variables import UNLISTED_RECENCY
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, merge_conditions
+from agentmemory_operator.spec.kinds.spec_zones import ZonesStatus
 from agentmemory_operator.spec.kinds.status_agent_memory import (
     MAX_DRIFT,
     AccessStatus,
@@ -39,7 +40,6 @@ from agentmemory_operator.spec.kinds.status_agent_memory import (
     ShardingStatus,
     StrictModeStatus,
     VectorsStatus,
-    ZonesStatus,
 )
 from agentmemory_operator.spec.kinds.status_connection import (
     CapacityStatus,

@@ -139,7 +139,7 @@ def _find_known(reading: _Reading) -> None:
         known_name = dictionary.spellings[spelling]
         matches_case = known_name.exact is None or text[span[0] : span[1]] == known_name.exact
         is_word = known_name.exact is not None and (starts_sentence(text, span[0]) or _is_in_name(text, span))
-        if matches_case and not is_word and _stands_alone(text, span):
+        if matches_case and not is_word and _is_separate(text, span):
             reading.take(span, known_name.name, known_name.kind)
 
 
@@ -148,7 +148,7 @@ def _is_in_name(text: str, span: Span) -> bool:
     return text[span[1] : span[1] + 1] == " " and text[span[1] + 1 : span[1] + 2].isupper()
 
 
-def _stands_alone(text: str, span: Span) -> bool:
+def _is_separate(text: str, span: Span) -> bool:
     """Return whether a name is not part of a path, address, variable or longer host name."""
     start, end = span
     before, after, beyond = text[start - 1 : start] if start else "", text[end : end + 1], text[end + 1 : end + 2]

@@ -49,9 +49,9 @@ class KeywordOut(Answer):
     """Settings of the keyword search."""
 
     language: str
-    method: str = Field(description="How similarity and keyword score are combined; not used with an expression.")
+    method: str = Field(description="Combination of similarity and keyword score; not used with an expression.")
     keyword_weight: float
-    k: int = Field(description="Only with the method RRF.")
+    k: int = Field(description="RRF constant; only used with the method RRF.")
 
 
 class RerankOut(Answer):
@@ -66,9 +66,9 @@ class CountsOut(Answer):
 
     active: int = Field(description="Found by searches.")
     superseded: int
-    hidden: int = Field(description="Past the TTL of their type; kept but not found.")
-    expired: int = Field(description="Expired; removed by the next cleanup.")
-    pending: int = Field(description="From an interrupted write, which the sweeper completes.")
+    hidden: int = Field(description="Past the TTL of their type: stored, but not found by searches.")
+    expired: int = Field(description="Expired; the next cleanup removes them.")
+    pending: int = Field(description="From an interrupted write, which a background task completes or abandons.")
 
 
 class StatsOut(Answer):
@@ -82,8 +82,8 @@ class StatsOut(Answer):
         description="Active memories with an effective confidence below 0.5; null if the model is not Confidence or"
         " more than 10,000 are active."
     )
-    oldest: Time | None = Field(description="`created_at` of the oldest or newest active memory.")
-    newest: Time | None = Field(description="`created_at` of the oldest or newest active memory.")
+    oldest: Time | None = Field(description="`created_at` of the oldest active memory; null if there is none.")
+    newest: Time | None = Field(description="`created_at` of the newest active memory; null if there is none.")
 
 
 class AgentDetailOut(AgentOut):
@@ -100,7 +100,8 @@ class AgentDetailOut(AgentOut):
     importance: dict[str, float] | None = Field(description="Parameters of the model Importance.")
     expression: str | None = Field(description="Only with the model Expression.")
     scoring_fault: str | None = Field(
-        description="Why the object's expression is rejected; the last accepted scoring is in effect."
+        description="Reason why the object's expression is rejected, while the last accepted scoring is in effect;"
+        " null if it is accepted."
     )
     limit: int
     score_threshold: float

@@ -3,9 +3,9 @@
 For each request it does the following:
 1. Assign a request id; open the metrics and the trace of the request.
 2. Reject malformed text, and cross-origin requests to `/mcp` or to an API without authentication.
-3. Under `/v1/` and `/mcp`, respond with 503 until the agents are loaded. Then authenticate the caller and admit the
-   request within the limits. The route of a hook checks its signature. Of other requests, only the number is limited,
-   and probes are exempt.
+3. Under `/v1/` and `/mcp`, respond with 503 until the agents are loaded. Then authenticate the caller, and admit the
+   request within the caller's limits. The route of a hook authenticates by the signature instead. On other paths, only
+   limit the number of concurrent requests; probes are exempt.
 4. Run the application and convert every error to a problem response.
 5. Write the access log.
 
@@ -52,11 +52,12 @@ GUARDED_PREFIXES = ("/v1/", MCP_PATH)
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 # Methods whose bodies are read.
 WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
-# The server's write buffer for a connection. Sending a larger response waits for the client.
+# Size of the server's write buffer for a connection. A larger response waits until the client has read a part.
 LARGE_BYTES = 1 << 16
 REQUEST_ID = "request_id"
 STALE_HEADER = "X-AgentMemory-Stale"
-# Age in seconds above which responses get the header. A healthy watch has contact at least every 50 s.
+# Seconds without contact to the source of objects after which responses get the header `STALE_HEADER`. A healthy watch
+# has contact at least every 50 s.
 STALE_S = 60.0
 # Accepted request ids: short visible ASCII, because ids are echoed into headers and logs.
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
@@ -155,7 +156,7 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         """Authenticate before the body is read, then serve the request within the caller's share of the capacity."""
-        # First: with objects that are not loaded yet, both caller and agent may be unknown.
+        # Check this first: until the objects are loaded, the rights of a valid caller are not known.
         if unread := self._find_unread():
             raise ProblemRaised(not_ready_problem(unread))
         # A hook's signature can only be checked with the body, so the request uses the share of the client's address.
@@ -187,6 +188,7 @@ class _Exchange:
 
     Attributes:
         is_head: True if no body is sent. A streamed response then ends after its headers.
+        status: Status code of the response; 0 until its headers are sent.
     """
 
     _send: Send
@@ -210,9 +212,9 @@ class _Exchange:
 
 
 def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
-    """Log without the query string, which may contain user ids.
+    """Log a request without its query string, which may contain user ids.
 
-    Statuses from 500 log as warnings. Others log at debug if the path is outside `/v1` and `/mcp`.
+    The level is warning for statuses from 500. It is debug for other statuses outside `/v1/` and `/mcp`, else info.
     """
     is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
     level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
@@ -233,7 +235,7 @@ NAME_HEADERS = {
     name.lower().encode(): name
     for name in ("X-AgentMemory-User", "X-AgentMemory-Agent", "Idempotency-Key", "Last-Event-ID")
 }
-"""Headers with names or keys that callers choose, by lower-case name."""
+"""Usual spelling of each header whose value callers choose freely, by its lower-case name."""
 
 MAX_QUOTED_CHARS = 64
 

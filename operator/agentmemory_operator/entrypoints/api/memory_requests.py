@@ -63,7 +63,7 @@ class MemoryIn(Body):
     """A memory to store. Only `user_id` and `content` are needed."""
 
     user_id: UserId = Field(description="Owner of the memory: a user, `group:NAME` or `global`.")
-    content: Content = Field(description="The text.")
+    content: Content = Field(description="Content of the memory.")
     type: TypeName | None = Field(
         default=None, description="One of the agent's types. Default: fact if the agent has it, else its first type."
     )
@@ -72,9 +72,9 @@ class MemoryIn(Body):
     )
     confidence: Share | None = Field(default=None, description="Confidence of the author, 0..1.")
     decay_rate: Annotated[float, Field(ge=0, le=MAX_DECAY_RATE)] | None = Field(
-        default=None, description="Decay per day, 0..10, if the scoring model uses it."
+        default=None, description="Decay rate per day, 0..10, for scoring models that use it."
     )
-    session_id: Id | None = Field(default=None, description="Session or conversation that it comes from.")
+    session_id: Id | None = Field(default=None, description="Session or conversation that the memory comes from.")
     tags: Tags = Field(default=[], description="Labels for filtering; duplicates are dropped.")
     source: Source | None = Field(
         default=None, description="Origin: one of the listed values, or `x-` followed by a name of your own."
@@ -85,13 +85,13 @@ class MemoryIn(Body):
     speaker: Id | None = Field(default=None, description="Name of the speaker in the conversation.")
     role: Role | None = Field(default=None, description="Role of the speaker.")
     metadata: Metadata = Field(default={}, description="Additional data as a JSON object, at most 16 levels deep.")
-    key: Id | None = Field(default=None, description="Key that it is the value of, for example `billing.method`.")
-    subject: Id | None = Field(default=None, description="Subject whose status it describes.")
-    status_value: Id | None = Field(default=None, description="The status in one word.")
+    key: Id | None = Field(default=None, description="Key of the stated fact, for example `billing.method`.")
+    subject: Id | None = Field(default=None, description="Subject that the memory describes the status of.")
+    status_value: Id | None = Field(default=None, description="Status of the subject, in one word.")
     category: Id | None = Field(
         default=None, description="Kind of knowledge, for example semantic, episodic or procedural."
     )
-    knowledge_category: KnowledgeCategory | None = Field(default=None, description="Topic.")
+    knowledge_category: KnowledgeCategory | None = Field(default=None, description="Topic of the knowledge.")
     event_type: Id | None = Field(
         default=None,
         description="Kind of event, for example user_interaction, tool_execution, error_event or agent_decision.",
@@ -99,21 +99,21 @@ class MemoryIn(Body):
     context: Context | None = Field(default=None, description="Circumstances, as a text or a JSON object.")
     domain: Id | None = Field(default=None, description="Domain of knowledge.")
     source_ids: SourceIds = Field(
-        default=[], description="IDs of the memories that it was derived from; duplicates are dropped."
+        default=[], description="IDs of the memories that this one was derived from; duplicates are dropped."
     )
     parent_id: MemoryId | None = Field(default=None, description="ID of the parent memory of the same user.")
     supersedes: MemoryId | None = Field(default=None, description="ID of the memory that this one replaces.")
     namespace: Namespace = Field(
-        default=[], description="Namespace, outermost part first. `memories` must be followed by user_id."
+        default=[], description="Parts of the namespace, outermost first. After `memories`, user_id must follow."
     )
-    expires_at: Time | None = Field(default=None, description="Time after which it is never returned.")
-    valid_from: Time | None = Field(default=None, description="Start of its validity. Default: `created_at`.")
-    valid_to: Time | None = Field(default=None, description="End of its validity; a replacement ends it too.")
-    created_at: Time | None = Field(default=None, description="Creation time, for importing history. Default: now.")
-    pinned: StrictBool = Field(default=False, description="Excluded from cleanup.")
+    expires_at: Time | None = Field(default=None, description="Expiry time, after which no request returns the memory.")
+    valid_from: Time | None = Field(default=None, description="Start of the memory's validity. Default: `created_at`.")
+    valid_to: Time | None = Field(default=None, description="End of the memory's validity; superseding ends it too.")
+    created_at: Time | None = Field(default=None, description="Creation time, for older memories. Default: now.")
+    pinned: StrictBool = Field(default=False, description="True to exclude the memory from cleanups.")
     zone: ZoneName | None = Field(default=None, description="Privacy zone, one that the object allows. Default: none.")
     vector: Numbers | None = Field(
-        default=None, description="Required with embedding provider `none`, otherwise not allowed."
+        default=None, description="Vector of the content. Required with provider `none`, otherwise not allowed."
     )
 
     def new_memory(
@@ -171,7 +171,7 @@ class IncludeIn(Body):
 class SearchIn(Body, MemoryView):
     """A search: either `query` or `vector`, or both if callers send vectors and the agent has a keyword index."""
 
-    user_id: UserId = Field(description="User whose memories are used.")
+    user_id: UserId = Field(description="User whose memories are searched.")
     include_scopes: ScopeNames | None = Field(
         default=None, description="Shared scopes to search too. Default: `global` if the caller may read it."
     )
@@ -183,22 +183,22 @@ class SearchIn(Body, MemoryView):
     )
     min_similarity: Similarity | None = Field(
         default=None,
-        description="Minimum similarity, -1..1, if the object's `allowOverrides` is true; -1 is none. Default: the"
-        " object's `minSimilarity`.",
+        description="Minimum similarity, -1..1; -1 removes the minimum. Needs `allowOverrides` in the object. Default:"
+        " the object's `minSimilarity`.",
     )
     min_priority: Share | None = Field(
-        default=None, description="Minimum priority, with the model Priority. Default: the object's `minPriority`."
+        default=None, description="Minimum priority, 0..1; model Priority only. Default: the object's `minPriority`."
     )
     types: TypeNames | None = Field(default=None, min_length=1, description="Only memories of these types.")
     tags: FilterTags | None = Field(default=None, min_length=1, description="Only memories with any of these tags.")
-    tags_match: TagsMatch = Field(default="any", description="`all` requires every tag in `tags`.")
+    tags_match: TagsMatch = Field(default="any", description="`any`: memories have one of the tags; `all`: every tag.")
     session_id: Id | None = Field(default=None, description="Only memories of this session.")
-    namespace: Namespace = Field(default=[], description="Only memories whose namespace starts with these parts.")
+    namespace: Namespace = Field(default=[], description="Only memories with a namespace that starts with these parts.")
     filters: Filters = Field(
         default={}, description="Conditions on fields: value, operators, AND, OR, NOT. See docs/filters.md."
     )
     at_time: Time | None = Field(
-        default=None, description="Only memories valid at that time, including those replaced since then."
+        default=None, description="Only memories that were valid at this time, including versions superseded since."
     )
     include_superseded: StrictBool = Field(default=False, description="Also return superseded versions.")
     hybrid: StrictBool | None = Field(
@@ -216,7 +216,7 @@ class SearchIn(Body, MemoryView):
     )
     weights: WeightsIn | None = Field(
         default=None,
-        description="Weights for this search, with the model Weighted and if the object's `allowOverrides` is true."
+        description="Weights for this search. Needs the model Weighted, and `allowOverrides` in the object."
         " Default: the object's.",
     )
     include: IncludeIn = Field(default=IncludeIn(), description="Additional data for each result.")
@@ -295,15 +295,15 @@ class ChangeIn(Body):
     )
     expires_at: Time | None = Field(
         default=None,
-        description="Time after which it is never returned; null removes it.",
+        description="Expiry time, after which no request returns the memory; null removes the expiry.",
         json_schema_extra=_drop_default,
     )
     pinned: StrictBool = Field(
-        default=_NOT_GIVEN, description="Excluded from cleanup.", json_schema_extra=_drop_default
+        default=_NOT_GIVEN, description="True to exclude the memory from cleanups.", json_schema_extra=_drop_default
     )
     zone: ZoneName | None = Field(
         default=None,
-        description="Privacy zone of it and its earlier versions; must be the only change. A lower zone or null"
+        description="Privacy zone of the memory and its earlier versions; must be the only change. A lower zone or null"
         " needs the verb admin.",
         json_schema_extra=_drop_default,
     )
@@ -330,10 +330,10 @@ class ChangeIn(Body):
 class WorkingIn(Body):
     """A working memory to add."""
 
-    content: Content = Field(description="The text.")
+    content: Content = Field(description="Content of the memory.")
     importance: Importance = Field(default=0.5, description="0..1, or low, medium, high, critical.")
     vector: Numbers | None = Field(
-        default=None, description="Required with embedding provider `none`, otherwise not allowed."
+        default=None, description="Vector of the content. Required with provider `none`, otherwise not allowed."
     )
 
     def new_memory(self, *, user_id: str, session_id: str, stored_by: str | None) -> IncomingMemory:
@@ -386,14 +386,14 @@ class MemoryParameters(UserParameters, MemoryView):
 class ListParameters(Parameters, MemoryView):
     """Query parameters for listing a user's memories, newest first, page by page."""
 
-    user_id: UserId = Field(description="User whose memories are used.")
-    include_scopes: ScopeNames = Field(default=[], description="Shared scope to include; may be repeated.")
-    type: TypeNames = Field(default=[], description="Only this type; may be repeated for any of several.")
-    tag: FilterTags = Field(default=[], description="Only memories with this tag; may be repeated for any of several.")
-    tags_match: TagsMatch = Field(default="any", description="`all` requires every `tag`.")
-    session_id: Id | None = Field(default=None, description="Only this session.")
+    user_id: UserId = Field(description="User whose memories are listed.")
+    include_scopes: ScopeNames = Field(default=[], description="Shared scope to list too; may be repeated.")
+    type: TypeNames = Field(default=[], description="Only memories of this type; repeat it to allow several types.")
+    tag: FilterTags = Field(default=[], description="Only memories with this tag; repeat it for several tags.")
+    tags_match: TagsMatch = Field(default="any", description="`any`: memories have one of the tags; `all`: every tag.")
+    session_id: Id | None = Field(default=None, description="Only memories of this session.")
     namespace: Namespace = Field(
-        default=[], description="Only this namespace; repeat it for each leading part, in order."
+        default=[], description="Only memories in this namespace; repeat it for each leading part, in order."
     )
     include_superseded: bool = Field(default=False, description="Also return superseded versions.")
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Memories per page.")

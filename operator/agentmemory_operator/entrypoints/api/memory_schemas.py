@@ -20,7 +20,7 @@ class EntityOut(Answer):
     name: str
     kind: EntityKind
     role: EntityRole = Field(
-        description="about: the memory is about it; source: it stored the memory; mentioned: the text names it."
+        description="about: the memory is about this name; source: its author has it; mentioned: its text has it."
     )
 
 
@@ -28,7 +28,7 @@ class ConnectionOut(Answer):
     """A link to a related memory."""
 
     id: str
-    description: str = Field(description="Why.")
+    description: str = Field(description="Relation of the two memories, in words.")
     run: str | None = Field(default=None, description="Consolidation run that found it; absent if it was imported.")
 
 
@@ -62,13 +62,13 @@ class MemoryOut(Answer):
     domain: str | None
     source_ids: list[str]
     parent_id: str | None
-    observed_by: list[str] = Field(description="Authors who stored it, including the first.")
-    observation_count: int = Field(description="Number of authors; 1 if none is named.")
+    observed_by: list[str] = Field(description="Authors who stored this content, including the first.")
+    observation_count: int = Field(description="Number of authors who stored this content; 1 if no author is known.")
     namespace: list[str]
-    entities: list[EntityOut] = Field(description="Names that it mentions; empty if it has a zone.")
+    entities: list[EntityOut] = Field(description="Names that the memory mentions; empty if it has a zone.")
     version: int | None = Field(description="Number of an item's version, from 1; null for other memories.")
     supersedes: str | None
-    supersedes_ids: list[str] = Field(description="For a merged memory: all memories that it replaces.")
+    supersedes_ids: list[str] = Field(description="For a merged memory: IDs of all memories that it supersedes.")
     superseded_by: str | None
     superseded_at: Time | None
     valid_from: Time | None
@@ -80,9 +80,9 @@ class MemoryOut(Answer):
     access_count: int
     pinned: bool
     connections: list[ConnectionOut] = Field(description="Related memories.")
-    consolidated: bool = Field(description="A consolidation has processed or created it.")
-    zone: ZoneName | None = Field(description="Privacy zone; null if it is not sealed.")
-    locked: bool = Field(description="Its key is unavailable or deleted; sealed fields are null or empty.")
+    consolidated: bool = Field(description="True if a consolidation has processed or created the memory.")
+    zone: ZoneName | None = Field(description="Privacy zone, in which the memory is encrypted; null if it has none.")
+    locked: bool = Field(description="True if the key is unavailable or deleted; encrypted fields are null or empty.")
 
 
 class WeightsOut(Answer):
@@ -99,7 +99,7 @@ class CandidatesOut(Answer):
     scored: int = Field(description="Candidates with at least the object's minSimilarity.")
     below_threshold: int = Field(description="Candidates whose score is below the threshold.")
     eligible: int = Field(description="Memories that match the filters.")
-    exact: bool = Field(description="Whether no unscored memory can have a score as high.")
+    exact: bool = Field(description="True if no memory that was not scored can have a score as high as a result.")
 
 
 class ExplainOut(Answer):
@@ -109,11 +109,11 @@ class ExplainOut(Answer):
     similarity: float
     keyword: float | None = Field(description="Keyword score, 0..1; null if the search used vectors only.")
     entities: float | None = Field(
-        description="Score of the query's names and their neighbours; null if they lead to no memory."
+        description="Score for names of the query and their neighbours; null if no memory was found by names."
     )
     fused: float = Field(
-        description="Fusion of these three by `scoring.fusion`, and of the evidence by `scoring.evidence`; used as the"
-        " similarity."
+        description="Combination of similarity, keyword and entities by `scoring.fusion`, and of the evidence by"
+        " `scoring.evidence`; used as the similarity."
     )
     evidence: dict[str, float] | None = Field(
         description="Other evidence that the memory answers the query, 0..1 by name (docs/hybrid.md); null if it is"
@@ -169,7 +169,7 @@ class SearchOut(Answer):
     results: list[FoundOut]
     generation: int = Field(description="Generation of the AgentMemory object whose settings were used.")
     total_candidates: int
-    removed_by_threshold: int = Field(description="Additional results without the thresholds on score and similarity.")
+    removed_by_threshold: int = Field(description="Results within `top_k` that the thresholds removed.")
     threshold: float | None = Field(description="Effective threshold of the score; null if there is none.")
     min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
@@ -177,7 +177,7 @@ class SearchOut(Answer):
         description="Times in the query that the evidence `date` uses (docs/hybrid.md); only with `explain`."
     )
     took_ms: float
-    warnings: list[str] = Field(description="Why the search is slow, or why results were not reranked.")
+    warnings: list[str] = Field(description="Reasons for a slow search, or for results that were not reranked.")
 
 
 class StoredOut(Answer):
@@ -185,10 +185,10 @@ class StoredOut(Answer):
 
     id: str
     event: Literal["ADD", "SUPERSEDE", "CORROBORATE", "NONE"] = Field(
-        description="NONE: a duplicate; CORROBORATE: a duplicate by another author. `id` is then the existing memory's."
+        description="NONE: a duplicate; CORROBORATE: a duplicate by another author. `id` is then the stored memory's."
     )
     supersedes: str | None
-    recorded: bool = Field(description="Whether the request changed anything.")
+    recorded: bool = Field(description="True if the request changed stored data.")
     warnings: list[str]
 
 
@@ -198,7 +198,7 @@ class ItemStoredOut(Answer):
     success: Literal[True]
     memory_id: str
     key: str
-    message: str = Field(description="Whether the item is new or replaced another.")
+    message: str = Field(description="Text that states whether the item is new or replaced another.")
     warnings: list[str]
 
 
@@ -247,7 +247,7 @@ class ProblemOut(Answer):
     type: str = Field(description="Path of the page that explains this error.")
     title: str
     status: int
-    detail: str = Field(description="What is wrong and how to fix it.")
+    detail: str = Field(description="Cause of the error, and how to fix it.")
     errors: list[FieldProblemOut] = Field(description="The first 50 invalid fields; in a batch the first 5 per item.")
     more_errors: int = Field(description="Number of further errors.")
     request_id: str
@@ -283,7 +283,7 @@ class HistoryOut(Answer):
 
     results: list[MemoryOut]
     truncated: bool = Field(
-        description="There are more versions than one request returns; ask for the history of the last one."
+        description="True if there are more versions than one request returns; request the history of the last one."
     )
 
 
@@ -297,7 +297,7 @@ class TreeOut(Answer):
     """A memory with its descendants."""
 
     root: TreeNodeOut
-    truncated: bool = Field(description="There are more descendants than `depth` and `limit` allow.")
+    truncated: bool = Field(description="True if there are more descendants than `depth` and `limit` allow.")
 
 
 class WorkingOut(Answer):
@@ -311,29 +311,29 @@ class KeptOut(Answer):
     """Result of adding a working memory."""
 
     id: str
-    event: Literal["ADD", "NONE"] = Field(description="NONE: the session already has it.")
+    event: Literal["ADD", "NONE"] = Field(description="ADD: stored; NONE: the session already has this content.")
     evicted: MemoryOut | None = Field(
-        description="Working memory that was dropped for it. Its ID belongs to the slot and is reused."
+        description="Working memory that was removed to free its slot. The new one has the same ID, that of the slot."
     )
     warnings: list[str]
 
 
 class EndedOut(Answer):
-    """Numbers of memories dropped at the end of a session."""
+    """Number of memories removed at the end of a session."""
 
     dropped: int
-    counts: dict[str, int] = Field(description="By type.")
-    run: str | None = Field(description="ID of the distillation run that follows, if the agent has a language model.")
+    counts: dict[str, int] = Field(description="Number of removed memories by type.")
+    run: str | None = Field(description="ID of the distillation run that follows; null if there is none.")
 
 
 class LinksOut(Answer):
     """Paths of the entry points."""
 
-    docs: str = Field(description="This API for browsers.")
+    docs: str = Field(description="Page that shows this API in a browser.")
     openapi: str = Field(description="The OpenAPI document.")
-    agents: str = Field(description="The agents.")
-    mcp: str = Field(description="The tools for models, by the Model Context Protocol.")
-    health: str = Field(description="Whether the process answers.")
+    agents: str = Field(description="List of the agents.")
+    mcp: str = Field(description="Endpoint of the Model Context Protocol: tools for language models.")
+    health: str = Field(description="Liveness probe.")
 
 
 class RootOut(Answer):

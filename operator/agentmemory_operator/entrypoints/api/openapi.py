@@ -39,8 +39,8 @@ TITLE = "AgentMemory retrieval API"
 DESCRIPTION = """Long-term memories of agents. Agents and their settings come from AgentMemory objects.
 See `/v1/agents`.
 
-The examples are requests to `agentmemory dev --manifests examples/quickstart`, and its answers. The agent is
-`support-bot`, the user `ada`. Store a memory first: the others read and change it. For another agent enter its name.
+The examples are requests to `agentmemory dev --manifests examples/quickstart` and its responses. Their agent is
+`support-bot`, their user `ada`; for another agent, change the name. First store a memory, which other examples use.
 
 ## Errors
 
@@ -55,9 +55,9 @@ TAGS = {
     "Search": "Find memories.",
     "Memories": "Store, list, read, update and delete memories.",
     "Conversations": "Store conversations, which a language model may distil into memories.",
-    "Sessions": "Working memories of a session. The agent needs the type `working`, as that of `examples/cognitive`.",
+    "Sessions": "Working memories of a session. The agent needs the type `working`, as in `examples/cognitive`.",
     "Items": "Key-value items by namespace.",
-    "Entities": "Names in memories, and their relations. The agent needs `spec.entities`, as that of `examples/brain`.",
+    "Entities": "Names in memories, and their relations. The agent needs `spec.entities`, as in `examples/brain`.",
     "Erasure": "Erase memories, and list the receipts.",
     "Transfer": "Export and import the memories of a user.",
     "Changes": "The change log.",

@@ -118,7 +118,7 @@ class MemoryView(BaseModel):
         default=[], description="Only these fields of each memory. Default: all."
     )
     format: Literal["full", "compact"] = Field(
-        default="full", description="compact: what is null is left out, and numbers have four decimals."
+        default="full", description="compact: omits null fields, and rounds numbers to four decimals."
     )
 
     def render(self, record: MemoryRecord, agent: Agent) -> Json:

@@ -35,7 +35,7 @@ class CommandEntry:
 
 
 _SERVERS = "servers.add_servers", ("servers",)
-_ASKING = "memories.memory_commands.add_asking", ("api_access", "inspection")
+_API = "memories.memory_commands.add_memory_commands", ("api_access", "inspection")
 _STORED = "memories.stored_commands.add_stored", ("api_access", "inspection")
 _TRANSFER = "memories.transfer_commands.add_transferring", ("api_access", "inspection")
 _JOBS = ("open_jobs",)
@@ -78,13 +78,13 @@ COMMANDS = {
     ),
     "status": CommandEntry(
         "Look",
-        "List the AgentMemory objects, or show one: conditions, held plan with the suggested fix, and collection.",
+        "List the AgentMemory objects, or show one: conditions, collection, and the plan that waits for approval.",
         "look.status.add_status",
         _JOBS,
     ),
     "preset": CommandEntry("Look", "List the presets, or print one.", "look.preset.add_presets"),
-    "search": CommandEntry("Memories", "Search a user's memories, ranked by the AgentMemory's settings.", *_ASKING),
-    "remember": CommandEntry("Memories", "Store a memory for a user.", *_ASKING),
+    "search": CommandEntry("Memories", "Search a user's memories, ranked by the AgentMemory's settings.", *_API),
+    "remember": CommandEntry("Memories", "Store a memory for a user.", *_API),
     "list": CommandEntry("Memories", "List a user's memories, newest first.", *_STORED),
     "get": CommandEntry("Memories", "Show one memory with all its fields.", *_STORED),
     "history": CommandEntry("Memories", "List all versions of a memory, oldest first.", *_STORED),
@@ -94,16 +94,16 @@ COMMANDS = {
     "forget": CommandEntry(
         "Memories",
         "Erase a user's memories permanently, including copies; all of them only with --everything.",
-        *_ASKING,
+        *_API,
     ),
-    "receipts": CommandEntry("Memories", "List the receipts of erased memories.", *_ASKING),
+    "receipts": CommandEntry("Memories", "List the receipts of erased memories.", *_API),
     "export": CommandEntry("Memories", "Export all memories of a user as JSON lines.", *_TRANSFER),
     "import": CommandEntry(
         "Memories", "Import exported memories for a user; memories that already exist stay unchanged.", *_TRANSFER
     ),
     "approve": CommandEntry(
         "Decide",
-        "Approve a held plan, or with --all every plan that a new preset revision holds.",
+        "Approve a plan that waits for approval, or with --all every such plan of a new preset revision.",
         "decide.approve.add_approve",
         _JOBS,
     ),
@@ -283,7 +283,7 @@ def build_cli(verbs: CommandDependencies) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 
-    def tell(is_requested: bool) -> None:  # an option's callback
+    def show(is_requested: bool) -> None:  # an option's callback
         if is_requested:
             typer.echo(__version__)
             raise typer.Exit
@@ -291,7 +291,7 @@ def build_cli(verbs: CommandDependencies) -> typer.Typer:
     @cli.callback()
     def main(
         ctx: typer.Context,
-        _: Annotated[bool, typer.Option("--version", callback=tell, is_eager=True, help="Print the version.")] = False,
+        _: Annotated[bool, typer.Option("--version", callback=show, is_eager=True, help="Print the version.")] = False,
     ) -> None:
         """Pass the stacks to the command; check settings and configure logging unless it only prints."""
         ctx.obj = verbs.stacks

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from agentmemory_operator.ports.snapshots import SnapshotStore
 
     class Store(CollectionStore, CollectionCatalogue, Protocol):
-        """The collections of a server, individually and as a whole."""
+        """A server's collections: reads and changes of one, and lists of all."""
 
 
 OpenJobs = Callable[[str | None, Path | None], "AbstractAsyncContextManager[tuple[JobObjects, str]]"]

@@ -1,4 +1,4 @@
-"""Shared parts of commands that work on objects: where the objects are, creation, and waiting with progress."""
+"""Shared parts of commands on objects: finding their cluster or folder, creating them, and waiting with progress."""
 
 import asyncio
 import time
@@ -33,7 +33,9 @@ from agentmemory_operator.spec.naming import append_suffix
 T = TypeVar("T")
 
 POLL_S = 0.5
+# Maximum time for which `reread` tolerates an unavailable API server.
 MAX_OUTAGE_S = 600.0
+# Exit status after Ctrl-C, as of a shell: 128 + SIGINT.
 INTERRUPTED = 130
 
 Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Output format.")]
@@ -42,7 +44,7 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if 
 
 @dataclass(frozen=True, slots=True)
 class JobsLocation:
-    """Where the objects are: in a cluster or in a folder.
+    """Cluster or folder that contains the objects of a command.
 
     Attributes:
         namespace: Namespace of the command line. None is the default of the cluster's context or of the folder.
@@ -73,7 +75,7 @@ class JobsLocation:
 def find_jobs_location(
     stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None
 ) -> JobsLocation:
-    """Determine where the objects are from the options and the running stacks (see `stacks`).
+    """Return the folder or cluster that the options name, else the folder of the only running stack, else the cluster.
 
     Raises:
         typer.BadParameter: If both --manifests and --context are given.
@@ -125,10 +127,12 @@ def run_on_jobs(
     """Run an operation on the objects of a location and a namespace; return its result.
 
     Args:
-        interrupt_message: Message for Ctrl-C if only the wait ends, and the job continues.
+        operation: Receives the objects, and the namespace of the location or its default.
+        interrupt_message: Message to print after Ctrl-C. Default: `interrupted`.
 
     Raises:
-        typer.Exit: With status 1 after an error that the user can fix, 130 after Ctrl-C. The message was printed.
+        typer.Exit: With status 1 after an error that `exit_on_error` converts, 130 after Ctrl-C. The message was
+            printed.
     """
 
     async def opened() -> T:
@@ -171,6 +175,7 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml, *
 
     Raises:
         AgentMemoryError: If the object cannot be created, its name is in use, or the new object fails or is deleted.
+        TransientError: As in `reread`. The object was created.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"{title_of(document)} exists already: choose another --name")
@@ -193,6 +198,7 @@ async def follow(
 
     Raises:
         AgentMemoryError: If it failed, its verification failed, or it was deleted before it ended.
+        TransientError: As in `reread`.
     """
     kind, metadata = document["kind"], document["metadata"]
     with JobProgress(title_of(document)) as progress:
@@ -210,14 +216,14 @@ async def follow(
 async def reread(
     objects: JobObjects, document: Json, *, deleted_message: str = "was deleted before it finished"
 ) -> Json:
-    """Read an object again. While the API server is unavailable, retry for `MAX_OUTAGE_S`, and print a line about it.
+    """Read an object again. While the API server is unavailable, print that once and retry for `MAX_OUTAGE_S`.
 
     Args:
         deleted_message: Error message if the object was deleted.
 
     Raises:
         AgentMemoryError: If the object was deleted.
-        TransientError: If the outage lasts longer. The job continues.
+        TransientError: If the API server is unavailable for longer. The job of the object is not affected.
     """
     kind, metadata, deadline_s = document["kind"], document["metadata"], None
     while True:

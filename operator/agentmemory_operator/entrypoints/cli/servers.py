@@ -137,7 +137,7 @@ def _add_development(cli: typer.Typer, servers: ServerCommands) -> None:
             str | None, typer.Option(help="URL of a Qdrant server to use in place of the development one.")
         ] = None,
         *,
-        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log what the stack does.")] = False,
+        verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log the steps of the stack.")] = False,
     ) -> None:
         """Run a development stack in one process: Qdrant, operator and API for a folder of manifests."""
         options = DevOptions(manifests=manifests, data=data, port=port, qdrant=qdrant, is_verbose=verbose)

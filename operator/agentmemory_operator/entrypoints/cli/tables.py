@@ -1,4 +1,4 @@
-"""Output for the terminal: sections as values, rendered with colours on a terminal or as plain text for a pipe."""
+"""Sections of a command's output, and their rendering: coloured on a terminal, plain text for a pipe or file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +14,7 @@ from agentmemory_operator.spec.printable import printable, printable_lines
 
 MARGIN = "  "
 GAP = "   "
+# Characters; a truncated column that would be narrower is printed below its row.
 MIN_CUT_WIDTH = 24
 MOODS = {"good": "green", "busy": "yellow", "bad": "bold red", "quiet": "dim", "": ""}
 
@@ -73,10 +74,11 @@ def show(sections: Sequence[Section], console: Console) -> None:
         _show(section, console)
 
 
-def _room_for_cut(section: Section, width: int) -> int | None:
-    """Return the width that the other columns leave to the column that is cut; None if none is.
+def _width_for_cut(section: Section, width: int) -> int | None:
+    """Return the characters that the other columns leave for the truncated column; None if no column is truncated.
 
-    Without a limit, rich would shrink the others, which can be wrapped, to nothing.
+    The number may be negative. Without a limit on the truncated column, rich would shrink the other columns to nothing,
+    because they can be wrapped.
     """
     if section.cut is None or not section.rows:
         return None
@@ -85,7 +87,7 @@ def _room_for_cut(section: Section, width: int) -> int | None:
 
 
 def _show_stacked(section: Section, console: Console) -> None:
-    """Print each row with the cell of the column that is cut below it, for narrow terminals."""
+    """Print each row without the truncated column, whose cell follows on the next line. For narrow terminals."""
     index = section.columns.index(section.cut or "")
     columns, *rows = ((*row[:index], *row[index + 1 :]) for row in (section.columns, *section.rows))
     heading, *lines = _plain_lines(Section("", columns=columns, rows=tuple(rows)))
@@ -115,11 +117,11 @@ def _table(section: Section, cut_width: int | None) -> Table:
 def _show(section: Section, console: Console) -> None:
     if section.heading:
         console.print(Text(section.heading, style=MOODS[section.mood] or "bold"))
-    room = _room_for_cut(section, console.width - 2 * len(MARGIN))
-    if room is not None and room < MIN_CUT_WIDTH:
+    cut_width = _width_for_cut(section, console.width - 2 * len(MARGIN))
+    if cut_width is not None and cut_width < MIN_CUT_WIDTH:
         _show_stacked(section, console)
     elif section.rows:
-        console.print(Padding(_table(section, room), (0, len(MARGIN))))
+        console.print(Padding(_table(section, cut_width), (0, len(MARGIN))))
     for note in section.notes:
         console.print(Padding(Text(note), (0, len(MARGIN))))
     for command in section.commands:

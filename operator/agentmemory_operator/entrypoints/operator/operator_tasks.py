@@ -64,11 +64,11 @@ class Startup:
             AgentMemoryError: If the start has already waited for `patience_s`.
         """
         waited_s = self._now_s() - self._began_s
+        known, self._trouble = self._trouble, problem
         if waited_s >= self._patience_s:
             raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {problem}")
-        if problem != self._trouble:
+        if problem != known:
             log.warning("%s; waiting for up to %.0f s", problem, self._patience_s - waited_s)
-        self._trouble = problem
 
 
 class ReconcilingOperator(Protocol):

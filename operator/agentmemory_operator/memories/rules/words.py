@@ -47,7 +47,7 @@ class TextWords:
         return bool(self.spaced or self.runs)
 
     def contain(self, other: "TextWords") -> bool:
-        """Return whether all words of another text are among these. Its runs may be parts of longer runs here."""
+        """Return whether this text has all spaced words of `other`, and each of its runs as a part of a run."""
         return other.spaced <= self.spaced and all(any(run in own_run for own_run in self.runs) for run in other.runs)
 
 

@@ -1,6 +1,6 @@
-"""Detect rankings that lose good matches: gates that exclude them, and decay that ranks old ones behind poor matches.
+"""Detect rankings that lose good matches: limits that exclude them, and decay that ranks old ones behind poor matches.
 
-Measured on conversations of years ago (bench/README.md): the gates cost preset `cortex` 12 to 19 points of R@10. Decay
+Measured on conversations of years ago (bench/README.md): the limits cost preset `cortex` 12 to 19 points of R@10. Decay
 costs the models Confidence and Importance 50 % or more of all memories found.
 """
 
@@ -26,7 +26,10 @@ DECAY_FIELDS = {
 
 
 def find_strict_gate(ranking: Ranking) -> str | None:
-    """Return the gate that excludes even new good matches of every type: minSimilarity or scoreThreshold, else None."""
+    """Return the limit that excludes new memories of every type even at `GOOD_MATCH`, or None.
+
+    It is `minSimilarity` or `scoreThreshold`.
+    """
     if ranking.min_similarity > GOOD_MATCH:
         return "minSimilarity"
     names = [type_.name for type_ in ranking.types] or [ranking.default_type]

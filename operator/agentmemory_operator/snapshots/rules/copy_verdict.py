@@ -121,10 +121,10 @@ def compare_owner(copy: Marker | None, owner: Marker | None) -> CheckFinding:
 def compare_configuration(
     copy: Collection, live: Collection | None, recorded: Sequence[str]
 ) -> tuple[CheckFinding, CheckFinding]:
-    """Compare settings and payload indexes with the record, else with the live collection; return both findings.
+    """Return the findings for settings and payload indexes of a restored copy.
 
-    If the live collection was changed since, a copy whose hash differs from the record fails even if its settings equal
-    those of the live collection.
+    They are good if the hash of the copy is recorded. Otherwise they are compared with the live collection. If the hash
+    of the live collection is not recorded either, it was changed since: then the settings never count as good.
 
     Args:
         live: Settings of the live collection; None if there is none to compare with.

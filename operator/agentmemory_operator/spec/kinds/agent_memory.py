@@ -75,7 +75,7 @@ class AccessSubject(Model):
         max_length=5,
         description="Permissions, each granted separately: read (get, list, search), write (store, delete one),"
         " admin (delete many memories at once, list users), impersonate (set an author other than itself), delegate"
-        " (mint user tokens).",
+        " (create user tokens).",
         json_schema_extra=set_list(),
     )
     scopes: tuple[ScopeName, ...] | None = Field(
@@ -154,8 +154,8 @@ class TypeSpec(Model):
     )
     meaning: Annotated[str, Field(max_length=300)] | None = Field(
         default=None,
-        description="Guidance for the person or model that chooses a type: how to recognise what belongs to this"
-        " one; at most 300 characters. Default: none.",
+        description="Guidance for the user or model that chooses a type: how to recognise memories of this type; at"
+        " most 300 characters. Default: none.",
     )
     half_life_days: float | None = Field(
         default=None,
@@ -179,14 +179,14 @@ class TypeSpec(Model):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Confidence of memories stored without one, 0..1. Applies to the next write. Default: none,"
-        " which scores as 1.",
+        description="Confidence of memories that are stored without one, 0..1. Applies to the next write. Default:"
+        " none; a missing confidence counts as 1.",
     )
     supersede_by: Literal["none", "key", "subject"] | None = Field(
         default=None,
         description="How memories of this type supersede each other. key or subject: the newest with the same user"
-        " and key (subject) supersedes the previous one, whoever wrote it. none: a memory supersedes only what it"
-        " names. Default: none.",
+        " and key (subject) supersedes the previous one of any author. none: a memory supersedes only the memory that"
+        " it names. Default: none.",
     )
     immutable: bool | None = Field(
         default=None,
@@ -233,7 +233,7 @@ class AgentMemorySpec(Model):
     )
     embedding: Embedding | None = Field(
         default=None,
-        description="How text is turned into vectors. Default: provider wordllama, offline and without a key.",
+        description="Conversion of texts to vectors. Default: provider wordllama, offline and without a key.",
     )
     index: Index | None = Field(default=None, description="Layout and tuning of the collection. Default: the preset's.")
     types: tuple[TypeSpec, ...] | None = Field(
@@ -246,7 +246,7 @@ class AgentMemorySpec(Model):
     )
     scoring: ScoringSpec | None = Field(
         default=None,
-        description="How search results are ranked. Changes apply to the next search. Default: the preset's.",
+        description="Ranking of search results. Changes apply to the next search. Default: the preset's.",
     )
     lifecycle: LifecycleSpec | None = Field(
         default=None, description="Retention, expiry and cleanup of memories. Default: the preset's."
@@ -261,7 +261,7 @@ class AgentMemorySpec(Model):
         default=None, description="Initial contents, if no collection exists. Default: an empty collection."
     )
     access: Access | None = Field(
-        default=None, description="Who may call the API for this agent. Default: nobody, if the API checks identities."
+        default=None, description="Callers that may use this agent. Default: none, if the API checks ServiceAccounts."
     )
     webhooks: tuple[Webhook, ...] | None = Field(
         default=None,
@@ -298,9 +298,9 @@ class AgentMemorySpec(Model):
     )
     change_policy: ChangePolicyName | None = Field(
         default=None,
-        description="How to handle changes that require a new collection (a Rebuild): Apply makes them,"
-        f" RequireApproval waits for the annotation {APPROVE_PLAN}: DIGEST (agentmemory approve NAME), Never holds"
-        " them even if approved. Default: RequireApproval.",
+        description="Handling of changes that require a new collection (a Rebuild): Apply makes them,"
+        f" RequireApproval waits for the annotation {APPROVE_PLAN}: DIGEST (agentmemory approve NAME), Never does"
+        " not make them, even if approved. Default: RequireApproval.",
     )
     keep_previous_hours: Annotated[int, Field(ge=0, le=8760)] | None = Field(
         default=None,

@@ -134,15 +134,15 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         "SnapshotVerified": "the last snapshot is verified; after the first one",
     },
     "QdrantConnection": {
-        "Ready": "the server answers and can be used",
-        "Reachable": "the server answers, with any status code",
+        "Ready": "the server responds and can be used",
+        "Reachable": "the server responds, with any status code",
         "NearCapacity": "few more collections fit, or none; Unknown if that cannot be determined",
         "Reconciling": "a failed operation is retried; only while True",
         "Stalled": "nothing changes until a person acts; only while True",
     },
     "MemorySnapshot": {
         "Progressing": "current step, or reason for waiting; only while it runs",
-        "Succeeded": "the snapshot was made",
+        "Succeeded": "the snapshot was created",
         "Verified": "the snapshot is verified; after the first attempt",
     },
     "MemoryRestore": {

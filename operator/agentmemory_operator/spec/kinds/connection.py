@@ -50,14 +50,15 @@ class LabelRequirement(Model):
         description="Label key, for example kubernetes.io/metadata.name, the namespace's name."
     )
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="In: the label has one of values; NotIn: it has none of them, or is absent; Exists; DoesNotExist."
+        description="In: the label has one of values; NotIn: it has none of them, or is absent; Exists: the label is"
+        " present; DoesNotExist: it is absent."
     )
     values: tuple[LabelValue, ...] | None = Field(
         default=None,
         strict=False,
         min_length=1,
         max_length=64,
-        description="Values for In and NotIn, 1..64; not allowed with the others.",
+        description="Values for In and NotIn, 1..64; not allowed with Exists and DoesNotExist.",
     )
 
 
@@ -81,7 +82,8 @@ class AllowedNamespaces(Model):
 
     from_: Literal["Same", "All", "Selector"] = Field(
         alias="from",
-        description="Which namespaces. Same: its own; All: all; Selector: its own and those that match selector.",
+        description="Namespaces that may use the connection: Same for only its own, All for every one, Selector for"
+        " its own and those that match selector.",
     )
     selector: NamespaceSelector | None = Field(
         default=None, description="Labels of the namespaces; only with Selector."
@@ -104,8 +106,8 @@ class Takeover(Model):
     )
     from_cluster_id: Annotated[str, Field(min_length=1, max_length=64)] | None = Field(
         default=None,
-        description="uid of the kube-system namespace in another cluster: each AgentMemory receives what the one"
-        " with its namespace and name had there.",
+        description="uid of the kube-system namespace in another cluster. Each AgentMemory here receives the memories"
+        " of the one with the same namespace and name there.",
     )
 
 
@@ -124,7 +126,8 @@ class CapacitySpec(Model):
         ge=1,
         le=100_000,
         description="Maximum collections on this server for the agents of one namespace, 1..100000, including those"
-        " of deleted agents, replaced ones and placeholders. At the limit, new agents get none. Default: unlimited.",
+        " of deleted agents, replaced ones and placeholders. At the limit, new agents get no collection. Default:"
+        " unlimited.",
     )
 
 
@@ -139,8 +142,8 @@ class QdrantConnectionSpec(Model):
         strict=False,
         min_length=1,
         max_length=64,
-        description="Base URL of each node of a cluster, for snapshots, which are made node by node. A cluster"
-        " without nodes has no snapshots. Default: a single server.",
+        description="Base URL of each node of a Qdrant cluster, 1..64. Snapshots of a cluster require them, because"
+        " each node creates its own. Default: none, for a single server.",
     )
     api_key_secret_ref: SecretKeyRef | None = Field(default=None, description="API key. Default: none is sent.")
     timeout_seconds: int | None = Field(
@@ -153,7 +156,7 @@ class QdrantConnectionSpec(Model):
         default=None,
         strict=False,
         max_length=32,
-        description="Hosts that a MemoryRestore may download from by url, for example backups.example.com or"
+        description="Hosts from which a MemoryRestore may download by url, for example backups.example.com or"
         " backups.example.com:8443 (default port 443); at most 32. The operator connects to them. Default: none.",
         json_schema_extra=set_list(),
     )

@@ -22,7 +22,7 @@ class TtlSpec(Model):
     mode: TtlMode = Field(
         description="Handling of expired memories. Hard: no call returns them, and the next cleanup removes them."
         " Soft: hidden from searches and lists, still readable by id. SoftUnlessUsed: like Soft, but memories that a"
-        " search ever returned stay. Session: ends with the session; if nobody ends that, like Hard after days."
+        " search has ever returned do not expire. Session: like Hard, when the session ends or after days."
     )
     days: Days | None = Field(
         default=None,
@@ -31,8 +31,8 @@ class TtlSpec(Model):
     )
     keep_importance: Share | None = Field(
         default=None,
-        description="Importance from which memories stay even if unused, 0..1; only with SoftUnlessUsed. Default:"
-        " none.",
+        description="Minimum importance of memories that do not expire even if unused, 0..1; only with SoftUnlessUsed."
+        " Default: none.",
     )
 
 
@@ -49,8 +49,8 @@ class PruneSpec(Model):
     )
     confidence_below: Share | None = Field(
         default=None,
-        description="Confidence below which to remove, 0..1; without a confidence, its own or the type's, only age"
-        " and priority count. Default: 0.3.",
+        description="Confidence below which to remove, 0..1. For a memory without a confidence, its own or the type's,"
+        " only age and priority count. Default: 0.3.",
     )
 
 
@@ -102,8 +102,8 @@ class LifecycleSpec(Model):
     )
     prune: PruneSpec | None = Field(
         default=None,
-        description="Which old, low-value memories a cleanup removes. Default: the preset's (cognitive: older than"
-        " 365 days, priority below 0.2, confidence below 0.3; else none).",
+        description="Criteria of old, low-value memories that a cleanup removes. Default: the preset's (cognitive:"
+        " older than 365 days, priority below 0.2, confidence below 0.3; else none).",
     )
     deduplicate: bool | None = Field(
         default=None,
@@ -125,9 +125,9 @@ class LifecycleSpec(Model):
     )
     session_idle_hours: Annotated[float, Field(ge=0, le=876_000, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Hours without use after which a session ends, 0..876000: its working memories, and its"
-        " memories of types with ttl Session and no days, are no longer returned, and the next cleanup removes them."
-        " Storing, reading working memory and being returned by a search are use. 0: only an explicit end. Default:"
+        description="Hours without use after which a session ends, 0..876000: its working memories, and its memories"
+        " of types with ttl Session and no days, are no longer returned, and the next cleanup removes them. Storing a"
+        " memory, reading working memory and returning a memory in a search are use. 0: only an explicit end. Default:"
         " the preset's (cognitive, importance, keyed and none 24, else 0).",
     )
     remove_hidden_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = Field(
@@ -162,7 +162,7 @@ class HeldCleanupStatus(StatusModel):
     would_remove: int | None = Field(default=None, description="Memories that would be removed.")
     memories: int | None = Field(default=None, description="Memories in total.")
     reasons: RemovalsStatus | None = Field(default=None, description="Memories to remove, by reason.")
-    message: str | None = Field(default=None, description="Why it waits, with the suggested fix.")
+    message: str | None = Field(default=None, description="Reason for the wait, with the suggested fix.")
 
 
 class CleanupStatus(StatusModel):
@@ -176,5 +176,5 @@ class CleanupStatus(StatusModel):
         default=None, description="Last handled value of the annotation cleanup-requested-at."
     )
     held: HeldCleanupStatus | None = Field(
-        default=None, description="Removals that wait for approval; nothing was removed."
+        default=None, description="Removals that wait for approval; the cleanup removed nothing."
     )

@@ -55,13 +55,14 @@ class LimitsSpec(Model):
         description="Maximum tokens read and written, 10000..1000000000. Default: 500000.",
     )
     input_price: Price | None = Field(
-        default=None, description="Price of a million input tokens, in any currency. Default: unknown."
+        default=None, description="Price of a million input tokens, 0..1000000 in any currency. Default: unknown."
     )
     output_price: Price | None = Field(
-        default=None, description="Price of a million output tokens, in the same currency. Default: unknown."
+        default=None, description="Price of a million output tokens, 0..1000000 in the same currency. Default: unknown."
     )
     spend: Price | None = Field(
-        default=None, description="Maximum cost of a run at these prices, in the same currency. Default: unlimited."
+        default=None,
+        description="Maximum cost of a run at these prices, 0..1000000 in the same currency. Default: unlimited.",
     )
 
 
@@ -79,11 +80,11 @@ class ConsolidationSpec(Model):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Cosine similarity to a stored memory from which a merged fact counts as already stored and is"
-        " dropped, 0..1. Default: 0.92.",
+        description="Minimum cosine similarity to a stored memory at which a merged fact counts as a duplicate and is"
+        " not stored, 0..1. Default: 0.92.",
     )
     model: LanguageModelSpec | None = Field(
         default=None,
-        description="Language model that reads memories without a zone (docs/distillation.md). Default: none, and"
-        " no memory is sent.",
+        description="Language model to which memories without a zone are sent (docs/distillation.md). Default: none; no"
+        " memory is sent.",
     )

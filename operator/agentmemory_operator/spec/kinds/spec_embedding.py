@@ -53,12 +53,12 @@ class Embedding(Model):
     )
     prefixes: PrefixesSpec | None = Field(
         default=None,
-        description="Text that the model expects before queries and memories. Changing it requires a Rebuild."
+        description="Prefixes that the model expects before queries and memories. Changing them requires a Rebuild."
         " Default: none.",
     )
     device: Literal["Auto", "CPU", "CUDA"] | None = Field(
         default=None,
-        description="Device for fastembed: CUDA is refused if the runtime has none, Auto uses it if available."
+        description="Device for fastembed: CUDA fails if the ONNX runtime has none, Auto uses CUDA if available."
         " Applies to the next call. Default: Auto.",
     )
     base_url: ProviderUrl | None = Field(
@@ -78,7 +78,7 @@ class Embedding(Model):
         default=None,
         ge=0,
         le=1_000_000,
-        description="Maximum texts whose vectors are cached, 0..1000000, least recently used removed first; 0"
-        " disables the cache. All agents of a process share AGENTMEMORY_EMBEDDING_CACHE_MIB. Default: the preset's"
-        " (keyed 100, else 10000).",
+        description="Maximum number of texts with cached vectors, 0..1000000; the least recently used text is removed"
+        " first. 0 disables the cache. All agents of a process share AGENTMEMORY_EMBEDDING_CACHE_MIB. Default: the"
+        " preset's (keyed 100, else 10000).",
     )

@@ -33,18 +33,18 @@ class ListedNameSpec(Model):
     )
     cased: bool | None = Field(
         default=None,
-        description="Whether the name is also an everyday word: only this exact spelling inside a sentence matches."
-        " Default: false.",
+        description="Whether only this exact spelling inside a sentence matches, because the name is also an everyday"
+        " word. Default: false.",
     )
 
 
 class EntitiesSpec(Model):
-    """Detection of names in memories, and search along them."""
+    """Detection of names in memories, and search through relations of names."""
 
     enabled: bool | None = Field(
         default=None,
-        description="Whether entities are detected when memories are stored, and followed by searches by words and"
-        " meaning. Applies to the next write and search. Default: true.",
+        description="Whether names are detected when memories are stored, and searches by keywords and vectors also"
+        " find memories through the names in the query. Applies to the next write and search. Default: true.",
     )
     technologies: tuple[ListedNameSpec, ...] | None = Field(
         default=None,
@@ -74,14 +74,16 @@ class EntitiesSpec(Model):
         ge=0.01,
         le=1,
         allow_inf_nan=False,
-        description="Factor of the activation along a link between two names, 0.01..1. Default: 0.8.",
+        description="Factor by which the activation of a name decreases per link from the query's names"
+        " (docs/entities.md), 0.01..1. Default: 0.8.",
     )
     typed_boost: float | None = Field(
         default=None,
         ge=1,
         le=10,
         allow_inf_nan=False,
-        description="Factor of the activation along a typed relation, in addition to decay, 1..10. Default: 2.",
+        description="Factor of the activation per link that is a typed relation, in addition to decay, 1..10. Default:"
+        " 2.",
     )
     max_depth: int | None = Field(
         default=None,
@@ -95,5 +97,5 @@ class EntitiesSpec(Model):
         ge=0,
         le=1,
         allow_inf_nan=False,
-        description="Activation below which a name is not reached, 0..1. Default: 0.1.",
+        description="Minimum activation of the names that a search uses, 0..1. Default: 0.1.",
     )

@@ -77,7 +77,7 @@ class HnswSpec(Model):
         ge=1,
         le=10_000,
         description="Neighbours considered by a search, 1..10000. More improves recall and takes longer. Default:"
-        " the engine's, which is efConstruct. Applies to the next search.",
+        " Qdrant's own, efConstruct. Applies to the next search.",
     )
 
 
@@ -99,12 +99,13 @@ class QuantizationSpec(Model):
         ge=0.5,
         le=1,
         allow_inf_nan=False,
-        description="Share of the values within the byte range, 0.5..1; the rest is cut off. Only with Scalar."
-        " Default: the profile's or preset's if it has type Scalar, else 0.99.",
+        description="Share of the values within the range of a byte, 0.5..1; values outside are clipped. Only with"
+        " Scalar. Default: the profile's or preset's if it has type Scalar, else 0.99.",
     )
     always_ram: bool | None = Field(
         default=None,
-        description="Whether compressed vectors stay in RAM, wherever the originals are. Not with None. Default: true.",
+        description="Whether compressed vectors stay in RAM even if vectors.memory is Cold; with Cached they always do."
+        " Not with None. Default: with Scalar the profile's or preset's if that has type Scalar, else true.",
     )
     compression: Literal["X4", "X8", "X16", "X32", "X64"] | None = Field(
         default=None, description="Compression ratio. Only with Product. Default: X16."
@@ -113,11 +114,13 @@ class QuantizationSpec(Model):
         default=None, description="Bits per number. Only with Binary. Default: OneBit."
     )
     query_encoding: Literal["Default", "Binary", "Scalar4Bits", "Scalar8Bits"] | None = Field(
-        default=None, description="Encoding of the query; Default is that of the vectors. Only with Binary."
+        default=None,
+        description="Encoding of the query vector; Default is that of the vectors. Only with Binary. Default: Default.",
     )
     bits: Literal["Bits1", "Bits1_5", "Bits2", "Bits4"] | None = Field(
         default=None,
-        description="Bits per number. Only with Turbo. Default: the profile's if it has type Turbo, else Bits4.",
+        description="Bits per number. Only with Turbo. Default: the profile's or preset's if it has type Turbo, else"
+        " Bits4.",
     )
     rescore: bool | None = Field(
         default=None,
@@ -129,7 +132,7 @@ class QuantizationSpec(Model):
         ge=1,
         le=16,
         allow_inf_nan=False,
-        description="Candidates to rescore per wanted result, 1..16. Not with None or rescore: false. Default: 2"
+        description="Candidates to rescore per requested result, 1..16. Not with None or rescore: false. Default: 2"
         " with profile HighRecall, else by type: 1 for Scalar and Turbo Bits4, 2 for Product, 2 to 4 for fewer bits."
         " Applies to the next search.",
     )
@@ -164,8 +167,8 @@ class VectorsSpec(Model):
     )
     memory: Literal["Cached", "Cold"] | None = Field(
         default=None,
-        description="Where vectors are kept: Cached in RAM, Cold on disk, where rescoring reads them. Default: the"
-        " profile's or preset's. Changes rewrite the vectors in the background.",
+        description="Storage of the vectors: Cached in RAM, Cold only on disk, from which rescoring reads them."
+        " Default: the profile's or preset's. Changes rewrite the vectors in the background.",
     )
 
 
@@ -173,9 +176,9 @@ class PayloadSpec(Model):
     """Storage of contents, metadata and all other fields of memories."""
 
     on_disk: bool = Field(
-        description="true: read from disk when needed. false: also kept in RAM, at least 32 MiB per segment, even"
-        " for an empty agent. Changes rewrite the segments in the background. Default: true for new collections;"
-        " existing ones stay unchanged while this is not given."
+        description="true: Qdrant reads it from disk when needed. false: Qdrant also keeps it in RAM, at least 32 MiB"
+        " per segment, even for an empty agent. Changes rewrite the segments in the background. Default: true for new"
+        " collections; an existing collection stays as it is until this is set."
     )
 
 
@@ -205,7 +208,7 @@ class StrictModeSpec(Model):
     """
 
     enabled: bool | None = Field(
-        default=None, description="Whether the limits apply; false keeps their values. Default: true."
+        default=None, description="Whether Qdrant enforces the limits; false keeps their values. Default: true."
     )
     max_query_limit: int | None = Field(
         default=None,
@@ -236,8 +239,8 @@ class StrictModeSpec(Model):
         default=None,
         ge=1,
         le=4_294_967_294,
-        description="Maximum points in the collection, tombstones included, 1..4294967294; beyond it, writes are"
-        " refused.",
+        description="Maximum points in the collection, tombstones included, 1..4294967294; beyond it, Qdrant"
+        " refuses writes.",
     )
     max_payload_index_count: int | None = Field(
         default=None, ge=64, le=4_294_967_294, description="Maximum payload indexes, 64..4294967294."
@@ -261,14 +264,14 @@ class KeywordSpec(Model):
     """Keyword search (BM25) in addition to vector search."""
 
     enabled: bool = Field(
-        description="Whether to store a sparse vector of each memory's words, with those of the two memories before"
-        " it in its session, and to search by both vectors. If enabled later, stored memories get theirs in the"
-        " background; if disabled, all are removed."
+        description="Whether to store a sparse vector for each memory and to search by both vectors. It contains the"
+        " words of the memory and of the two memories before it in its session. If enabled later, the operator adds"
+        " the sparse vectors of stored memories in the background; if disabled, it removes them all."
     )
     language: KeywordLanguage | None = Field(
         default=None,
         description="Language of the memories, for stop words and stemming; none for a language that is not listed"
-        " or for several. Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese text is found with each of them."
+        " or for several. Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese text is found with any setting."
         " Default: english. Changing it requires a Rebuild.",
     )
 
@@ -280,15 +283,15 @@ class Index(Model):
 
     profile: Literal["Balanced", "LowLatency", "LowMemory", "HighRecall", "Custom"] | None = Field(
         default=None,
-        description="Purpose that decides the graph, full-scan threshold, segments, memory tier, quantization and"
-        " rescoring, from expectedMemories and the dimensions. It overrides the preset; fields given here override"
-        " it. Custom is the server's defaults. Default: none, the preset's figures.",
+        description="Optimization goal. From it, expectedMemories and the dimensions, the operator derives the graph,"
+        " full-scan threshold, segments, memory tier, quantization and rescoring. It overrides the preset; other fields"
+        " of index override it. Custom uses the server's defaults. Default: none, the preset's settings.",
     )
     expected_memories: int | None = Field(
         default=None,
         ge=1,
         le=1_000_000_000,
-        description="Number of memories to size for, 1..1000000000. Only used with a profile. Default: 100000.",
+        description="Number of memories that the profile sizes the collection for, 1..1000000000. Default: 100000.",
     )
     distance: Literal["Cosine", "Dot", "Euclid"] | None = Field(
         default=None,
@@ -310,8 +313,8 @@ class Index(Model):
     sharding: ShardingSpec | None = Field(default=None, description="Distribution in a cluster. Default: the server's.")
     strict_mode: StrictModeSpec | None = Field(
         default=None,
-        description="Qdrant's strict mode. Removing a limit lifts it; removing the block leaves the collection's"
-        " limits unchanged. To switch it off, set enabled: false.",
+        description="Qdrant's strict mode. If you remove a limit here, it no longer applies; if you remove the block,"
+        " the collection keeps its limits. To switch strict mode off, set enabled: false.",
     )
     payload_indexes: tuple[PayloadIndexSpec, ...] | None = Field(
         default=None,

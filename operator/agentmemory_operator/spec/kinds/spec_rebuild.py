@@ -29,8 +29,8 @@ class RebuildSpec(Model):
     )
     max_recall_drop_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = Field(
         default=None,
-        description="Percentage points by which the recall of probe queries may drop before the switch waits for"
-        " approval, 0..100. Default: 5.",
+        description="Maximum drop of the recall of probe queries in percentage points, 0..100. After a larger drop, the"
+        " move of the alias waits for approval. Default: 5.",
     )
 
 
@@ -52,7 +52,7 @@ ACTIVE_STATES = frozenset({RebuildState.RUNNING, RebuildState.WAITING, RebuildSt
 class RecallStatus(StatusModel):
     """Recall of probe searches in the old and in the new collection; shares of 0..1."""
 
-    probes: int | None = Field(default=None, description="Searches of each kind; 0 if nothing could be searched for.")
+    probes: int | None = Field(default=None, description="Searches of each kind; 0 if there was no memory to find.")
     neighbours: float | None = Field(
         default=None,
         description="Share of the old collection's nearest 10 (exact search) that are among the new one's.",
@@ -75,7 +75,8 @@ class RebuildStatus(StatusModel):
         default=None, description="Rebuild, or Rollback to the collection that a Rebuild replaced."
     )
     state: str | None = Field(
-        default=None, description="Running, Waiting, Paused, Held, Failed, Stopped (target collection removed) or Done."
+        default=None,
+        description="Running, Waiting, Paused, Held (for approval), Failed, Stopped (target removed), Done.",
     )
     step: str | None = Field(
         default=None,
@@ -98,7 +99,7 @@ class RebuildStatus(StatusModel):
         description="Milliseconds during which neither a plain collection nor the alias that replaces it existed.",
     )
     message: str | None = Field(
-        default=None, description="Current activity, reason for waiting or of the failure, or result."
+        default=None, description="Current activity, reason for the wait, reason of the failure, or result."
     )
     requested_at: str | None = Field(
         default=None, description="Value of the annotation reconcile-requested-at when the rebuild failed."

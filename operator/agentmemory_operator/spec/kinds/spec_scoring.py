@@ -145,7 +145,7 @@ class FusionSpec(Model):
         default=None,
         ge=1,
         le=10_000,
-        description="RRF constant, 1..10000; the larger, the less the first ranks stand out. Only with RRF."
+        description="RRF constant, 1..10000; a larger one reduces the advantage of the first ranks. Only with RRF."
         " Default: the preset's.",
     )
 
@@ -155,7 +155,7 @@ class EvidenceSpec(Model):
 
     terse: Share | None = Field(
         default=None,
-        description="Weight of the amount of content, full from 30 content words on, 0..1. Default: the preset's.",
+        description="Weight of the amount of content, full at 30 content words, 0..1. Default: the preset's.",
     )
     author: Share | None = Field(
         default=None,
@@ -222,8 +222,8 @@ class ScoringSpec(Model):
     )
     confidence_share: Share | None = Field(
         default=None,
-        description="Influence of a memory's confidence in the model Weighted, 0..1. The score is multiplied by 1 -"
-        " share + share x confidence; a missing confidence counts as 1. Default: 0.",
+        description="Influence of a memory's confidence in the model Weighted, 0..1: the score is multiplied by 1 -"
+        " confidenceShare + confidenceShare x confidence. A missing confidence counts as 1. Default: 0.",
     )
     confidence: ConfidenceSpec | None = Field(default=None, description="Settings of the model Confidence.")
     priority: PrioritySpec | None = Field(default=None, description="Settings of the model Priority.")
@@ -259,14 +259,14 @@ class ScoringSpec(Model):
     )
     fusion: FusionSpec | None = Field(
         default=None,
-        description="How similarity and keyword score become one number, which replaces the similarity. Not with"
-        " model Expression, which uses keyword itself. Default: the preset's.",
+        description="Combination of similarity and keyword score into one number, which replaces the similarity. Not"
+        " with model Expression, which uses keyword itself. Default: the preset's.",
     )
     evidence: EvidenceSpec | None = Field(
         default=None,
-        description="Further signals that a memory answers the question (docs/hybrid.md); each counts by its weight"
-        " over 1 plus all weights. Not with model Expression, which uses the signals itself. Applies to the next"
-        " search.",
+        description="Further signals that a memory answers the question (docs/hybrid.md); the share of each is its"
+        " weight divided by 1 plus the sum of all weights. Not with model Expression, which uses the signals itself."
+        " Applies to the next search.",
     )
     rerank: RerankSpec | None = Field(
         default=None,
@@ -280,7 +280,7 @@ class ScoringSpec(Model):
     )
     candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,
-        description="Memories that the engine scores per search: Auto or 1..10000. Auto derives it from the number"
+        description="Memories that Qdrant scores per search: Auto or 1..10000. Auto derives it from the number"
         " of memories that pass the filter. Default: Auto.",
         json_schema_extra={INT_OR_STRING: True} | validation_rules(rules.CANDIDATES),
     )

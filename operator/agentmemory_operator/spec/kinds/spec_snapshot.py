@@ -60,8 +60,8 @@ class S3Bucket(Model):
     secret_ref: SecretRef | None = Field(
         default=None,
         description="Secret with access-key-id and secret-access-key, and if needed session-token and ca.crt (CA"
-        " certificates, PEM). Default: the operator's own identity (environment, web identity), for the namespace's"
-        " keys in the buckets of AGENTMEMORY_SHARED_BUCKETS.",
+        " certificates, PEM). Default: the operator's own identity (environment, web identity), which may use only the"
+        " buckets in AGENTMEMORY_SHARED_BUCKETS, and there only the keys of the object's namespace.",
     )
 
 
@@ -79,8 +79,8 @@ class S3Object(S3Bucket):
     """A snapshot in a bucket."""
 
     key: ObjectKey = Field(
-        description="Full key of the object; without secretRef, one of the namespace's own, as copies of its"
-        " snapshots have."
+        description="Full key of the object. Without secretRef it must be a key of the object's namespace, as the"
+        " copies of its snapshots have."
     )
     sha256: Sha256 | None = Field(
         default=None,
@@ -101,14 +101,16 @@ class Retention(Model):
     keep_last: Kept | None = Field(default=None, description="Number of newest snapshots to keep, 0..1000. Default: 4.")
     daily: Kept | None = Field(
         default=None,
-        description="Number of days with snapshots, newest first, whose last snapshot to keep, 0..1000. Default: 7.",
+        description="Number of days, newest first, of which to keep the last snapshot, 0..1000; days without a"
+        " snapshot do not count. Default: 7.",
     )
-    weekly: Kept | None = Field(default=None, description="The same for ISO weeks, 0..1000. Default: 4.")
-    monthly: Kept | None = Field(default=None, description="The same for months, 0..1000. Default: 6.")
+    weekly: Kept | None = Field(default=None, description="The same number for ISO weeks, 0..1000. Default: 4.")
+    monthly: Kept | None = Field(default=None, description="The same number for months, 0..1000. Default: 6.")
     max_age_days: Annotated[int, Field(ge=1, le=36_500)] | None = Field(
         default=None,
-        description="Maximum age in days, whatever the other rules keep, 1..36500. Pinned ones, those in use, the"
-        " newest and the last verified one that the running server can restore are kept. Default: unlimited.",
+        description="Maximum age in days, 1..36500. Older snapshots are removed even if another rule keeps them,"
+        " except pinned ones, those in use, the newest, and the last verified one that the running server can restore."
+        " Default: unlimited.",
     )
 
 
@@ -130,13 +132,13 @@ class SnapshotsSpec(Model):
     )
     retention: Retention | None = Field(
         default=None,
-        description="Which scheduled snapshots to keep; all of them if keepLast, daily, weekly and monthly are 0."
-        " Default: see its fields.",
+        description="Rules that keep scheduled snapshots. If keepLast, daily, weekly and monthly are all 0, all are"
+        " kept. Default: see its fields.",
     )
     verify: Verify | None = Field(
         default=None,
-        description="Verification: Full restores into a temporary collection and compares, Checksum reads the"
-        " bytes, None trusts the server. Default: Full.",
+        description="Verification: Full restores the snapshot into a temporary collection and compares that with the"
+        " live one, Checksum reads the file and compares its SHA-256, None verifies nothing. Default: Full.",
     )
     storage: SnapshotStorage | None = Field(
         default=None, description="Storage for copies. Default: none, snapshots are only on the server's disk."
@@ -163,8 +165,8 @@ class MemorySnapshotSpec(Model):
     agent_memory_ref: AgentMemoryRef = Field(description="AgentMemory to snapshot.")
     verify: Verify | None = Field(
         default=None,
-        description="Verification: Full restores into a temporary collection and compares, Checksum reads the"
-        " bytes, None trusts the server. Default: Full.",
+        description="Verification: Full restores the snapshot into a temporary collection and compares that with the"
+        " live one, Checksum reads the file and compares its SHA-256, None verifies nothing. Default: Full.",
     )
     deletion_policy: Literal["Retain", "Delete"] | None = Field(
         default=None,
@@ -172,7 +174,7 @@ class MemorySnapshotSpec(Model):
         " removes them everywhere. Default: Retain.",
     )
     import_: ImportSource | None = Field(
-        default=None, alias="import", description="Existing snapshot to import instead of making one. Default: none."
+        default=None, alias="import", description="Existing snapshot to import instead of creating one. Default: none."
     )
 
 
@@ -204,7 +206,8 @@ class MemoryRestoreSpec(Model):
     model_config = ConfigDict(json_schema_extra=validation_rules(rules.RESTORE_IMMUTABLE))
 
     target: AgentMemoryRef = Field(
-        description="AgentMemory whose memories are replaced. If it is not the snapshot's own, it becomes a clone."
+        description="AgentMemory that receives the memories, in place of its own. If the snapshot is of another agent,"
+        " it becomes a clone of that agent."
     )
     source: RestoreSource = Field(description="Snapshot to restore.")
     mode: Literal["Swap", "InPlace"] | None = Field(

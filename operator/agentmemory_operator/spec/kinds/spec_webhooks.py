@@ -42,8 +42,8 @@ class Webhook(Model):
         strict=False,
         min_length=1,
         max_length=4,
-        description="Event types to send: memory_superseded, cleanup_done, erased (a user, or some memories of"
-        " one), restored.",
+        description="Event types to send: memory_superseded, cleanup_done, erased (all or some memories of a user),"
+        " restored.",
         json_schema_extra=set_list(),
     )
     secret_ref: SecretKeyRef = Field(

@@ -1,11 +1,11 @@
-"""The `zones` block of an AgentMemory: allowed privacy zones, and the Secret with the wrapping key."""
+"""The `zones` block of an AgentMemory: privacy zones and the Secret with the wrapping key; and its status."""
 
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.cel import agent_memory as rules
-from agentmemory_operator.spec.kinds.model_base import Model, ObjectName
+from agentmemory_operator.spec.kinds.model_base import Model, ObjectName, StatusModel
 from agentmemory_operator.spec.kinds.schema import set_list, validation_rules
 from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, PREVIOUS_SUFFIX
 
@@ -21,8 +21,8 @@ class WrappingKeyRef(Model):
     name: ObjectName = Field(description="Name of the Secret.")
     key: Annotated[str, Field(min_length=1, max_length=MAX_KEY_CHARS, pattern=r"^[-._a-zA-Z0-9]+$")] | None = Field(
         default=None,
-        description="Key in the Secret's data: 32 random bytes in Base64. During a rotation, the previous one has"
-        f" the same name with {PREVIOUS_SUFFIX} added. Default: {DEFAULT_SECRET_KEY}.",
+        description="Key in the Secret's data: 32 random bytes in Base64. During a rotation, the Secret has the"
+        f" previous one under this name with {PREVIOUS_SUFFIX} appended. Default: {DEFAULT_SECRET_KEY}.",
     )
 
 
@@ -40,14 +40,14 @@ class ZonesSpec(Model):
         json_schema_extra=set_list(),
     )
     key_secret_ref: WrappingKeyRef = Field(
-        description="Wrapping key, which encrypts the data keys. Without it, memories with a zone cannot be read or"
-        " stored; if no copy of it is left, never again."
+        description="Wrapping key, which encrypts the data keys. While it is missing, memories with a zone can be"
+        " neither read nor stored. Without a copy of a lost key, they are lost."
     )
     organisation: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")] | None = (
         Field(
             default=None,
             description="Owner of PROFESSIONAL memories, for example acme.example; at most 253 characters. Required"
-            " if that zone is allowed. Another one has its own key, for memories stored after the change.",
+            " if that zone is allowed. After a change, new memories are encrypted with a key of the new owner.",
         )
     )
     vectors: tuple[ZoneName, ...] | None = Field(
@@ -62,7 +62,7 @@ class ZonesSpec(Model):
         default=None,
         strict=False,
         max_length=3,
-        description="Zones from vectors whose memories are also found by keywords; the keyword index reveals which"
+        description="Zones of vectors in which searches also find memories by keywords; the keyword index reveals which"
         " words occur. Default: none.",
         json_schema_extra=set_list(),
     )
@@ -73,4 +73,27 @@ class ZonesSpec(Model):
         description="Time before which data keys are replaced, for example 2026-11-21T08:00:00Z: new memories use a"
         " new key at once, stored ones are encrypted again with it in the background. A future time has no effect"
         " until then. Replaced keys are kept, for earlier snapshots. Default: no rotation.",
+    )
+
+
+class ZonesStatus(StatusModel):
+    """The data keys of privacy zones."""
+
+    keys: int | None = Field(default=None, ge=0, description="Number of data keys, as last counted.")
+    shards: int | None = Field(
+        default=None,
+        ge=0,
+        description="Highest observed number of key shards, which are the Secrets that contain data keys. A shard with"
+        " keys is never removed.",
+    )
+    wrapping_key: str | None = Field(
+        default=None,
+        max_length=16,
+        description="Wrapping key that last encrypted all data keys: first 16 hexadecimal digits of its SHA-256.",
+    )
+    to_reseal: int | None = Field(
+        default=None,
+        ge=0,
+        description="Memories that are encrypted with data keys from before spec.zones.rotateKeysBefore, including"
+        " locked ones, as last counted; absent without a rotation.",
     )

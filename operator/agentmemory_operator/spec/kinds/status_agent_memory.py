@@ -8,6 +8,7 @@ from agentmemory_operator.spec.kinds.lifecycle import CleanupStatus
 from agentmemory_operator.spec.kinds.model_base import GENERATION, Condition, KindStatus, StatusModel, describe_types
 from agentmemory_operator.spec.kinds.schema import list_map_keys
 from agentmemory_operator.spec.kinds.spec_rebuild import RebuildStatus
+from agentmemory_operator.spec.kinds.spec_zones import ZonesStatus
 from agentmemory_operator.spec.kinds.status_consolidation import ConsolidationStatus
 from agentmemory_operator.spec.kinds.status_plan import PlanStatus
 
@@ -19,7 +20,9 @@ class ReplicasStatus(StatusModel):
     shards: int = Field(description="Shards of the collection.")
     wanted: int | None = Field(default=None, description="Desired total number of shard replicas.")
     active: int = Field(description="Replicas that are Active.")
-    inactive: str | None = Field(default=None, description="Replicas that are not, with Qdrant's name for their state.")
+    inactive: str | None = Field(
+        default=None, description="Replicas in other states, with Qdrant's names of the states."
+    )
     copying: str | None = Field(default=None, description="Replicas being copied between peers.")
 
 
@@ -27,7 +30,7 @@ class CollectionStatus(StatusModel):
     """Last observed state of the collection."""
 
     alias: str | None = Field(default=None, description="Stable name that clients use.")
-    physical: str | None = Field(default=None, description="Collection that the alias points at.")
+    physical: str | None = Field(default=None, description="Collection that the alias points to.")
     memories: int | None = Field(
         default=None,
         description="Number of memories at the last pass, superseded and expired ones included; absent if Qdrant"
@@ -35,17 +38,19 @@ class CollectionStatus(StatusModel):
     )
     points: int | None = Field(default=None, description="Approximate number of points, tombstones included.")
     indexed: int | None = Field(default=None, description="Approximate number of vectors in the graph.")
-    state: str | None = Field(default=None, description="Qdrant's state of it: green, yellow, grey or red.")
+    state: str | None = Field(
+        default=None, description="State of the collection in Qdrant: green, yellow, grey or red."
+    )
     config_hash: str | None = Field(default=None, description="Digest of the last applied configuration.")
     rebuilt_time: str | None = Field(
         default=None,
-        description="Time when a rebuild, or its rollback, moved the alias to it; absent otherwise.",
+        description="Time when a rebuild, or its rollback, moved the alias to this collection; absent otherwise.",
         json_schema_extra={"format": "date-time"},
     )
     woken_at: str | None = Field(
         default=None,
-        description="Time when the operator last woke its optimizers after a restart of Qdrant; absent once it is"
-        " green.",
+        description="Time when the operator last triggered the collection's optimizers after a restart of Qdrant;"
+        " absent once the collection is green.",
         json_schema_extra={"format": "date-time"},
     )
     replicas: ReplicasStatus | None = Field(default=None, description="Shard replicas; absent for a single server.")
@@ -68,7 +73,7 @@ class HnswStatus(StatusModel):
     m: int | None = Field(default=None, description="Edges per node.")
     ef_construct: int | None = Field(default=None, description="Neighbours considered while building.")
     full_scan_threshold_kb: int | None = Field(
-        default=None, description="Kilobytes up to which a full scan is preferred."
+        default=None, description="Kilobytes of vectors up to which a full scan is preferred."
     )
 
 
@@ -77,20 +82,20 @@ class QuantizationStatus(StatusModel):
 
     type: str | None = Field(default=None, description="None, Scalar, Product, Binary or Turbo.")
     quantile: float | None = Field(default=None, description="Share of the values within the byte range.")
-    always_ram: bool | None = Field(default=None, description="Whether they stay in RAM.")
+    always_ram: bool | None = Field(default=None, description="Whether compressed vectors stay in RAM.")
     compression: str | None = Field(default=None, description="Compression ratio.")
     encoding: str | None = Field(default=None, description="Bits per number.")
     query_encoding: str | None = Field(default=None, description="Encoding of the query.")
     bits: str | None = Field(default=None, description="Bits per number of the rotated vector.")
     rescore: bool | None = Field(default=None, description="Whether candidates are rescored with the original vectors.")
-    oversampling: float | None = Field(default=None, description="Candidates to rescore per wanted result.")
+    oversampling: float | None = Field(default=None, description="Candidates to rescore per requested result.")
 
 
 class VectorsStatus(StatusModel):
     """Storage of the vectors in force."""
 
     datatype: str | None = Field(default=None, description="Number format.")
-    memory: str | None = Field(default=None, description="Where vectors are kept: Cached or Cold.")
+    memory: str | None = Field(default=None, description="Storage of the vectors: Cached (RAM) or Cold (disk).")
 
 
 class ShardingStatus(StatusModel):
@@ -120,7 +125,7 @@ class OptimizersStatus(StatusModel):
 
     default_segment_number: int | None = Field(default=None, description="Target number of segments.")
     indexing_threshold_kb: int | None = Field(
-        default=None, description="Kilobytes from which a segment gets its graph."
+        default=None, description="Kilobytes of vectors from which a segment gets its graph."
     )
 
 
@@ -195,7 +200,9 @@ class KeywordStatus(StatusModel):
 
     language: str | None = Field(default=None, description="Language of stop words and stemming.")
     window: int | None = Field(
-        default=None, ge=0, description="Preceding memories of the session whose words a memory is also found by."
+        default=None,
+        ge=0,
+        description="Number of preceding memories of the session that add their words to a memory's keyword vector.",
     )
 
 
@@ -205,7 +212,7 @@ class EffectiveStatus(StatusModel):
     preset: str | None = Field(default=None, description="Preset in force.")
     preset_revision: int | None = Field(default=None, description="Revision of the preset.")
     profile: str | None = Field(default=None, description="Profile that the object names.")
-    embedding: EmbeddingStatus | None = Field(default=None, description="How text is turned into vectors.")
+    embedding: EmbeddingStatus | None = Field(default=None, description="Conversion of texts to vectors.")
     hnsw: HnswStatus | None = Field(default=None, description="HNSW graph.")
     distance: str | None = Field(default=None, description="Distance metric.")
     quantization: QuantizationStatus | None = Field(default=None, description="Compressed vectors.")
@@ -214,7 +221,7 @@ class EffectiveStatus(StatusModel):
     vectors: VectorsStatus | None = Field(default=None, description="Storage of the vectors.")
     optimizers: OptimizersStatus | None = Field(default=None, description="Merging and indexing of segments.")
     keyword: KeywordStatus | None = Field(default=None, description="Keyword vectors; absent if there are none.")
-    scoring: RankingStatus | None = Field(default=None, description="How search results are ranked.")
+    scoring: RankingStatus | None = Field(default=None, description="Ranking of search results.")
 
 
 class ScoringStatus(StatusModel):
@@ -222,8 +229,8 @@ class ScoringStatus(StatusModel):
 
     generation: int | None = Field(
         default=None,
-        description="metadata.generation whose scoring model is in use: an older one while the newest expression"
-        " cannot be used, absent while the preset's is used instead.",
+        description="metadata.generation of the scoring model in use: an older one while the newest expression cannot"
+        " be used; absent while the preset's model is used instead.",
     )
 
 
@@ -231,13 +238,14 @@ class AccessStatus(StatusModel):
     """Access to the memories."""
 
     readers: int | None = Field(
-        default=None, description="Subjects that may read; 0 is nobody, if the API checks ServiceAccounts."
+        default=None,
+        description="Number of subjects that may read; with 0 nobody may, if the API checks ServiceAccounts.",
     )
-    writers: int | None = Field(default=None, description="Subjects that may write.")
+    writers: int | None = Field(default=None, description="Number of subjects that may write.")
     qdrant: str | None = Field(
         default=None,
-        description="Credential of the retrieval API for Qdrant: Token (for the points of this collection only) or"
-        " Key (the connection's, for all collections). Absent without a key.",
+        description="Credential that the retrieval API sends to Qdrant: Token (valid for the points of this collection"
+        " only) or Key (the connection's, valid for all collections). Absent if the connection has no key.",
     )
 
 
@@ -257,23 +265,23 @@ class DriftStatus(StatusModel):
     desired: str | None = Field(default=None, description="Value in the object.")
     observed: str | None = Field(default=None, description="Value in Qdrant.")
     since: str | None = Field(
-        default=None, description="Time when it was first seen.", json_schema_extra={"format": "date-time"}
+        default=None, description="Time when the operator first observed it.", json_schema_extra={"format": "date-time"}
     )
 
 
 class LastSnapshotStatus(StatusModel):
-    """The newest snapshot that was made."""
+    """The newest complete snapshot."""
 
     name: str | None = Field(default=None, description="Name of the MemorySnapshot.")
     time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
     verified: bool | None = Field(default=None, description="Whether it is verified.")
-    qdrant_version: str | None = Field(default=None, description="Qdrant version of the server that made it.")
+    qdrant_version: str | None = Field(default=None, description="Version of the Qdrant server that created it.")
 
 
 class ClosedStatus(StatusModel):
-    """Reason why the API answers 503 for a while."""
+    """A restore into the existing collection, during which the API responds with 503."""
 
-    restore: str | None = Field(default=None, description="MemoryRestore that restores into the collection itself.")
+    restore: str | None = Field(default=None, description="Name of the MemoryRestore.")
     since: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
 
 
@@ -292,29 +300,7 @@ class WebhookStatus(StatusModel):
         default=None, ge=0, description="Events that became too old before the URL accepted them."
     )
     message: str | None = Field(
-        default=None, max_length=1024, description="Why the last attempt failed; absent if it did not."
-    )
-
-
-class ZonesStatus(StatusModel):
-    """The data keys of privacy zones."""
-
-    keys: int | None = Field(default=None, ge=0, description="Number of data keys, as last counted.")
-    shards: int | None = Field(
-        default=None,
-        ge=0,
-        description="Highest observed number of shards with data keys; none is removed while its keys exist.",
-    )
-    wrapping_key: str | None = Field(
-        default=None,
-        max_length=16,
-        description="Wrapping key that last encrypted all of them: first 16 hexadecimal digits of its SHA-256.",
-    )
-    to_reseal: int | None = Field(
-        default=None,
-        ge=0,
-        description="Memories under data keys from before spec.zones.rotateKeysBefore, including locked ones, as"
-        " last counted; absent without a rotation.",
+        default=None, max_length=1024, description="Reason why the last attempt failed; absent if it succeeded."
     )
 
 
@@ -378,10 +364,13 @@ class AgentMemoryStatus(KindStatus):
     )
     zones: ZonesStatus | None = Field(default=None, description="Data keys of privacy zones; only with spec.zones.")
     closed: ClosedStatus | None = Field(
-        default=None, description="Restore into the collection itself, while the API answers 503."
+        default=None,
+        description="Restore into the existing collection, during which the API responds with 503; absent otherwise.",
     )
     rebuild: RebuildStatus | None = Field(default=None, description="Current or last move to another collection.")
-    drift: Drift | None = Field(default=None, description="Changes made directly in Qdrant that are kept.")
+    drift: Drift | None = Field(
+        default=None, description="Changes made directly in Qdrant that the operator has not reverted."
+    )
     drift_count: int | None = Field(default=None, description="Number of differences.")
     reindex_since: str | None = Field(
         default=None,

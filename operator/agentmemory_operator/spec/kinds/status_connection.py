@@ -43,12 +43,12 @@ class UsedStatus(StatusModel):
 class CapacityStatus(StatusModel):
     """Resource usage of the server's process, updated when a number changes by 1 % of its limit."""
 
-    memory_maps: UsedStatus | None = Field(default=None, description="Memory maps; if none is left, the server aborts.")
+    memory_maps: UsedStatus | None = Field(default=None, description="Memory maps; beyond the limit, Qdrant aborts.")
     open_files: UsedStatus | None = Field(default=None, description="Open files. Absent: unlimited, or not reported.")
     is_estimated: bool | None = Field(
         default=None,
-        description="Whether memory maps are estimated from the number of collections, as the server does not"
-        " report them.",
+        description="Whether the number of memory maps is estimated from the number of collections, because the server"
+        " does not report it.",
     )
 
 
@@ -66,11 +66,12 @@ class QdrantConnectionStatus(KindStatus):
         default=None, max_length=32, description="Features that the server supports."
     )
     peers: int | None = Field(
-        default=None, description="Nodes of the cluster; 1 without cluster mode. Absent if the key may not list them."
+        default=None,
+        description="Nodes of the cluster; 1 without cluster mode. Absent if the API key may not list them.",
     )
     capacity: CapacityStatus | None = Field(
         default=None,
-        description="Resource usage of the server; in a cluster, of the node that answered (docs/operations.md).",
+        description="Resource usage of the server; in a cluster, of the node that responded (docs/operations.md).",
     )
     takeover_requests: TakeoverRequests | None = Field(
         default=None,

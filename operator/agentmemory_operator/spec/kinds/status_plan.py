@@ -14,7 +14,7 @@ class PlannedChange(StatusModel):
     from_: str | None = Field(default=None, alias="from", description="Current value.")
     to: str | None = Field(default=None, description="Desired value.")
     cost: str | None = Field(default=None, description="Human-readable cost.")
-    held: bool | None = Field(default=None, description="Whether it waits for an approval or for its turn.")
+    held: bool | None = Field(default=None, description="Whether it is not applied yet; refusal gives the reason.")
 
 
 class CostsStatus(StatusModel):
@@ -44,13 +44,13 @@ class PlanStatus(StatusModel):
     """Changes that are not applied yet."""
 
     digest: str | None = Field(
-        default=None, description="Digest to approve: of all held changes, or of a Rebuild alone if there is one."
+        default=None, description="Digest to approve: of a Rebuild if there is one, else of all waiting changes."
     )
     changes: tuple[PlannedChange, ...] | None = Field(default=None, max_length=64, description="Changes, in order.")
     costs: CostsStatus | None = Field(default=None, description="Estimated cost of the Rebuild.")
     preset_revision: int | None = Field(
-        default=None, description="Newer revision of the preset that is also held; absent if there is none."
+        default=None, description="Newer revision of the preset that waits for approval too; absent if there is none."
     )
     refusal: str | None = Field(
-        default=None, description="Why changes are held, with the suggested fix; for a running Rebuild, its cost."
+        default=None, description="Reason why changes wait, with the suggested fix; for a running Rebuild, its cost."
     )

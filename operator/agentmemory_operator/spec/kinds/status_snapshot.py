@@ -36,9 +36,7 @@ class LocationStatus(StatusModel):
     type: str | None = Field(default=None, description="Qdrant (on the server) or S3.")
     physical: str | None = Field(default=None, description="Qdrant: collection that lists the file.")
     name: str | None = Field(default=None, description="Qdrant: file name.")
-    kept_in: str | None = Field(
-        default=None, description="Qdrant: ObjectStorage if Qdrant is configured to keep snapshots there."
-    )
+    kept_in: str | None = Field(default=None, description="Qdrant: ObjectStorage if Qdrant stores its snapshots there.")
     endpoint: str | None = Field(default=None, description="S3: URL of the storage.")
     bucket: str | None = Field(default=None, description="S3: bucket.")
     region: str | None = Field(default=None, description="S3: region of the bucket.")
@@ -96,19 +94,19 @@ class MemorySnapshotStatus(KindStatus):
     sha256: str | None = Field(default=None, description="SHA-256 of the file, hexadecimal.")
     shards: (
         Annotated[tuple[ShardStatus, ...], Field(max_length=1024, json_schema_extra=list_map_keys("shard"))] | None
-    ) = Field(default=None, description="In a cluster: file of each shard; name stands for all of them.")
+    ) = Field(default=None, description="In a cluster: snapshot file of each shard.")
     points: PointsStatus | None = Field(default=None, description="Points of the collection, without tombstones.")
-    deleted_meanwhile: int | None = Field(default=None, description="Memories deleted while it was made, if known.")
-    qdrant_version: str | None = Field(default=None, description="Qdrant version of the server that made it.")
+    deleted_meanwhile: int | None = Field(default=None, description="Memories deleted during its creation, if known.")
+    qdrant_version: str | None = Field(default=None, description="Version of the Qdrant server that created it.")
     config_hash: str | None = Field(default=None, description="Digest of the collection's configuration.")
     config_hash_after: str | None = Field(
-        default=None, description="Digest after it was made, if the configuration changed meanwhile."
+        default=None, description="Digest after its creation, if the configuration changed during it."
     )
     locations: tuple[LocationStatus, ...] | None = Field(
         default=None, max_length=16, description="Locations of the files."
     )
-    step: str | None = Field(default=None, description="Last started step; absent once it has ended.")
-    attempts: int | None = Field(default=None, description="Number of requests to Qdrant to make it.")
+    step: str | None = Field(default=None, description="Last started step; absent after the end.")
+    attempts: int | None = Field(default=None, description="Number of requests to Qdrant to create it.")
     newest_before: int | None = Field(
         default=None, description="Creation time of the newest earlier file, in Unix milliseconds of Qdrant's clock."
     )
@@ -146,7 +144,7 @@ class PreviousStatus(StatusModel):
 
     physical: str | None = Field(default=None, description="Name of the collection.")
     until: str | None = Field(
-        default=None, description="Time until which it is kept.", json_schema_extra={"format": "date-time"}
+        default=None, description="Time until which the operator keeps it.", json_schema_extra={"format": "date-time"}
     )
     since: str | None = Field(
         default=None,
@@ -155,7 +153,8 @@ class PreviousStatus(StatusModel):
     )
     writes_since: int | None = Field(
         default=None,
-        description="Memories changed in it after that, by a write or an access: only it has these changes.",
+        description="Memories changed after that time by a write or an access. Only the replaced collection has these"
+        " changes.",
     )
     removed_time: str | None = Field(
         default=None, description="Time of its removal.", json_schema_extra={"format": "date-time"}
@@ -166,9 +165,10 @@ class SafetyStatus(StatusModel):
     """Snapshot of a collection, taken before another snapshot was restored into it."""
 
     name: str | None = Field(default=None, description="Name of the MemorySnapshot.")
-    attempt: int | None = Field(default=None, description="Number of the attempt; earlier ones missed writes.")
+    attempt: int | None = Field(default=None, description="Attempt, 1..3; earlier ones missed direct writes to Qdrant.")
     writes_since: int | None = Field(
-        default=None, description="Memories changed since the restored snapshot: only this one has these changes."
+        default=None,
+        description="Memories changed since the restored snapshot. Only the safety snapshot has these changes.",
     )
 
 
@@ -182,7 +182,7 @@ class MemoryRestoreStatus(KindStatus):
     )
     connection: ConnectionStatus | None = Field(default=None, description="QdrantConnection of the target.")
     target_uid: str | None = Field(default=None, description="uid of the target AgentMemory.")
-    physical: str | None = Field(default=None, description="Collection that is restored into.")
+    physical: str | None = Field(default=None, description="Collection into which the snapshot is restored.")
     abandoned: (
         Annotated[
             tuple[Annotated[str, Field(description="Name of a collection.")], ...], Field(max_length=MAX_ABANDONED)
@@ -190,8 +190,8 @@ class MemoryRestoreStatus(KindStatus):
         | None
     ) = Field(
         default=None,
-        description="Collections that Qdrant may still create, as the end of their recovery was not observed. They"
-        " are removed if they appear.",
+        description="Collections that Qdrant may still create, because the operator did not observe the end of their"
+        " recovery. The operator removes them if they appear.",
     )
     points: PointsStatus | None = Field(default=None, description="Points of the agent before and after.")
     previous_collection: PreviousStatus | None = Field(default=None, description="The replaced collection.")
@@ -200,7 +200,7 @@ class MemoryRestoreStatus(KindStatus):
     )
     closed_since: str | None = Field(
         default=None,
-        description="Time since when the API answers 503, absent once it serves again; only with mode InPlace.",
+        description="Time since which the API responds with 503; absent when it serves again. Only with mode InPlace.",
         json_schema_extra={"format": "date-time"},
     )
     start_time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})

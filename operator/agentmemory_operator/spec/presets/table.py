@@ -20,7 +20,7 @@ class ScalarQuantization:
 
     Attributes:
         quantile: Share of the values within the int8 range. None uses Qdrant's default.
-        always_ram: True to keep the compressed vectors in RAM, wherever the originals are.
+        always_ram: True to keep the compressed vectors in RAM even if the originals are only on disk.
     """
 
     quantile: float | None

@@ -104,7 +104,7 @@ def test_constant_model_finds_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "most_percent", "what"),
+    ("found", "max_percent", "what"),
     [
         (ProbeRecall(probes=100, neighbours=0.95, index_before=1.0, index_after=1.0), 5, None),
         (ProbeRecall(probes=100, neighbours=0.94, index_before=1.0, index_after=1.0), 5, "of the nearest 10 memories"),
@@ -124,8 +124,8 @@ def test_constant_model_finds_nothing() -> None:
         (ProbeRecall(probes=0), 0, None),
     ],
 )
-def test_drop_beyond_limit_withholds_the_move(found: ProbeRecall, most_percent: float, what: str | None) -> None:
-    drop = find_blocking_drop(found, max_percent=most_percent)
+def test_drop_beyond_limit_withholds_the_move(found: ProbeRecall, max_percent: float, what: str | None) -> None:
+    drop = find_blocking_drop(found, max_percent=max_percent)
 
     assert (drop.figure if drop else None) == what
 

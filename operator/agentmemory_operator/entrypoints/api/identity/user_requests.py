@@ -28,7 +28,7 @@ class TokenIn(Body):
     verbs: Annotated[list[Literal["read", "write", "admin", "impersonate"]], Field(min_length=1, max_length=4)] = Field(
         description="Verbs of the token; the caller must have them too."
     )
-    ttl_seconds: Whole = Field(default=MAX_TOKEN_TTL_S, ge=1, le=MAX_TOKEN_TTL_S, description="Lifetime of the token.")
+    ttl_seconds: Whole = Field(default=MAX_TOKEN_TTL_S, ge=1, le=MAX_TOKEN_TTL_S, description="Lifetime in seconds.")
 
 
 class TokenOut(Answer):
@@ -59,18 +59,18 @@ class UserOut(Answer):
 class UserIn(Body):
     """The name to give to a user or scope."""
 
-    name: UserName = Field(description="Name to show, for example a person's. It is not encrypted.")
+    name: UserName = Field(description="Display name, for example a person's. It is stored unencrypted.")
 
 
 class UserDetailsOut(Answer):
     """A user or scope: its name, and the number and times of its active memories."""
 
     user_id: str
-    name: str | None = Field(description="null if nobody has named it.")
-    created_at: Time | None = Field(description="Time when it was first named; null if nobody has.")
+    name: str | None = Field(description="Display name; null if it was never set.")
+    created_at: Time | None = Field(description="Time when the name was first set; null if it never was.")
     memories: int = Field(description="Number of active memories.")
-    oldest: Time | None = Field(description="created_at of its oldest active memory.")
-    newest: Time | None = Field(description="created_at of its newest active memory.")
+    oldest: Time | None = Field(description="`created_at` of the oldest active memory; null if there is none.")
+    newest: Time | None = Field(description="`created_at` of the newest active memory; null if there is none.")
 
 
 class UsersOut(Answer):
@@ -78,7 +78,7 @@ class UsersOut(Answer):
 
     results: list[UserOut]
     next_cursor: str | None
-    truncated: bool = Field(description="There are more users than listed; those with the fewest memories are omitted.")
+    truncated: bool = Field(description="True if users are omitted: those with the fewest memories.")
 
 
 def render_token(token: MintedToken) -> Json:

@@ -70,7 +70,7 @@ async def get_user(agent: str, user_id: PathUser, request: Request) -> Response:
     **describe(UserDetailsOut, problems=WRITE_PROBLEMS, body=UserIn),
 )
 async def put_user(agent: str, user_id: PathUser, request: Request) -> Response:
-    """Name a user or scope, and create it if it does not exist."""
+    """Set the display name of a user or scope; create the user if it does not exist."""
     body = await read_model(request, UserIn)
     opened = await open_agent(request, agent)
     await users.name_user(opened, user_id, body.name)

@@ -27,18 +27,18 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 
 @dataclass(slots=True)
 class BodyReceiver:
-    """Wraps the ASGI `receive` of a request. The request has a receiving slot until it starts to run.
+    """Wraps the ASGI `receive` of a request: measures the rate of its body, and starts the request after the body.
 
-    Only time in which the application waits for the body counts for its rate.
+    Only time in which the application waits for the body counts for the rate.
 
     Attributes:
         receive: The server's `receive`.
-        hold: Slot of the request, after `start_receiving`.
+        slot: Slot of the request, after `start_receiving`.
         min_rate: Minimum rate at which the body must arrive.
     """
 
     receive: Receive
-    hold: RequestSlot
+    slot: RequestSlot
     min_rate: MinimumRate
     _is_complete: bool = False
     # State of the window over which the rate is measured.
@@ -54,10 +54,10 @@ class BodyReceiver:
         """
         if self._is_complete:
             return await self.receive()
-        slot, pace = self.hold, self.min_rate
+        slot, min_rate = self.slot, self.min_rate
         message: Message | None = None
         while message is None:
-            remaining_s = pace.window_s - (slot.receive_wait_s - self._began_waited_s)
+            remaining_s = min_rate.window_s - (slot.receive_wait_s - self._began_waited_s)
             if remaining_s <= 0:
                 self._judge()
                 continue
@@ -90,7 +90,7 @@ class BodyReceiver:
             )
             # Close the connection, so that the rest of the body need not be read.
             raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))
-        self._received_bytes, self._began_waited_s = 0, self.hold.receive_wait_s
+        self._received_bytes, self._began_waited_s = 0, self.slot.receive_wait_s
 
 
 @coroutine

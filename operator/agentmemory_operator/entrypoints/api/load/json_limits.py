@@ -1,8 +1,9 @@
-"""Enforce limits on JSON before it is parsed, by counting strings, lists and objects in the bytes of a body.
+"""Enforce limits on JSON before it is parsed, by counting its *parts*: strings (keys included), lists and objects.
 
 The memory of a parsed value has little relation to its size: `{},` is 3 bytes, but becomes an object of 64 bytes. So
-the brackets and strings of a body are counted first, without building its values. A batch is split into its items, and
-each item is parsed on its own. Numbers are not counted: the limit on the size of a body also bounds their number.
+the brackets and strings in the bytes of a body are counted first, without building its values. A batch is split into
+its items, and each item is parsed on its own. Numbers are not counted: the limit on the size of a body also bounds
+their number.
 `check_unique_keys` then rejects parsed documents with repeated keys.
 
 Long scans are generators that yield where they may be interrupted (`runtime.slices`).
@@ -28,7 +29,7 @@ MAX_BATCH_PARTS = 16 * MAX_ITEM_PARTS
 MAX_SCANNED_PARTS = 2 * MAX_BATCH_PARTS
 # Maximum depth. Metadata has at most 16 levels, and filters have 8, each of which is two levels of JSON.
 MAX_DEPTH = 32
-# Maximum depth of the parser.
+# Maximum depth that orjson parses; it rejects deeper documents as invalid.
 MAX_PARSER_DEPTH = 1_024
 # Bytes charged for each string, list and object, in addition to the body. Their real memory is larger: an object with
 # one short key is two parts and takes about 300 bytes. So docs/operations.md allows 16 times the charged bytes.
@@ -37,8 +38,10 @@ PART_BYTES = 32
 # Tokens, or bytes of a string, between two points of interruption.
 _TOKENS_AT_ONCE = 1_024
 _BYTES_AT_ONCE = 64 << 10
-# Matches only the quote of a string that is longer or has escapes.
+# Matches a bracket, or a string. Of a string that is longer than `_BYTES_AT_ONCE` or has escapes, it matches only the
+# opening quote.
 _TOKEN = re.compile(rb'"[^"\\]{0,%d}+"|["\[\]{}]' % _BYTES_AT_ONCE)
+# Matches the rest of a string up to its closing quote, which is not included.
 _INSIDE = re.compile(rb'(?:[^"\\]++|\\.)*+', re.DOTALL)
 # Matches a string. An unclosed string matches up to the end, so that each quote is scanned once.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
@@ -74,12 +77,12 @@ class ItemSpan:
 
 @dataclass(slots=True)
 class SplitDocument:
-    """A document whose list has been split off.
+    """Result of `split_list`.
 
     Attributes:
         remainder: The document with the list emptied.
-        items: Items of the list, of the last one if its key is repeated; None if the document has no such list.
-        parts: Number of strings (including keys), lists and objects in everything that will be parsed.
+        items: Items of the list. If its key is repeated, those of the last list. None if there is no such list.
+        parts: Number of parts of the remainder and of all items without a fault.
     """
 
     remainder: bytes = b""
@@ -108,7 +111,10 @@ def max_parts(document: bytes) -> int:
 
 
 def parts_if_small(document: bytes) -> int | None:
-    """Return an upper bound for the parts of a document that certainly keeps the limits; None if a scan is needed."""
+    """Return an upper bound for the parts of a document, or None if only a scan can decide whether it keeps the limits.
+
+    The result is None for every document over 1 MiB.
+    """
     if len(document) > MAX_ITEM_BYTES:
         return None
     opened = document.count(b"[") + document.count(b"{")
@@ -131,7 +137,7 @@ def _is_shallow(document: bytes) -> bool:
 
 
 def count_parts(document: bytes) -> Generator[None, None, int]:
-    """Count the strings (including keys), lists and objects of a document; may return an upper bound instead.
+    """Count the parts of a document. If `parts_if_small` has an upper bound, return that without a scan.
 
     Raises:
         LimitExceeded: If there are more than `MAX_ITEM_PARTS`, or they are nested deeper than `MAX_DEPTH`.
@@ -158,10 +164,11 @@ def count_parts(document: bytes) -> Generator[None, None, int]:
 def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None, None, SplitDocument]:
     """Split the items of the list `name` off a document.
 
-    The document is valid JSON if the rest and every item are. An item beyond a limit of its own only gets a `fault`.
+    The document is valid JSON if the remainder and every item are. An item beyond a limit of its own only gets a
+    `fault`.
 
     Raises:
-        LimitExceeded: If there are too many items, too many parts in total, or the rest is too large or too deep.
+        LimitExceeded: If there are too many items, too many parts in total, or the remainder is too large or too deep.
         MalformedJson: If brackets are unbalanced, a string is not closed, the key before a list is not a string, or the
             document is too deep for the parser.
     """

@@ -67,7 +67,7 @@ SMALL_BYTES = 1 << 15
 # Maximum running requests of a caller that uses more than an equal share of a busy process.
 MAX_RUNNING = 8
 # Maximum wait for other requests of the same caller, in seconds.
-MAX_TURN_WAIT_S = 10.0
+MAX_SLOT_WAIT_S = 10.0
 # Poll interval of a request that waits between pieces, in seconds.
 POLL_S = 0.05
 
@@ -127,7 +127,7 @@ class RequestSlot:
     is_in_pieces: bool = False
     _flow: RecentThroughput = field(default_factory=RecentThroughput)
     _large: int = 0
-    _is_under_way: bool = False
+    _is_in_progress: bool = False
     _is_running: bool = False
     _is_export: bool = False
     # Set while the request waits. `_since_s` is only set while it waits for its body.
@@ -173,7 +173,7 @@ class RequestSlot:
         """Start processing the request, after a wait for other requests of its caller if necessary.
 
         Raises:
-            ProblemRaised: If the caller may have no more processing slots, the wait takes more than `MAX_TURN_WAIT_S`,
+            ProblemRaised: If the caller may have no more processing slots, the wait takes more than `MAX_SLOT_WAIT_S`,
                 or the request is dropped during the wait.
         """
         pressure, share = self._pressure, self._share
@@ -202,17 +202,17 @@ class RequestSlot:
                 await wakeup.wait()
 
         try:
-            await self.await_droppable(come(), MAX_TURN_WAIT_S, is_awaited=False)
+            await self.await_droppable(come(), MAX_SLOT_WAIT_S, is_awaited=False)
         except TimeoutError:
             self.check()
-            raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s") from None
+            raise overload_problem(f"other requests of this caller took {MAX_SLOT_WAIT_S:.0f} s") from None
 
     def _try_reserve(self) -> bool:
         """Take a processing slot if `may_take_slot` allows it; return whether it was taken."""
         pressure, share = self._pressure, self._share
         if not may_take_slot(share.in_progress, pressure.requests, pressure.limits.requests):
             return False
-        self._is_under_way = True
+        self._is_in_progress = True
         share.in_progress += 1
         pressure.requests += 1
         return True
@@ -230,12 +230,12 @@ class RequestSlot:
         """Process one piece of a body inside the context, after a wait for other requests or a processing slot.
 
         Raises:
-            ProblemRaised: If the wait takes more than `MAX_TURN_WAIT_S`.
+            ProblemRaised: If the wait takes more than `MAX_SLOT_WAIT_S`.
         """
-        deadline_s = time.monotonic() + MAX_TURN_WAIT_S
+        deadline_s = time.monotonic() + MAX_SLOT_WAIT_S
         while self._must_wait() or not self._try_reserve():
             if time.monotonic() >= deadline_s:
-                raise overload_problem(f"other requests of this caller took {MAX_TURN_WAIT_S:.0f} s")
+                raise overload_problem(f"other requests of this caller took {MAX_SLOT_WAIT_S:.0f} s")
             await asyncio.sleep(POLL_S)
         self._run()
         try:
@@ -259,7 +259,7 @@ class RequestSlot:
             raise overload_problem(
                 f"{share.exports} exports of this caller ({pressure.exports} in total) are in progress"
             )
-        self._stop(gives_place=False)
+        self._stop(ends_request=False)
         self._is_export = True
         share.exports += 1
         pressure.exports += 1
@@ -277,13 +277,13 @@ class RequestSlot:
         self._keep(self.body_bytes + body_bytes)
         pressure = self._pressure
         while self._large and pressure.large_bytes > max(pressure.limits.body_bytes, self._large):
-            self._make_room()
+            self._drop_for_body()
 
     def release_body_bytes(self, body_bytes: int) -> None:
         """Stop counting bytes of the body that are no longer in memory."""
         self._keep(self.body_bytes - body_bytes)
 
-    def _make_room(self) -> None:
+    def _drop_for_body(self) -> None:
         pressure, caller_share = self._pressure, self._share
         victim = self
         for share in sorted(pressure.shares.values(), key=lambda share: share.large_bytes, reverse=True):
@@ -363,15 +363,15 @@ class RequestSlot:
         if self._dropped is not None:
             raise overload_problem(self._dropped)
 
-    def _stop(self, *, gives_place: bool = True) -> None:
+    def _stop(self, *, ends_request: bool = True) -> None:
         if self._is_running:
             self._is_running = False
             self._share.running -= 1
             self._share.running_large_bytes -= self._large
             for wakeup in self._share.waiters:
                 wakeup.set()
-        if gives_place and self._is_under_way:
-            self._is_under_way = False
+        if ends_request and self._is_in_progress:
+            self._is_in_progress = False
             self._share.in_progress -= 1
             self._pressure.requests -= 1
 

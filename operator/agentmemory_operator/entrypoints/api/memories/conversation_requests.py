@@ -17,11 +17,11 @@ class TurnIn(Body):
     """One turn of a conversation, stored as one memory."""
 
     role: Role = Field(description="Role of the speaker.")
-    content: Content = Field(description="The text.")
+    content: Content = Field(description="Text of the turn.")
     speaker: Id | None = Field(default=None, description="Name of the speaker.")
     at: Time | None = Field(default=None, description="Time of the turn. Default: now, in the order of the turns.")
     vector: Numbers | None = Field(
-        default=None, description="Required with embedding provider `none`, otherwise not allowed."
+        default=None, description="Vector of the content. Required with provider `none`, otherwise not allowed."
     )
 
 
@@ -30,7 +30,7 @@ class ConversationIn(Body):
 
     user_id: UserId = Field(description="Owner of the memories: a user, `group:NAME` or `global`.")
     messages: Annotated[list[TurnIn], Field(min_length=1, max_length=MAX_MESSAGES)] = Field(
-        description="The turns in order."
+        description="Turns in the order of the conversation."
     )
     session_id: Id | None = Field(default=None, description="Session of the conversation.")
     author: Author | None = Field(
@@ -38,8 +38,8 @@ class ConversationIn(Body):
     )
     zone: ZoneName | None = Field(
         default=None,
-        description="Privacy zone of the turns, one that the object allows. Sealed turns are not distilled."
-        " Default: not at all.",
+        description="Privacy zone of the turns, one that the object allows. Turns with a zone are not distilled."
+        " Default: none.",
     )
 
     def conversation(self, *, stored_by: str | None, idempotency_key: str | None) -> Conversation:
@@ -53,10 +53,10 @@ class ConversationOut(Answer):
     """Result of storing a conversation."""
 
     turns: list[str | None] = Field(
-        description="IDs of the turns; null for a turn that was not stored, with a warning."
+        description="IDs of the turns; null for a turn that was not stored, which `warnings` explains."
     )
     run: str | None = Field(
-        description="ID of the distillation run that follows; null if there is none, with a warning."
+        description="ID of the distillation run that follows; null if there is none, which `warnings` explains."
     )
     warnings: list[str]
 

@@ -36,10 +36,10 @@ KnownName = Annotated[str, Field(min_length=1, max_length=MAX_ENTITY_NAME_CHARS,
 class RelationIn(Body):
     """A relation between two names."""
 
-    user_id: UserId = Field(description="User whose names are related; the relation is not visible to others.")
-    source: EntityName = Field(description="Name that the relation starts from, in any spelling.")
+    user_id: UserId = Field(description="User that the relation belongs to; other users do not see it.")
+    source: EntityName = Field(description="Name that the relation starts at, in any of its spellings.")
     relation: RelationName = Field(description=f"One of {', '.join(RELATIONS)}.")
-    target: EntityName = Field(description="Name that the relation leads to, in any spelling.")
+    target: EntityName = Field(description="Name that the relation points to, in any of its spellings.")
 
 
 class EntityChangeIn(Body):
@@ -68,15 +68,15 @@ class RelationOut(Answer):
     source: str
     relation: RelationName
     target: str
-    strength: int = Field(description="How often it was stored.")
+    strength: int = Field(description="Number of times that the relation was stored.")
 
 
 class ListedEntityOut(Answer):
     """A name in the list, with the number of memories that mention it."""
 
     name: str
-    kind: EntityKind | None = Field(description="null if only relations mention it.")
-    memories: int = Field(description="Number of memories that mention it, among the user's newest 2,000.")
+    kind: EntityKind | None = Field(description="Kind of the name; null if only relations mention it.")
+    memories: int = Field(description="Number of memories that mention the name, among the user's newest 2,000.")
 
 
 class EntitiesOut(Answer):
@@ -91,8 +91,8 @@ class NeighbourOut(Answer):
 
     name: str
     relation: str = Field(description=f"One of {', '.join(RELATIONS)}, or {CO_OCCURRENCE} if memories mention both.")
-    strength: int = Field(description="How often the relation was stored, or how many memories mention both.")
-    incoming: bool = Field(description="The relation leads from the neighbour to this name.")
+    strength: int = Field(description="Number of stores of the relation, or of memories that mention both names.")
+    incoming: bool = Field(description="True if the relation points from the neighbour to this name.")
 
 
 class EntityViewOut(Answer):
@@ -101,8 +101,8 @@ class EntityViewOut(Answer):
     name: str
     kind: EntityKind | None
     aliases: list[str] = Field(description="Other spellings, for this user only.")
-    memories: int = Field(description="Number of memories that mention it, among the user's newest 2,000.")
-    memory_ids: list[str] = Field(description="IDs of the newest of them, at most 100.")
+    memories: int = Field(description="Number of memories that mention the name, among the user's newest 2,000.")
+    memory_ids: list[str] = Field(description="IDs of the newest memories that mention the name, at most 100.")
     neighbours: list[NeighbourOut] = Field(description="At most 100; typed relations first, then by strength.")
 
 

@@ -33,16 +33,16 @@ class ForgetIn(Body):
         " organisation (`zone: PROFESSIONAL` with `crypto`).",
     )
     everything: StrictBool = Field(
-        default=False, description="Erase the whole user. Required without a condition, not valid with one."
+        default=False, description="Erase all memories of the user. Required without a condition, invalid with one."
     )
-    filters: Filters = Field(default={}, description="Only memories that match, as in a search; at least one field.")
+    filters: Filters = Field(default={}, description="Conditions on memories, as in a search; at least one field.")
     older_than: Time | None = Field(default=None, description="Only memories created before this time.")
     zone: ZoneName | None = Field(default=None, description="Only memories in this zone; with `crypto`.")
     crypto: StrictBool = Field(
         default=False,
-        description="Delete the zone keys first, which makes the sealed memories unreadable in every copy.",
+        description="Delete the zone keys first: memories encrypted with them can no longer be read in any copy.",
     )
-    dry_run: StrictBool = Field(default=False, description="Return what would be erased without erasing it.")
+    dry_run: StrictBool = Field(default=False, description="Return the memories to erase, without erasing them.")
 
     @model_validator(mode="after")
     def _check_crypto_scope(self) -> "ForgetIn":
@@ -92,7 +92,7 @@ class ForgetIn(Body):
 class ReceiptParameters(Parameters):
     """Query parameters for listing receipts, newest first, page by page."""
 
-    user_id: UserId | None = Field(default=None, description="Only receipts of this user.")
+    user_id: UserId | None = Field(default=None, description="Only receipts of this user. Default: all.")
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Receipts per page.")
     before: Time | None = Field(default=None, description="`next_before` of the previous page: only earlier receipts.")
 
@@ -110,8 +110,7 @@ class ReceiptOut(Answer):
     id: str
     counts: ErasedCountsOut
     keys_deleted: list[ZoneName] = Field(
-        description="Zones that had keys, all of which were destroyed: memories sealed with them are unreadable in all"
-        " copies."
+        description="Zones whose keys were deleted: no copy of memories encrypted with them can be read."
     )
     sha256: str = Field(description="SHA-256 of the sorted IDs of the erased memories, each followed by a line feed.")
     at: Time
@@ -122,8 +121,8 @@ class WouldForgetOut(Answer):
 
     dry_run: bool
     counts: ErasedCountsOut
-    ids: list[str] = Field(description="IDs of at most 100 of them, sorted.")
-    more: int = Field(description="Number of memories without an ID here.")
+    ids: list[str] = Field(description="IDs of at most 100 of the memories, sorted.")
+    more: int = Field(description="Number of memories that `ids` does not list.")
 
 
 class ForgottenOut(RootModel[ReceiptOut | WouldForgetOut]):
@@ -131,9 +130,9 @@ class ForgottenOut(RootModel[ReceiptOut | WouldForgetOut]):
 
 
 class ListedReceiptOut(ReceiptOut):
-    """A receipt in the list."""
+    """A receipt, with the kind of condition that selected the memories."""
 
-    scope: str = Field(description="`user`: everything of one user; `zone`, `older_than` or `filters`: a part.")
+    scope: str = Field(description="`user`: all memories of a user; `zone`, `older_than` or `filters`: a part of them.")
 
 
 class ReceiptsOut(Answer):

@@ -28,7 +28,7 @@ MAX_KEYS_PER_PAGE = 1_000
 class ItemIn(Body):
     """Contents of an item."""
 
-    content: ItemText = Field(description="The text, at most 2,048 tokens of 4 characters each.")
+    content: ItemText = Field(description="Text of the item, at most 2,048 tokens of 4 characters each.")
     metadata: Metadata = Field(default={}, description="Additional data as a JSON object, at most 16 levels deep.")
     importance: Importance = Field(
         default=0.5, description="0..1, or low (.25), medium (.5), high (.75), critical (1)."
@@ -37,13 +37,13 @@ class ItemIn(Body):
     category: Id | None = Field(
         default=None, description="Kind of knowledge, for example semantic, episodic or procedural."
     )
-    expires_at: Time | None = Field(default=None, description="Time after which it is never returned.")
+    expires_at: Time | None = Field(default=None, description="Expiry time, after which no request returns the item.")
     parent_id: MemoryId | None = Field(
         default=None,
         description="ID of the parent memory of the same user; the parent of an existing item cannot be changed.",
     )
     vector: Numbers | None = Field(
-        default=None, description="Required with embedding provider `none`, otherwise not allowed."
+        default=None, description="Vector of the content. Required with provider `none`, otherwise not allowed."
     )
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:

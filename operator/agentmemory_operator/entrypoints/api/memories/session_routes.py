@@ -50,7 +50,7 @@ async def get_working_memory(agent: str, session_id: SessionId, request: Request
     **describe(KeptOut, problems=WRITE_PROBLEMS, body=WorkingIn),
 )
 async def put_working_memory(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """Add a working memory to the session. When all slots are taken, the least recently used one is dropped."""
+    """Add a working memory to the session. If all slots are in use, it replaces the least recently used one."""
     services = services_of(request)
     body = await read_model(request, WorkingIn)
     opened = await services.directory.open(agent)
@@ -67,9 +67,9 @@ async def put_working_memory(agent: str, session_id: SessionId, request: Request
     **describe(EndedOut, problems=(*READ_PROBLEMS, 504)),
 )
 async def end_session(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """Drop the session's working memories, and its memories of types that end with a session.
+    """Remove the session's working memories, and its memories of types that expire with a session.
 
-    Ending a session twice drops nothing more. If the agent has a language model, a run distils the session afterwards.
+    A repeated request removes nothing more. If the agent has a language model, a run distils the session afterwards.
     """
     services = services_of(request)
     opened = await services.directory.open(agent)

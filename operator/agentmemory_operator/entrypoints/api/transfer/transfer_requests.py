@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.consolidation.rules.batch_plan import MAX_CONNECTIONS
-from agentmemory_operator.consolidation.rules.model_findings import MAX_BATCH_MEMORIES as MOST_MERGED
+from agentmemory_operator.consolidation.rules.model_findings import MAX_BATCH_MEMORIES as MAX_MERGED
 from agentmemory_operator.consolidation.rules.model_findings import MAX_NOTE_CHARS
 from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entrypoints.api import response_views
@@ -55,17 +55,17 @@ _NEW = frozenset(MemoryIn.model_fields) - {"user_id"}
 class ExportParameters(UserParameters):
     """Query parameters of an export."""
 
-    vectors: bool = Field(default=False, description="Include vectors, so that an import need not embed again.")
+    vectors: bool = Field(default=False, description="True to include vectors, so an import need not embed again.")
     plain: bool = Field(
-        default=False, description="Export sealed memories in plain text; needs the verb admin. Default: sealed."
+        default=False, description="True to export encrypted memories in plain text; needs the verb admin."
     )
 
 
 class ImportParameters(Parameters):
     """Query parameters of an import."""
 
-    user_id: UserId = Field(description="Owner of the memories; lines of other users are rejected.")
-    include_erased: bool = Field(default=False, description="Also import memories that were erased with `forget`.")
+    user_id: UserId = Field(description="Owner of the memories; lines with another `user_id` are rejected.")
+    include_erased: bool = Field(default=False, description="True to import also memories erased with `forget`.")
 
 
 class VersionIn(Body):
@@ -79,7 +79,7 @@ class VersionIn(Body):
     valid_from: Time
     valid_to: Time
     updated_at: Time | None = None
-    version: Whole | None = Field(default=None, ge=1, le=2**53, description="Its number.")
+    version: Whole | None = Field(default=None, ge=1, le=2**53, description="Number of this version, from 1.")
 
     def item_version(self) -> ItemVersion:
         """Convert to the `ItemVersion` of the use case."""
@@ -108,41 +108,41 @@ class LineIn(MemoryIn):
     """A line of an export: the fields of a new memory, and those that it gained after it was stored."""
 
     user_id: UserId | None = Field(default=None, description="If given, must be that of the request.")  # type: ignore[assignment]
-    content: Content | None = Field(default=None, description="The text; required without `sealed`.")  # type: ignore[assignment]
+    content: Content | None = Field(default=None, description="Content of the memory; required without `sealed`.")  # type: ignore[assignment]
     sealed: str | None = Field(
         default=None,
         max_length=MAX_SEALED_CHARS,
-        description="Sealed text of a memory with a zone; opened with the agent's keys.",
+        description="Encrypted text of a memory with a zone; the import decrypts it with the agent's keys.",
     )
-    locked: StrictBool = Field(default=False, description="The content is not included; ignored on import.")
+    locked: StrictBool = Field(default=False, description="True if the content is not included; ignored on import.")
     source: Id | None = Field(default=None, description="Origin; any name, because older memories have other names.")
-    id: MemoryId | None = Field(default=None, description="Default: derived from the line.")
+    id: MemoryId | None = Field(default=None, description="ID of the memory. Default: derived from the line.")
     supersedes_ids: list[MemoryId] = Field(
-        default=[], max_length=MOST_MERGED, description="For a merged memory: all memories that it replaces."
+        default=[], max_length=MAX_MERGED, description="For a merged memory: IDs of all memories that it supersedes."
     )
     superseded_by: MemoryId | None = Field(default=None, description="ID of the next version.")
-    superseded_at: Time | None = Field(default=None, description="Time when the next version replaced it.")
+    superseded_at: Time | None = Field(default=None, description="Time when the next version superseded the memory.")
     stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
-    last_accessed_at: Time | None = Field(default=None, description="Time when a search last returned it.")
-    access_count: Whole = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
-    observed_by: list[Author] = Field(default=[], max_length=20, description="Authors who stored it.")
+    last_accessed_at: Time | None = Field(default=None, description="Time when a search last returned the memory.")
+    access_count: Whole = Field(default=0, ge=0, le=2**53, description="Number of searches that returned it.")
+    observed_by: list[Author] = Field(default=[], max_length=20, description="Authors who stored this content.")
     observation_count: Whole = Field(default=1, ge=1, le=2**53, description="Number of authors; ignored on import.")
     updated_at: Time | None = Field(
         default=None, description="Time of the last change. Default: `created_at` of the line."
     )
     connections: list[ConnectionIn] = Field(default=[], max_length=MAX_CONNECTIONS, description="Related memories.")
-    consolidated: StrictBool = Field(default=False, description="A consolidation has processed or created it.")
+    consolidated: StrictBool = Field(default=False, description="True if a consolidation processed or created it.")
     versions: list[VersionIn] = Field(
         default=[], max_length=MAX_ITEM_VERSIONS, description="For an item: replaced versions, newest first."
     )
     version: Whole | None = Field(
         default=None, ge=1, le=2**53, description="For an item: number of its version; otherwise ignored on import."
     )
-    item: StrictBool = Field(default=False, description="It is an item: `key` in `namespace`.")
+    item: StrictBool = Field(default=False, description="True for an item, addressed by `key` and `namespace`.")
     entities: list[NamedIn] = Field(
         default=[],
         max_length=MAX_ENTITIES,
-        description="Names that it mentions; ignored on import, which extracts them again.",
+        description="Names that the memory mentions; ignored on import, which extracts them again.",
     )
     embedding: str | None = Field(default=None, max_length=1024, description="Embedding that created `vector`.")
 
@@ -175,7 +175,7 @@ class LineIn(MemoryIn):
         if self.user_id not in (None, user_id):
             raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
         values = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
-        # The caller is the author of a line without one, unless the caller may impersonate: then it stays without.
+        # A line without an author gets the caller as author, or stays without one if the caller may impersonate.
         stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
         memory = MemoryIn.model_construct(**values).new_memory(default_type=default_type, stored_by=stored_by)
         return ImportLine(
@@ -213,7 +213,7 @@ class ImportCountsOut(Answer):
 
     lines: int
     imported: int
-    present: int = Field(description="Existing memories, left unchanged.")
+    present: int = Field(description="Lines of existing memories, which the import left unchanged.")
     failed: int
 
 

@@ -1,4 +1,4 @@
-"""`agentmemory approve`: approve the held plan of an object, or all plans that a new preset revision holds."""
+"""`agentmemory approve`: approve the plan of one object, or the plans of all objects for a new preset revision."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,11 +57,11 @@ COSTS_OF_NODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approve:
-    """Approve a held plan, or with --all every plan that a new preset revision holds."""
+    """Approve a plan that waits for approval, or with --all every such plan of a new preset revision."""
 
     name: Annotated[str, typer.Argument(help="Name of the AgentMemory; omitted with --all.")] = ""
     digest: Annotated[str | None, typer.Option(help="Approve only the plan with this digest.")] = None
-    all: Annotated[bool, typer.Option("--all", help="All objects that a new revision of --preset holds.")] = False
+    all: Annotated[bool, typer.Option("--all", help="All objects that wait for a new revision of --preset.")] = False
     preset: Annotated[str | None, typer.Option(help="Preset to approve; only with --all.")] = None
     at_once: Annotated[
         int | None,
@@ -155,7 +155,7 @@ async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _:
     def begin(target: ApprovalTarget) -> None:
         typer.echo(f"{target}: approved {target.approval_value} ({target.points} points)")
 
-    def tell(result: ApprovalResult) -> None:
+    def print_result(result: ApprovalResult) -> None:
         done.append(result)
         outcome = "done" if result.is_done else "FAILED"
         typer.echo(f"{len(done)} of {len(targets)}: {result.agent} {outcome}: {result.message}")
@@ -166,7 +166,7 @@ async def _approve_all(options: Approve, namespace: str, objects: JobObjects, _:
         preset=preset,
         namespace=namespace,
         report_started=begin,
-        report=tell,
+        report=print_result,
         concurrency=concurrency,
         continues_on_failure=options.keep_going,
         poll_s=POLL_S,

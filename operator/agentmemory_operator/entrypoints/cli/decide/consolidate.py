@@ -51,14 +51,14 @@ class ConsolidationOptions:
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Call the model and count the results; change nothing.")
     ] = False
-    undo: Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Run to undo.")] = None
+    undo: Annotated[str | None, typer.Option("--undo", metavar="RUN", help="Id of the run to undo.")] = None
     proposals: Annotated[
         bool, typer.Option("--proposals", help="List the facts that wait for approval, with their content.")
     ] = False
-    approve: Annotated[str | None, typer.Option("--approve", metavar="RUN", help="Run whose proposals to store.")] = (
+    approve: Annotated[str | None, typer.Option("--approve", metavar="RUN", help="Store a run's proposed facts.")] = (
         None
     )
-    reject: Annotated[str | None, typer.Option("--reject", metavar="RUN", help="Run whose proposals to drop.")] = None
+    reject: Annotated[str | None, typer.Option("--reject", metavar="RUN", help="Drop a run's proposed facts.")] = None
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the end; exit 1 if it failed.")] = False
     yes: Yes = False
     qdrant: QdrantUrl = None

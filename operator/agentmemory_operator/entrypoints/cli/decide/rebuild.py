@@ -64,7 +64,7 @@ class RebuildOptions:
         False
     )
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Switch back to the previous collection, including all writes since.")
+        bool, typer.Option("--rollback", help="Switch back to the previous collection, with all writes since then.")
     ] = False
     yes: Yes = False
     no_wait: Annotated[bool, typer.Option("--no-wait", help="Request the rollback without waiting for its end.")] = (

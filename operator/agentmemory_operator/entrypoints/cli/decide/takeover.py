@@ -35,12 +35,12 @@ class TakeoverOptions:
 
     name: Annotated[str | None, typer.Argument(help="Name of the AgentMemory.")] = None
     every: Annotated[
-        bool, typer.Option("--all", help="All AgentMemories that the old cluster had under the same name.")
+        bool, typer.Option("--all", help="Transfer to every AgentMemory that the old cluster had under the same name.")
     ] = False
     cluster_id: Annotated[
         str | None, typer.Option(help="uid of the old cluster's kube-system namespace; required with --all.")
     ] = None
-    yes: Annotated[bool, typer.Option("--yes", help="Make the transfer; without it, only list.")] = False
+    yes: Annotated[bool, typer.Option("--yes", help="Make the transfer. Default: only list it.")] = False
 
 
 def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:

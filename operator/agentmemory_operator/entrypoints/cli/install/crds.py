@@ -22,7 +22,7 @@ def add_crds(cli: typer.Typer) -> None:
 
     @cli.command("crds")
     def print_crds(
-        write: Annotated[bool, typer.Option("--write", help="Write to the repository instead.")] = False,
+        write: Annotated[bool, typer.Option("--write", help="Write files of the repository instead.")] = False,
     ) -> None:
         """Print the CustomResourceDefinitions."""
         raise typer.Exit(main(["--write"] if write else []))

@@ -71,7 +71,7 @@ def add_plan(cli: typer.Typer, inspection: QdrantAccess) -> None:
 
         With --context, connections come from the files or else from the cluster, with their keys, and approvals in the
         cluster apply. Without --context and --qdrant, the plan is for an empty server. Exit status: 0 no changes,
-        2 changes, 3 held or refused changes, 1 an error.
+        2 changes, 3 changes that are refused or wait for approval, 1 an error.
         """
         documents = _documents_in(paths, is_recursive=is_recursive)
         if context is None:

@@ -20,12 +20,12 @@ from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusOptions:
-    """List the AgentMemory objects, or show one: conditions, held plan with the suggested fix, and collection."""
+    """List the AgentMemory objects, or show one: conditions, collection, and the plan that waits for approval."""
 
     name: Annotated[str | None, typer.Argument(help="Name of the AgentMemory. Default: list all.")] = None
-    full: Annotated[bool, typer.Option("--full", help="Show the settings in force too.")] = False
+    full: Annotated[bool, typer.Option("--full", help="Also show the settings in force.")] = False
     all_namespaces: Annotated[
-        bool, typer.Option("-A", "--all-namespaces", help="List those of all namespaces, as in a folder.")
+        bool, typer.Option("-A", "--all-namespaces", help="List the AgentMemories of all namespaces.")
     ] = False
     output: Output = TableJsonOrYaml.TABLE
 

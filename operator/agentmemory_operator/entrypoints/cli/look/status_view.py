@@ -219,7 +219,7 @@ def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Se
         return None
     rows = change_rows(plan.get("changes") or [])
     notes = () if _is_reported(status, plan.get("refusal")) else (plan["refusal"],)
-    commands = tuple(_ways_on(document, plan, options, kubectl))
+    commands = tuple(_plan_commands(document, plan, options, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
 
 
@@ -236,16 +236,16 @@ def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
+def _plan_commands(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
     """Yield the commands that approve or undo held changes."""
-    held_changes = [change for change in plan.get("changes") or [] if change.get("held")]
+    withheld_changes = [change for change in plan.get("changes") or [] if change.get("held")]
     reason, metadata = find_condition(document.get("status"), "InSync").get("reason", ""), document["metadata"]
-    if held_changes and reason in APPROVABLE_REASONS:
+    if withheld_changes and reason in APPROVABLE_REASONS:
         arguments = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
         approval = shlex.quote(f"{APPROVE_PLAN}={plan.get('digest')}")
         annotate = " ".join((f"{kubectl} {arguments} {approval}", *APPROVABLE_REASONS[reason]))
         yield f"approve: {annotate}" if kubectl else f"approve: {called_as()} approve {metadata['name']}{options}"
-    fields = [change for change in held_changes if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
+    fields = [change for change in withheld_changes if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
     if fields and kubectl:
         yield f"undo: {undo_command(document, fields, kubectl)}"
 

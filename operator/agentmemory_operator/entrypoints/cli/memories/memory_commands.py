@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 FORGET = "Erase them permanently, including copies and anything stored in the meantime?"
 
 
-def add_asking(cli: typer.Typer, access: ApiAccess, inspection: QdrantAccess) -> None:
-    """Add `search`, `remember`, `forget` and `receipts` to a command line."""
+def add_memory_commands(cli: typer.Typer, access: ApiAccess, inspection: QdrantAccess) -> None:
+    """Add `search`, `remember`, `forget` and `receipts` to a command line.
+
+    Args:
+        access: Access to the retrieval API.
+        inspection: Access to the AgentMemory objects, from which names of agents are read.
+    """
     api = ApiTarget(access, inspection)
     add_api_verb(cli, search, ApiCommand(api, _search_section, _search_document))
     add_api_verb(cli, remember, ApiCommand(api, _stored_section))
@@ -76,7 +81,7 @@ def search(  # noqa: PLR0913 # each is an option
 
     async def ask(agent: "AsyncAgent") -> "tuple[SearchResult, AgentDetails | None]":
         result = await agent.user(user).search(query, **options)
-        # The weights with which the match was made are no part of an explanation.
+        # `formula_of` needs the agent's weights, which the response to a search lacks.
         return result, await agent.info() if explain else None
 
     return ask
@@ -104,7 +109,9 @@ def forget(  # noqa: PLR0913 # each is an option
         typer.Option("--user", help="User whose memories to erase; omit it to delete only an organisation's key."),
     ] = None,
     filters: Annotated[str | None, typer.Option(help="Erase only memories that match these filters (JSON).")] = None,
-    older_than: Annotated[str | None, typer.Option(help="Erase only memories created before this time.")] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="Erase only memories created before this RFC 3339 time.")
+    ] = None,
     zone: Annotated[str | None, typer.Option(help="Erase only this privacy zone; only with --crypto.")] = None,
     *,
     everything: Annotated[bool, typer.Option("--everything", help="Erase the whole user.")] = False,
@@ -139,7 +146,7 @@ def forget(  # noqa: PLR0913 # each is an option
 
 
 def _check_selection(conditions: Mapping[str, Any], user: str | None, *, everything: bool) -> None:
-    """Raise typer.BadParameter unless there are either non-empty conditions, or --everything and a user."""
+    """Raise typer.BadParameter unless there are either non-empty conditions, or --everything with --user."""
     for name, condition in conditions.items():
         if not condition:
             raise typer.BadParameter(f"--{name.replace('_', '-')} is empty: give a condition, or --everything")
@@ -180,7 +187,7 @@ def _filters_of(text: str | None) -> dict[str, Any] | None:
 
 
 def _importance_of(text: str | None) -> float | str | None:
-    """Convert a number. Return other texts unchanged, for example `high`: the API checks them."""
+    """Return a number as float, and other texts unchanged, for example `high`: the API checks them."""
     try:
         return None if text is None else float(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Render the results of a search, the calculation of their scores, and the reason for missing results."""
+"""Render the response to a search: results, with --explain the calculation of scores, and hints if there are none."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,14 +19,14 @@ def result_section(answer: "SearchResult", details: "AgentDetails | None" = None
     """Render the results of a search as a table, best first, and with --explain the calculation of each score.
 
     Args:
-        details: Settings that the search used; None if no scores are to be explained.
+        details: Settings of the agent, read after the search. None omits the calculations.
     """
     rows = tuple(_row(found, 4 if details else 3) for found in answer.results)
     heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
     if answer.removed_by_threshold:
         heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
-    notes = (*_explanations(answer, details), *_named_times(answer), *_ways_out(answer))
-    notes += (*_looked_at(answer.candidates), *answer.warnings)
+    notes = (*_explanations(answer, details), *_named_times(answer), *_hints(answer))
+    notes += (*_candidates_note(answer.candidates), *answer.warnings)
     return Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=notes, cut="CONTENT")
 
 
@@ -51,19 +51,19 @@ def _named_times(answer: "SearchResult") -> Iterator[str]:
 
 
 def content_of(memory: "Memory") -> str:
-    """Return the content of a memory in one line, or a remark if it is locked."""
+    """Return the content of a memory on one line, or `LOCKED` if the memory is locked."""
     return LOCKED if memory.content is None else " ".join(memory.content.split())
 
 
 def _gates(result: "SearchResult") -> str:
-    """Describe the thresholds in effect. Older APIs do not report them: then `a threshold`."""
+    """Describe the thresholds in effect. Older APIs do not report them: return `a threshold` for those."""
     score, similarity = result.threshold, result.min_similarity
     parts = [] if score is None else [f"the threshold {score:g}"]
     parts += [] if similarity is None else [f"the similarity {similarity:g}"]
     return " or ".join(parts) or "a threshold"
 
 
-def _ways_out(result: "SearchResult") -> Iterator[str]:
+def _hints(result: "SearchResult") -> Iterator[str]:
     if result.results:
         return
     if not result.total_candidates:
@@ -74,8 +74,8 @@ def _ways_out(result: "SearchResult") -> Iterator[str]:
         yield "--min-similarity -1 leaves nothing out by its similarity"
 
 
-def _looked_at(candidates: Mapping[str, Any] | None) -> Iterator[str]:
-    """Describe how many candidates Qdrant scored, if --explain asked for it."""
+def _candidates_note(candidates: Mapping[str, Any] | None) -> Iterator[str]:
+    """Describe how many of the matching memories were scored. Yield nothing without --explain."""
     if candidates is not None:
         proven = "nothing better was missed" if candidates["exact"] else "something better may have been missed"
         yield f"{candidates['scored']} of {candidates['eligible']} were scored: {proven}"

@@ -52,7 +52,7 @@ def list_(  # noqa: PLR0913 # each is an option
     tags_match: Annotated[TagsMatch | None, typer.Option(help="all: memories have every --tag. Default: any.")] = None,
     session: Annotated[str | None, typer.Option(help="Session of the memories.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of memories.")] = PAGE_SIZE,
-    cursor: Annotated[str | None, typer.Option(help="Continue a list: the cursor that ended its last page.")] = None,
+    cursor: Annotated[str | None, typer.Option(help="Cursor from the end of the previous page.")] = None,
     *,
     superseded: Annotated[bool, typer.Option("--superseded", help="Include superseded memories.")] = False,
 ) -> "Call":

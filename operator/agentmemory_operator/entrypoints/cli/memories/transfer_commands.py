@@ -81,7 +81,7 @@ def _add_import(cli: typer.Typer, api: ApiTarget) -> None:
         file: Annotated[Path, typer.Option("-f", "--file", exists=True, dir_okay=False, help="Export file to import.")],
         *,
         include_erased: Annotated[
-            bool, typer.Option("--include-erased", help="Import memories that were erased, too.")
+            bool, typer.Option("--include-erased", help="Also import memories that were erased.")
         ] = False,
         namespace: Namespace = None,
         context: Context = None,

@@ -43,7 +43,7 @@ class SnapshotDownload:
     file: Annotated[Path, typer.Option("-o", "--output", dir_okay=False, help="Output file, replaced when complete.")]
     qdrant: Annotated[
         str | None,
-        typer.Option(help="URL of Qdrant, if the connection's is not reachable. S3 is then the second choice."),
+        typer.Option(help="URL of Qdrant, if the connection's is not reachable. Qdrant is then preferred to S3."),
     ] = None
 
 

@@ -130,14 +130,14 @@ def _run(open_jobs: OpenJobs, options: RestoreOptions, location: JobsLocation) -
 async def _restore_all(options: RestoreOptions, objects: JobObjects, namespace: str) -> None:
     done: list[RestoredAgent] = []
 
-    def tell(result: RestoredAgent) -> None:
+    def show(result: RestoredAgent) -> None:
         done.append(result)
         outcome = "restored" if result.is_restored else "NOT restored"
         typer.echo(f"{len(done)} of {len(agents)}: {result.agent} {outcome}: {result.message}")
 
     connection = Key(QDRANT_CONNECTION, namespace, options.connection or "")
     restore_all = RestoreAll(
-        objects=objects, connection=connection, report=tell, concurrency=options.at_once or CONCURRENCY, poll_s=POLL_S
+        objects=objects, connection=connection, report=show, concurrency=options.at_once or CONCURRENCY, poll_s=POLL_S
     )
     agents = await restore_all.find()
     typer.echo(f"{len(agents)} agents of {connection} have lost their collections; others are not changed")
