@@ -97,7 +97,7 @@ def find_request_errors(request: SearchRequest, agent: Agent) -> list[FieldError
     return errors
 
 
-def find_index_warnings(request: SearchRequest, agent: Agent) -> Iterator[str]:
+def list_warnings(request: SearchRequest, agent: Agent) -> Iterator[str]:
     """Return a warning, with the remedy, for each condition of the request that has no index."""
     return starmap(_UNINDEXED.format, find_unindexed_keys(request.selection, agent.settings.indexes))
 

@@ -22,12 +22,7 @@ from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRec
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.search.eligible import find_eligible
-from agentmemory_operator.search.requests import (
-    SearchRequest,
-    find_index_warnings,
-    find_request_errors,
-    resolve_ranking,
-)
+from agentmemory_operator.search.requests import SearchRequest, find_request_errors, list_warnings, resolve_ranking
 from agentmemory_operator.search.results import Neighbours, RerankedPoints, read_neighbours, rerank_points
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import (
@@ -182,7 +177,7 @@ class SearchService:
             candidates=response.candidates(setup.eligible) if request.explain else None,
             time_spans=(setup.features.dates if setup.features else ()) if request.explain else None,
             neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
-            warnings=(*find_index_warnings(request, agent), *reread.warnings),
+            warnings=(*list_warnings(request, agent), *reread.warnings),
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:

@@ -6,7 +6,7 @@ The functions are pydantic validators: they return the value to use, and raise P
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.checks import FLOAT32_MAX
@@ -204,3 +204,20 @@ Whole = Annotated[int, BeforeValidator(parse_whole_number)]
 TopK = Annotated[Whole, Field(ge=1, le=MAX_TOP_K)]
 # Threshold of a score, limited because Qdrant cannot compare a score beyond float32.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
+
+
+class QueryTimes(BaseModel):
+    """Meaning of times such as "last week" in the query of a search."""
+
+    reference_time: Time | None = Field(
+        default=None, description="Time that words such as `yesterday` in the query refer to. Default: now."
+    )
+    time_zone: TimeZone | None = Field(
+        default=None,
+        description=f"IANA time zone of the days in the query. Default: the header {TIME_ZONE_HEADER}, else UTC.",
+    )
+
+    def time_options(self, default_time_zone: str | None) -> dict[str, Any]:
+        """Return the arguments of a `SearchRequest`. Without any zone they lack `time_zone`."""
+        time_zone = self.time_zone or default_time_zone
+        return {"reference_time": self.reference_time} | ({"time_zone": time_zone} if time_zone else {})

@@ -18,6 +18,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Metadata,
     Namespace,
     Numbers,
+    QueryTimes,
     Role,
     ScopeNames,
     Share,
@@ -27,7 +28,6 @@ from agentmemory_operator.entrypoints.api.fields import (
     Tags,
     Threshold,
     Time,
-    TimeZone,
     TopK,
     TypeName,
     TypeNames,
@@ -42,7 +42,7 @@ from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
 from agentmemory_operator.memories.rules.record import LIST_ATTRIBUTES, PAYLOAD_KEYS, build_fast
 from agentmemory_operator.memories.stored_memories import ListRequest
-from agentmemory_operator.search.requests import DEFAULT_TIME_ZONE, SearchRequest
+from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
 from agentmemory_operator.spec.presets.table import Weights
 
@@ -168,7 +168,7 @@ class IncludeIn(Body):
     )
 
 
-class SearchIn(Body, MemoryView):
+class SearchIn(Body, MemoryView, QueryTimes):
     """A search: either `query` or `vector`, or both if callers send vectors and the agent has a keyword index."""
 
     user_id: UserId = Field(description="User whose memories are searched.")
@@ -207,13 +207,6 @@ class SearchIn(Body, MemoryView):
             "Search by keywords too; false searches by vectors only. Default: true if the agent has a keyword index."
         ),
     )
-    reference_time: Time | None = Field(
-        default=None, description="Time that words such as `yesterday` in the query refer to. Default: now."
-    )
-    time_zone: TimeZone | None = Field(
-        default=None,
-        description="IANA time zone of the days in the query. Default: the header X-AgentMemory-Timezone, else UTC.",
-    )
     weights: WeightsIn | None = Field(
         default=None,
         description="Weights for this search. Needs the model Weighted, and `allowOverrides` in the object."
@@ -233,10 +226,6 @@ class SearchIn(Body, MemoryView):
 
     def search_request(self, *, default_scopes: tuple[str, ...], default_time_zone: str | None = None) -> SearchRequest:
         """Convert to the `SearchRequest` of the use case.
-
-        Args:
-            default_scopes: Scopes of a request without `include_scopes`.
-            default_time_zone: Zone of a request without `time_zone`; None is UTC.
 
         Raises:
             RequestInvalid: If `filters` are invalid.
@@ -258,14 +247,11 @@ class SearchIn(Body, MemoryView):
             selection=selection,
             weights=Weights(**dict(self.weights)) if self.weights else None,
             neighbours=self.include.neighbours,
-            time_zone=self.time_zone or default_time_zone or DEFAULT_TIME_ZONE,
+            **self.time_options(default_time_zone),
         )
 
 
-_SENT_AS_IS = (
-    *("query", "vector", "top_k", "threshold", "min_similarity", "min_priority", "hybrid", "reference_time"),
-    *("terms", "explain"),
-)
+_SENT_AS_IS = ("query", "vector", "top_k", "threshold", "min_similarity", "min_priority", "hybrid", "terms", "explain")
 _NOT_GIVEN: Any = None
 
 

@@ -24,17 +24,7 @@ from functools import partial
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from agentmemory_operator.search.rules.time_words import (
-    AFTER,
-    BEFORE,
-    BETWEEN,
-    SINCE,
-    UNTIL,
-    Mention,
-    TimeWords,
-    find_mentions,
-    is_range,
-)
+from agentmemory_operator.search.rules.time_words import Mention, TimeWords, find_mentions, is_range
 from agentmemory_operator.spec.expression.variables import DAY_MS
 
 MAX_PARSED_CHARS = 2_000
@@ -95,7 +85,7 @@ def find_time_spans(text: str, words: TimeWords, *, reference_ms: int, zone: Zon
         last, following = first, next(mentions, None)
         if following and is_range(lowered, words, first, following):
             last, following = following, next(mentions, None)
-        if last is not first or not first.pattern.is_weak or first.relation not in (None, BETWEEN):
+        if last is not first or not first.pattern.is_weak or first.relation not in (None, "between"):
             spans.extend(_resolve(first, last, reference_ms, zone, text[first.start : last.end]))
         first = following
     return tuple(spans)
@@ -124,10 +114,10 @@ def _related(relation: str | None, since_ms: int, until_ms: int, now: datetime) 
     # Up to the end of the day, because clocks of other processes may be ahead of the reference.
     end_ms = max(until_ms, _ms(_period("day", _wall(now))[1], now))
     spans = {
-        SINCE: (since_ms, end_ms),
-        UNTIL: (0, until_ms),
-        BEFORE: (0, since_ms),
-        AFTER: (until_ms, end_ms),
+        "since": (since_ms, end_ms),
+        "until": (0, until_ms),
+        "before": (0, since_ms),
+        "after": (until_ms, end_ms),
     }
     return spans.get(relation or "", (since_ms, until_ms))
 
@@ -207,11 +197,9 @@ def _existing(make: Callable[[int], Wall], counts: range) -> Iterator[Wall]:
 
 def _in_week(kind: str, values: Mapping[str, Any], now: datetime, count: int) -> Wall:
     monday = _period("week", _moved("week", now, count))[0]
-    return (
-        _period("weekend", monday)
-        if kind == "weekend"
-        else _period("day", _moved("day", monday, values["weekday"] - 1))
-    )
+    if kind == "weekend":
+        return _period(kind, monday)
+    return _period("day", _moved("day", monday, values["weekday"] - 1))
 
 
 def _in_year(kind: str, values: Mapping[str, Any], now: datetime, count: int) -> Wall:

@@ -26,9 +26,6 @@ _DIGIT_NUMBER = r"\d{1,3}"
 # Characters before a time in which a prefix is looked for, longer than each prefix.
 _PREFIX_CHARS = 32
 
-IN, SINCE, UNTIL, BEFORE, AFTER, BETWEEN = "in", "since", "until", "before", "after", "between"
-"""Relations of a time: names of `prefixes` and `suffixes` in a table."""
-
 
 @dataclass(frozen=True, slots=True)
 class TimePattern:
@@ -48,7 +45,7 @@ class TimeWords:
     Attributes:
         scan: Expression that matches where a pattern does.
         slots: Expressions of the words of each slot, by the value that they stand for.
-        prefixes, suffixes: Words before or after a time, by relation.
+        prefixes, suffixes: Words before or after a time, by relation: in, since, until, before, after or between.
         gaps: Words between the two times of a range: `to`, and `and`, which needs the relation `between`.
     """
 
@@ -67,7 +64,7 @@ class Mention:
     Attributes:
         start, end: Place of its words, including those of its relation.
         values: Values of the pattern's slots.
-        relation: None if no words for a relation are next to it.
+        relation: A name of `prefixes` or `suffixes`; None if none of their words is next to it.
     """
 
     start: int
@@ -124,9 +121,9 @@ def find_mentions(text: str, words: TimeWords) -> Iterator[Mention]:
 def is_range(text: str, words: TimeWords, first: Mention, last: Mention) -> bool:
     """Return whether two times that follow each other are the ends of a range."""
     gap = text[first.end : last.start]
-    if first.relation == SINCE and last.relation == UNTIL and not gap.strip():
+    if first.relation == "since" and last.relation == "until" and not gap.strip():
         return True
-    is_between = BETWEEN in (first.relation, last.relation)
+    is_between = "between" in (first.relation, last.relation)
     names = (["to"] if is_between or not first.pattern.is_weak else []) + (["and"] if is_between else [])
     return any(words.gaps[name].fullmatch(gap) for name in names)
 

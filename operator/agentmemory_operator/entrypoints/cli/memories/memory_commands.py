@@ -63,21 +63,16 @@ def search(  # noqa: PLR0913 # each is an option
     reference_time: Annotated[
         str | None, typer.Option(help="Time that words such as yesterday in the query refer to. Default: now.")
     ] = None,
-    time_zone: Annotated[
-        str | None, typer.Option(help="IANA time zone of the days in the query. Default: UTC.")
-    ] = None,
+    time_zone: Annotated[str | None, typer.Option(help="IANA zone of the days in the query. Default: UTC.")] = None,
     *,
     explain: Annotated[bool, typer.Option("--explain", help="Show the calculation of each score.")] = False,
 ) -> "Call":
     """Search a user's memories, ranked by the AgentMemory's settings."""
-    options = given_options({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
-    options |= given_options(
-        {"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session}
-    )
-    options |= given_options(
-        {"min_similarity": min_similarity, "reference_time": reference_time, "time_zone": time_zone}
-    )
-    options |= {"explain": True} if explain else {}
+    narrowing = {"types": type_, "tags": tag, "tags_match": tags_match and tags_match.value, "session_id": session}
+    limits = {"top_k": top_k, "threshold": threshold, "min_similarity": min_similarity}
+    times = {"reference_time": reference_time, "time_zone": time_zone}
+    others = {"filters": _filters_of(filters), "explain": explain or None}
+    options = given_options({**narrowing, **limits, **times, **others})
 
     async def ask(agent: "AsyncAgent") -> "tuple[SearchResult, AgentDetails | None]":
         result = await agent.user(user).search(query, **options)
