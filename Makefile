@@ -34,7 +34,7 @@ help: ## list the targets
 # What users run; `make demo` needs no more. The build backend is of no use afterwards.
 .venv/.run: requirements/run.txt requirements/backend.txt pyproject.toml client/pyproject.toml devserver/pyproject.toml | .venv/bin/python
 	@echo "installing the locked packages into .venv, once (about a minute) ..."
-	@.venv/bin/python requirements/install.py requirements/run.txt $(subst --quiet,,$(PIP)) --no-deps --require-hashes -r requirements/run.txt
+	@.venv/bin/python requirements/run_pip.py requirements/run.txt $(subst --quiet,,$(PIP)) --no-deps --require-hashes -r requirements/run.txt
 	@$(PIP) --require-hashes --target .venv/.backend -r requirements/backend.txt
 	@PYTHONPATH=$(CURDIR)/.venv/.backend $(PIP) --no-deps --no-build-isolation -e client -e devserver -e .
 	@rm -rf .venv/.backend

@@ -1,4 +1,4 @@
-"""All exceptions of the package.
+"""Exceptions that several parts of the package raise or catch.
 
 AgentMemoryError
 ├── SpecInvalid                a user must change an object, or a Secret that it names; no retry with backoff
@@ -21,11 +21,12 @@ AgentMemoryError
 ├── NamespaceFull              no collection for a new agent: its namespace has reached the connection's limit
 ├── NamespaceTerminating       an object cannot be created: its namespace is being deleted
 ├── DecryptionFailed           decryption failed: the data were changed, or encrypted with another key or context
-├── ModelOutputInvalid         the output of a language model is unusable; a retry may fail in the same way
-├── ChecksumMismatch           size or checksum differs from the recorded one; the content was not used
+├── ModelOutputInvalid         a language model's output is unusable, or it rejected the input; a retry may fail again
+├── ChecksumMismatch           content differs from the recorded size or SHA-256, or a new copy has disappeared
 └── TransientError             a retry after `retry_after_s` may succeed
     ├── StoreUnavailable       Qdrant is unavailable, or a concurrent operation is in the way
     │   ├── TlsVerificationFailed TLS failed, for example an untrusted certificate; nothing was sent
+    │   ├── RouteNotFound          a 404 that is not from Qdrant, or of a call that the server lacks
     │   ├── ResponseTimeout    not completed in time: the server may still execute the call
     │   ├── RecoveryOutcomeUnknown no complete response to a snapshot recovery: the server may still complete it
     │   ├── CollectionUnavailable an agent's collection does not exist, or has another owner
@@ -46,6 +47,8 @@ AgentMemoryError
     └── LeadershipLost         another operator may lead: the process exits; a call in progress may take effect
 
 Adapters raise these errors `from` the vendor's error. Entrypoints convert them to conditions, problems or messages.
+Exceptions for a single purpose are in the module that raises them, some as subclasses of these, for example
+`adapters/kubernetes/transport.py: KubernetesRejected`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -290,10 +293,11 @@ class StoreUnavailable(TransientError):
 
 
 class TlsVerificationFailed(StoreUnavailable):
-    """The TLS handshake failed, for example because of an untrusted certificate or a server without TLS.
+    """The TLS handshake failed (untrusted certificate, server without TLS). Nothing was sent."""
 
-    Nothing was sent.
-    """
+
+class RouteNotFound(StoreUnavailable):
+    """A proxy responded with 404, or the server lacks the call: nothing is known about the resource."""
 
 
 class ResponseTimeout(StoreUnavailable):

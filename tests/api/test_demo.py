@@ -120,7 +120,7 @@ def test_installation_shows_its_progress(tmp_path: Path, status: int, shown: str
     collecting = "".join(f"echo Collecting package-{number}==1.{number}\n" for number in range(25))
     pip.write_text(f"{collecting}echo Installing collected packages: a, b\necho {shown} >&2\nexit {status}\n")
 
-    command = [sys.executable, str(EXAMPLES.parent / "requirements/install.py"), str(lock), "sh", str(pip)]
+    command = [sys.executable, str(EXAMPLES.parent / "requirements/run_pip.py"), str(lock), "sh", str(pip)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     progress = ["10 of 25 packages", "20 of 25 packages", "25 of 25 packages, writing them to disk ..."]

@@ -87,6 +87,18 @@ def test_operations_have_exactly_these_names(document: dict[str, Any]) -> None:
     assert named == OPERATIONS
 
 
+def test_every_content_has_a_schema(document: dict[str, Any]) -> None:
+    empty = [
+        (operation["operationId"], status, media_type)
+        for operation in operations(document)
+        for status, response in operation["responses"].items()
+        for media_type, content in response.get("content", {}).items()
+        if not content.get("schema")
+    ]
+
+    assert empty == []
+
+
 def test_operation_has_one_known_tag_and_a_text(document: dict[str, Any]) -> None:
     tags = {tag["name"] for tag in document["tags"] if tag["description"]}
 

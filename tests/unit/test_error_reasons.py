@@ -40,6 +40,7 @@ TOLD: dict[str, tuple[str, bool]] = {
     "StoreUnavailable": ("QdrantUnavailable", False),
     "TlsVerificationFailed": ("TLSFailed", True),
     "ResponseTimeout": ("QdrantUnavailable", False),
+    "RouteNotFound": ("QdrantUnavailable", False),
     "RecoveryOutcomeUnknown": ("QdrantUnavailable", False),
     "AgentClosed": ("Restoring", False),
     "CollectionUnavailable": ("CollectionLost", False),

@@ -226,7 +226,8 @@ async def check_announced(server: Server, announcement: Announcement) -> Json:
     """Return the source's metadata, or raise if it does not contain the announcement any more.
 
     Raises:
-        StoreUnavailable: If it was removed and writers continue. Announce the move again.
+        StoreUnavailable: If the announcement was removed, so that writers continue, or the source does not exist.
+            Announce the move again.
     """
     metadata = await server.snapshots.metadata(announcement.source) or {}
     if not is_announced(metadata, announcement.token):

@@ -177,7 +177,7 @@ class Link(Renewable[_SharedStore[S] | None], Generic[S]):
             document: Latest QdrantConnection from the watch.
 
         Raises:
-            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            SpecInvalid: If the connection is invalid, or one of its Secrets is missing or unusable.
             TransientError: If the Secrets have to be read, and cannot be read now.
             AgentMemoryError: Errors of `work`.
         """
@@ -197,7 +197,7 @@ class Link(Renewable[_SharedStore[S] | None], Generic[S]):
         """Open the store of the connection's current spec, unless it is open. This reads the Secrets.
 
         Raises:
-            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            SpecInvalid: If the connection is invalid, or one of its Secrets is missing or unusable.
             TransientError: If the Secrets cannot be read now.
         """
         await self._current(document)
@@ -206,7 +206,7 @@ class Link(Renewable[_SharedStore[S] | None], Generic[S]):
         """Return the endpoint, with the Secrets as last read. Open the store if needed.
 
         Raises:
-            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            SpecInvalid: If the connection is invalid, or one of its Secrets is missing or unusable.
             TransientError: If the Secrets have to be read, and cannot be read now.
         """
         return (await self._current(document)).endpoint
@@ -218,7 +218,7 @@ class Link(Renewable[_SharedStore[S] | None], Generic[S]):
         closed.
 
         Raises:
-            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            SpecInvalid: If the connection is invalid, or one of its Secrets is missing or unusable.
             TransientError: If the Secrets cannot be read.
         """
         async with self._lock:

@@ -112,7 +112,7 @@ class LinkedPoints(ForwardingPoints):
         """Open the store with the content of the Secrets.
 
         Raises:
-            SpecInvalid: If the connection or the content of its Secrets is invalid.
+            SpecInvalid: If the connection is invalid, or one of its Secrets is missing or unusable.
             TransientError: If the Secrets cannot be read now.
         """
         await self._link.open(self._document)

@@ -99,9 +99,9 @@ class Connections(Resolver[Link[CollectionStore]]):
             work: Called a second time if the server refused the key and the Secret contains a new key.
 
         Raises:
-            SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
-                missing.
-            TransientError: If its Secret or the namespace's labels cannot be read now.
+            SpecInvalid: If the connection does not exist, is invalid, or may not be used from this namespace, or if one
+                of its Secrets is missing or unusable.
+            TransientError: If one of its Secrets or the namespace's labels cannot be read now.
             AgentMemoryError: Errors of `work`, or the fault that the last probe found: the server is unavailable, too
                 old, or refuses the key.
         """
@@ -123,9 +123,9 @@ class Connections(Resolver[Link[CollectionStore]]):
         """Return the access to the object's server, even if it is unavailable now.
 
         Raises:
-            SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
-                missing.
-            TransientError: If its Secret or the namespace's labels cannot be read now.
+            SpecInvalid: If the connection does not exist, is invalid, or may not be used from this namespace, or if one
+                of its Secrets is missing or unusable.
+            TransientError: If one of its Secrets or the namespace's labels cannot be read now.
             AgentMemoryError: If the capabilities of the server were never read, and cannot be read now.
         """
         key, document = await self._find_for(memory)
@@ -142,7 +142,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         """Run `work` with all collections of a connection's server. For the operator itself, not for a namespace.
 
         Raises:
-            SpecInvalid: If the connection does not exist or is invalid, or its Secret is missing.
+            SpecInvalid: If the connection does not exist or is invalid, or one of its Secrets is missing or unusable.
             AgentMemoryError: Errors of `work`, or the fault that the last probe found.
         """
         document = self._find(key)
@@ -221,7 +221,8 @@ class Connections(Resolver[Link[CollectionStore]]):
             document: Latest QdrantConnection from the watch.
 
         Raises:
-            SpecInvalid: If the connection is invalid, its Secret is missing, or the server is too old.
+            SpecInvalid: If the connection is invalid, one of its Secrets is missing or unusable, or the server is too
+                old.
             StoreRejected: If the server refuses the key.
             StoreUnavailable: If the server does not respond, or its certificate is not trusted.
             TransientError: If a Secret cannot be read now.

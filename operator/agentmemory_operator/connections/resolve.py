@@ -117,7 +117,8 @@ class Resolver(Generic[L]):
         """Return a connection that objects of the namespace may refer to.
 
         Raises:
-            SpecInvalid: If it does not exist, or may not be used from this namespace.
+            SpecInvalid: If it does not exist, or may not be used from this namespace. In another namespace than its
+                own, also if it is invalid.
             TransientError: If the namespace's labels cannot be read and never were.
         """
         document = self._find(connection)
@@ -226,9 +227,9 @@ class Servers(Resolver[Link[Server]]):
             namespace: Namespace of the object that `work` is done for.
 
         Raises:
-            SpecInvalid: If the connection does not exist, may not be used from this namespace, or its Secret is
-                missing.
-            TransientError: If its Secret or the namespace's labels cannot be read now.
+            SpecInvalid: If the connection does not exist, is invalid, or may not be used from this namespace, or if one
+                of its Secrets is missing or unusable.
+            TransientError: If one of its Secrets or the namespace's labels cannot be read now.
             AgentMemoryError: Errors of `work`.
         """
         document = await self._find_allowed(connection, namespace)
@@ -250,8 +251,8 @@ class Servers(Resolver[Link[Server]]):
             work: Called a second time if the server refused the key and the Secret has a new one.
 
         Raises:
-            SpecInvalid: If the connection does not exist, or its Secret is missing.
-            TransientError: If its Secret cannot be read now.
+            SpecInvalid: If the connection does not exist or is invalid, or one of its Secrets is missing or unusable.
+            TransientError: If one of its Secrets cannot be read now.
             AgentMemoryError: Errors of `work`.
         """
         return await self._link(connection).use(self._find(connection), work)

@@ -141,7 +141,9 @@ class Consolidation:
         self._applying = applying
 
     async def run(self, order: RunParameters, report: RunReport) -> None:
-        """Process the batches. `report` is updated even if the run fails.
+        """Choose batches and process them, until a limit would be exceeded or `MAX_RUN_S` has passed.
+
+        A limit raises no error: `report.stopped_by` names it. `report` is updated even if the run fails.
 
         Raises:
             ModelUnavailable, SpecInvalid: If the model cannot be called. Earlier batches are completed.

@@ -7,6 +7,7 @@ changes in progress before it approves others.
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from agentmemory_operator.controllers.rules.approval import (
@@ -21,14 +22,12 @@ from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY
+from agentmemory_operator.runtime.tasks import read_through_outage
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, Metadata
 from agentmemory_operator.spec.presets import DEFAULT_PRESET
 
 # Maximum number of concurrent objects, unless the user chooses another.
 CONCURRENCY = 1
-
-# Seconds without a successful read of an object after which its approval counts as failed.
-MAX_OUTAGE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,22 +156,15 @@ class BulkApproval:
         return None
 
     async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
-        """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`.
-
-        A read that fails with a TransientError is repeated, for at most `MAX_OUTAGE_S` in a row.
-        """
-        waited_s, loop = 0.0, asyncio.get_running_loop()
-        last_read_s = loop.time()
+        """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`."""
+        waited_s, read = 0.0, partial(self.objects.read_object, AGENT_MEMORY, target.namespace, target.name)
         while True:
             await asyncio.sleep(self.poll_s)
             try:
-                document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
+                document = await read_through_outage(read, poll_s=self.poll_s)
             except TransientError as exc:
-                if loop.time() - last_read_s > MAX_OUTAGE_S:
-                    message = f"it is approved, but cannot be read; run the command again: {exc}"
-                    return ApprovalResult(agent=str(target), is_done=False, message=message)
-                continue
-            last_read_s = loop.time()
+                message = f"the approval stays; run the command again: {exc}"
+                return ApprovalResult(agent=str(target), is_done=False, message=message)
             progress, message = read_progress(document, target.approval_value)
             if progress is ApprovalProgress.WAITS:
                 waited_s += self.poll_s

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.distillation.runs import DistillationResult, DistillationRun
 from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid, ModelUnavailable
+from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.filters import IS_DISTIL_DUE, NOT_DELETED
 from agentmemory_operator.memories.rules.record import DISTIL_UNTIL_KEY
@@ -162,11 +163,8 @@ async def find_due_rows(agent: Agent) -> list[str]:
     unleased = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
         "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, unleased]},
-        "limit": MAX_QUEUED_PER_AGENT,
+        "limit": page_limit(agent, MAX_QUEUED_PER_AGENT),
         "with_payload": False,
     }
-    max_points = agent.settings.ranking.max_query_limit
-    points, _ = await agent.store.scroll(
-        agent.alias, body | ({"limit": min(MAX_QUEUED_PER_AGENT, max_points)} if max_points else {})
-    )
+    points, _ = await agent.store.scroll(agent.alias, body)
     return [point["id"] for point in points]

@@ -344,7 +344,7 @@ def _is_due(row: Payload) -> bool:
 
 
 def run_id_of(record: MemoryRecord) -> str:
-    """Return the id of the run that a row requests."""
+    """Return the id of the run that a record requests: its `conversation_id`, or its own id if it has none."""
     return record.conversation_id or record.id
 
 

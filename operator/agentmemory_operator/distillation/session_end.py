@@ -14,7 +14,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.collapse import DISTILLATION_SOURCE
 from agentmemory_operator.distillation.rules.model_output import distilled_types, turn_type
 from agentmemory_operator.memories.chains import contention_error
-from agentmemory_operator.memories.point_pages import read_memories, read_row
+from agentmemory_operator.memories.point_pages import page_limit, read_memories, read_row
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Selection, narrow, visible_filter
 from agentmemory_operator.memories.rules.record import DISTIL_DUE_KEY, DISTIL_END_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.memories.stored_memories import change_and_confirm
@@ -73,10 +73,9 @@ async def _turns(agent: Agent, session: Session) -> list[Payload]:
     types = turn_type(agent.settings.ranking.types)
     selection = Selection(user_id=session.user_id, types=(types,) if types else (), session_id=session.session_id)
     filter_ = narrow(visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings), UNSEALED)
-    max_points = agent.settings.ranking.max_query_limit
     body: dict[str, Any] = {
         "filter": filter_,
-        "limit": min(MAX_SESSION_TURNS, max_points or MAX_SESSION_TURNS),
+        "limit": page_limit(agent, MAX_SESSION_TURNS),
         "with_payload": True,
     }
     body |= {"order_by": {"key": "createdAt", "direction": "desc"}, "with_vector": False}

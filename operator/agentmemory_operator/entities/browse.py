@@ -177,8 +177,4 @@ def _position_of(cursor: str) -> tuple[int, str]:
     match decode_cursor(cursor):
         case [int(rank), str(key)]:
             return rank, key
-    raise _bad_cursor()
-
-
-def _bad_cursor() -> RequestInvalid:
-    return RequestInvalid([FieldError("cursor", "is not a next_cursor of this list: start without one")])
+    raise RequestInvalid([FieldError("cursor", "is not a next_cursor of this list: start without one")])

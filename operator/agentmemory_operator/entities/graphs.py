@@ -11,6 +11,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entities.rules.graph import ScopeGraph, build_graph
 from agentmemory_operator.entities.rules.sheet import sheet_from_payload, sheet_id
 from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.filters import UNSEALED, Selection, narrow, visible_filter
 from agentmemory_operator.memories.rules.ids import chunks_of
@@ -140,14 +141,13 @@ def _key(agent: Agent, scope: str) -> _Key:
 
 
 def _bodies(agent: Agent, scope: str) -> list[Json]:
-    """Build the queries for the newest visible memories of a scope and for its sheet."""
-    max_points = agent.settings.ranking.max_query_limit
+    """Build two queries: for the newest visible memories of a scope, except encrypted ones, and for its sheet."""
     unsealed = [UNSEALED] if agent.settings.zones else []
     alive = narrow(
         visible_filter(Selection(user_id=scope), agent.clock.now_ms(), agent.settings.ranking.endings), *unsealed
     )
     newest = {"order_by": {"key": "createdAt", "direction": "desc"}}
-    limit = MAX_GRAPH_MEMORIES if max_points is None else min(MAX_GRAPH_MEMORIES, max_points)
+    limit = page_limit(agent, MAX_GRAPH_MEMORIES)
     sheet = {"must": [{"has_id": [sheet_id(agent.id_slug, scope)]}]}
     return [
         {"query": newest, "filter": alive, "limit": limit, "with_payload": [ENTITIES_KEY, TOMBSTONE_KEY]},

@@ -1,10 +1,10 @@
 """Forget: erase a user, or some memories of a user, and issue a receipt.
 
-1. Store which privacy zones have data keys to delete, because a repeated request no longer finds these keys.
-2. With `deletes_keys_first`, delete the keys.
-3. Erase all memories in the scope (`lifecycle/erase.py`).
-4. Delete the keys, including keys created by concurrent writes.
-5. Write the receipt, then erase again. If that finds memories, the alias has moved to a copy that contained some:
+1. With `deletes_keys_first`, delete the data keys. Before any deletion, store which privacy zones have keys, because a
+   repeated request no longer finds these keys.
+2. Erase all memories in the scope (`lifecycle/erase.py`).
+3. Delete the keys, including keys created by concurrent writes.
+4. Write the receipt, then erase again. If that finds memories, the alias has moved to a copy that contained some:
    repeat this step, at most 9 times. A repeated request that finds its receipt does this step too.
 
 Copies of the collection repeat the erasure from its traces (`erasure_replay`). `restores/previous_sweeper.py` does so
@@ -16,6 +16,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from agentmemory_operator.lifecycle.rules.erasure import (
     ErasureReceipt,
     ErasureScope,
     MemoryCounts,
+    Row,
     erased_memories_filter,
     hash_request,
     hash_user,
@@ -40,10 +42,11 @@ from agentmemory_operator.lifecycle.rules.erasure import (
     user_receipts_condition,
 )
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
-from agentmemory_operator.memories.point_pages import read_pages, read_row
-from agentmemory_operator.memories.rules.filters import Condition, point_filter
+from agentmemory_operator.memories.point_pages import page_limit, read_pages, read_row
+from agentmemory_operator.memories.rules.filters import Condition, equals, point_filter
 from agentmemory_operator.memories.rules.record import RECEIPT_KEY
 from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.runtime.tasks import update
 from agentmemory_operator.zones.rules.sealing import USER_ZONES
 
 TOMBSTONE_PAGE = 1_000
@@ -126,7 +129,7 @@ class ForgetUseCase:
             before: Unix milliseconds; only earlier receipts. None for the newest.
             user_id: Only receipts of this user. None for all users.
         """
-        limit = _within(agent, limit)
+        limit = page_limit(agent, limit, beyond=1)
         of_user = [user_receipts_condition(agent.settings.slug, user_id)] if user_id is not None else []
         earlier = [] if before is None else [{"key": "deletedAt", "range": {"lt": before}}]
         body = {
@@ -151,13 +154,10 @@ class ForgetUseCase:
     async def _execute(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
         erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + MAX_CLOCK_LEAD_MS)
-        # Note the keys before any is deleted: a repeated request finds no keys, but its receipt must list them.
-        zones = await _note_keys(agent, id_, request, now_ms=began_ms)
-        if request.deletes_keys_first:
-            zones |= await _delete_keys(agent, request)
+        zones = await _delete_keys(agent, id_, request, now_ms=began_ms) if request.deletes_keys_first else set()
         await self._erasing.erase(agent, replace(erasure, includes_newer_at_start=True))
         # Delete keys again, because a concurrent write may have created one.
-        zones |= await _delete_keys(agent, request)
+        zones |= await _delete_keys(agent, id_, request, now_ms=began_ms)
         receipt = await self._issue(agent, erasure, request, zones, is_first=True)
         return await self._complete(agent, receipt, request, erasure.until_ms)
 
@@ -225,32 +225,38 @@ class ForgetUseCase:
         return receipt
 
 
-async def _note_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: int) -> set[str]:
-    """Store and return the zones with keys to delete, including those stored by an earlier attempt of this request.
-
-    Empty if this API has no zone keys.
-    """
-    if agent.zone_keys is None:
-        return set()
-    zones = await agent.zone_keys.zones_with_keys(request.scope.user_id, request.zones)
-    if zones:
-        point = {"id": id_, "vector": {}, "payload": keys_found_payload(id_, zones, now_ms)}
-        await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
-    row = await read_row(agent, id_)
-    return {*zones, *((row or {}).get(KEYS_FOUND_KEY) or ())}
-
-
-async def _delete_keys(agent: Agent, request: ForgetRequest) -> set[str]:
-    """Delete the keys in the request's zones; return the zones that had keys.
+async def _delete_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms: int) -> set[str]:
+    """Delete the keys in the request's zones; return the zones that had keys, also at earlier attempts of the request.
 
     Raises:
         RequestInvalid: If the request is to delete keys first and this API has no zone keys.
     """
-    if agent.zone_keys is not None:
-        return {*await agent.zone_keys.destroy(request.scope.user_id, request.zones)}
-    if request.deletes_keys_first:
-        raise RequestInvalid([FieldError("crypto", "this API has no zone keys: omit crypto")])
-    return set()
+    if agent.zone_keys is None:
+        if request.deletes_keys_first:
+            raise RequestInvalid([FieldError("crypto", "this API has no zone keys: omit crypto")])
+        return set()
+    zones = {*await agent.zone_keys.zones_with_keys(request.scope.user_id, request.zones)}
+    zones |= await update(
+        partial(read_row, agent, id_),
+        lambda row: _note_zones(agent, id_, zones, row, now_ms=now_ms),
+        busy=StoreUnavailable("other attempts of this request are in progress: retry"),
+    )
+    return zones | {*await agent.zone_keys.destroy(request.scope.user_id, request.zones)}
+
+
+async def _note_zones(agent: Agent, id_: str, zones: Set[str], row: Row | None, *, now_ms: int) -> set[str] | None:
+    """Add zones to those in the receipt's point; return those it has, or None if another attempt was faster."""
+    noted: set[str] = {*((row or {}).get(KEYS_FOUND_KEY) or ())}
+    if zones <= noted or (row and RECEIPT_KEY in row):
+        return noted
+    rev = row["rev"] if row else 0
+    point = {"id": id_, "vector": {}, "payload": keys_found_payload(id_, sorted(zones | noted), now_ms, rev=rev + 1)}
+    if row:
+        unchanged = point_filter(id_, equals("rev", rev), NO_RECEIPT)
+        await agent.store.upsert(agent.alias, [point], update_filter=unchanged, strong=True)
+    else:
+        await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+    return None
 
 
 @dataclass(slots=True)
@@ -275,9 +281,3 @@ async def _summarise(agent: Agent, erasure_id: str) -> _ErasureSummary:
             summary.types[point["payload"]["type"]] += 1
             summary.digest.update(f"{point['id']}\n".encode())
     return summary
-
-
-def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, from 1 to one less than Qdrant's query limit, because one more receipt is read."""
-    max_points = agent.settings.ranking.max_query_limit
-    return limit if max_points is None else max(1, min(limit, max_points - 1))

@@ -211,7 +211,7 @@ class Operator:
         return replace(agent, write_s=self._stores.timeout_of(settings) + DEFAULT_TIMING.max_wait_s)
 
     def _make_cleaning(self, reports: RebuildReports) -> CleanupSchedule:
-        """Build cleanups. No cleanup starts while its object is being rebuilt."""
+        """Build the schedule of cleanups. None starts while the object is being rebuilt."""
         return CleanupSchedule(
             *(self.table, self._open_agent, self._cluster, self._clock),
             cleanup=Cleanup(self._clock),
@@ -220,7 +220,7 @@ class Operator:
         )
 
     def _make_consolidation(self, reports: RebuildReports) -> ConsolidationSchedule:
-        """Build consolidations, which merge memories with a language model. None starts while its object is rebuilt."""
+        """Build the schedule of consolidations by a language model. None starts while the object is being rebuilt."""
         ports, clock = self._ports, self._clock
         parts = ConsolidationParts(
             points=ScopedPointStores(self.connections, ports.points, QdrantTokens(), clock),
@@ -252,7 +252,7 @@ class Operator:
         )
 
     def _make_rebuilds(self, reports: RebuildReports) -> Rebuilds:
-        """Build rebuilds. No alias moves while a cleanup or consolidation changes the object's memories."""
+        """Build the controller of rebuilds. It moves no alias while a cleanup or consolidation changes the memories."""
         return Rebuilds(
             table=self.table,
             servers=self.servers,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.lifecycle.rules.erasure import user_receipts_condition
+from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.rules.change_entries import (
     LOG_PAYLOAD_KEYS,
     MAX_CLOCK_DIFFERENCE_MS,
@@ -64,7 +65,7 @@ async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
         StoreUnavailable: If Qdrant is unavailable, or has no index on the log yet.
     """
     begin = Position(agent.epoch) if request.cursor is None else _position(request.cursor, agent)
-    part = _Part(_of_user(agent, request.user_id), _within(agent, request.limit), complete_until_ms(agent))
+    part = _Part(_of_user(agent, request.user_id), page_limit(agent, request.limit, beyond=1), complete_until_ms(agent))
     move = find_move(begin, agent.epoch)
     is_reported = move is not None and not part.until_ms < move.at <= agent.clock.now_ms() + MAX_CLOCK_DIFFERENCE_MS
     changes = await (_read_across(agent, begin, move, part) if move and is_reported else _read(agent, begin, part))
@@ -162,12 +163,6 @@ def _of_user(agent: Agent, user_id: str | None) -> Condition | None:
     if user_id is None:
         return None
     return {"should": [equals("userId", user_id), user_receipts_condition(agent.settings.slug, user_id)]}
-
-
-def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, at most one below Qdrant's limit, because `_read_time` reads one more."""
-    max_limit = agent.settings.ranking.max_query_limit
-    return limit if max_limit is None else max(1, min(limit, max_limit - 1))
 
 
 def _position(cursor: str, agent: Agent) -> Position:

@@ -14,6 +14,7 @@ from cachetools import FIFOCache
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.entities.rules.extract import extract_entities
+from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.rules.entities import ENTITIES_KEY, Entity, entities_to_payload
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, UNSEALED, Condition, equals, point_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
@@ -84,7 +85,7 @@ async def _unnamed(agent: Agent, offset: Any) -> tuple[list[str], Any]:
     must: list[Condition] = [NOT_DELETED, *([UNSEALED] if agent.settings.zones else [])]
     body: Json = {
         "filter": {"must": must},
-        "limit": min(PAGE, agent.settings.ranking.max_query_limit or PAGE),
+        "limit": page_limit(agent, PAGE),
         "with_payload": [ENTITIES_KEY],
     }
     points, following = await agent.store.scroll(agent.alias, body | ({} if offset is None else {"offset": offset}))

@@ -23,6 +23,16 @@ T = TypeVar("T")
 MAX_ATTEMPTS = 10
 
 
+def page_limit(agent: Agent, limit: int, *, beyond: int = 0) -> int:
+    """Return the number of points of a page: `limit`, or less if Qdrant's strict mode has a lower limit.
+
+    Args:
+        beyond: Number of points that the query reads in addition to the page.
+    """
+    max_points = agent.settings.ranking.max_query_limit
+    return limit if max_points is None else max(1, min(limit, max_points - beyond))
+
+
 async def read_row(agent: Agent, memory_id: str) -> Payload | None:
     """Return a point's payload, or None if the point does not exist."""
     points = await agent.store.retrieve(agent.alias, [memory_id])
@@ -96,8 +106,7 @@ async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced:
 
 async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
     """Yield the points of a scroll, page by page. The page size respects the limit of Qdrant's strict mode."""
-    max_limit = agent.settings.ranking.max_query_limit
-    page = body | ({"limit": min(body["limit"], max_limit)} if max_limit else {})
+    page = body | {"limit": page_limit(agent, body["limit"])}
     while True:
         points, following = await agent.store.scroll(agent.alias, page)
         yield points

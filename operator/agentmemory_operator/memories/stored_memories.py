@@ -15,7 +15,13 @@ from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestI
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.incoming import scrub_metadata
-from agentmemory_operator.memories.point_pages import change_row, conditional_upsert, read_memories, read_row
+from agentmemory_operator.memories.point_pages import (
+    change_row,
+    conditional_upsert,
+    page_limit,
+    read_memories,
+    read_row,
+)
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
@@ -107,7 +113,8 @@ async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
     selection = request.selection
     after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
     # One more row shows whether there is a next page.
-    limit = _within(agent, request.limit)
+    # Up to two rows beyond a page are read.
+    limit = page_limit(agent, request.limit, beyond=2)
     filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     rows = await _newest(agent, filter_, after, limit=limit + 1)
     records = tuple(map(record_of, rows[:limit]))
@@ -223,12 +230,6 @@ async def _try_delete(agent: Agent, row: Payload) -> bool:
 
 def _is_expired(agent: Agent, row: Payload) -> bool:
     return is_expired(row, agent.settings.ranking.endings, agent.clock.now_ms())
-
-
-def _within(agent: Agent, limit: int) -> int:
-    """Return the page size, at most two below Qdrant's limit, because up to two rows beyond a page are read."""
-    max_limit = agent.settings.ranking.max_query_limit
-    return limit if max_limit is None else min(limit, max_limit - 2)
 
 
 async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:

@@ -76,7 +76,7 @@ async def read_confirmed(agent: Agent, ids: Sequence[str], *, keys: Sequence[str
         if not unemptied:
             return {point["id"]: point["payload"] for point in points}
         await agent.store.batch(agent.alias, [delete_vectors_operation(agent.vectors, unemptied)], strong=True)
-    raise _vectors_remain(len(unemptied))
+    raise StoreUnavailable(f"Qdrant still has the vectors of {len(unemptied)} deleted memories: retry")
 
 
 async def tombstone_rows(agent: Agent, rows: Sequence[Row], leave: Callable[[Row], Payload]) -> dict[str, Payload]:
@@ -125,7 +125,3 @@ async def delete_remaining_vectors(agent: Agent, within: Filter | None = None, *
 def delete_vectors_operation(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
     """Return the operation that deletes these vectors from those of the points that are tombstones without content."""
     return {"delete_vectors": {"filter": narrow(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}
-
-
-def _vectors_remain(count: int) -> StoreUnavailable:
-    return StoreUnavailable(f"Qdrant still has the vectors of {count} deleted memories: retry")

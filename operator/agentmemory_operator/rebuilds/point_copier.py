@@ -50,7 +50,9 @@ class CopyCounts:
 
 
 class PointCopier:
-    """Copies points from `source` to `target`, both on one server. Points come from `read`.
+    """Copies points from `source` to `target`, both on one server.
+
+    `read` returns points of the source. `insert` and `update` write such points to the target.
 
     Args:
         embedder: Embedder for the target; None to copy the source's vectors.

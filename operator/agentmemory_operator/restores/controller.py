@@ -24,6 +24,7 @@ from agentmemory_operator.errors import (
     NotOwned,
     RecoveryOutcomeUnknown,
     SpecInvalid,
+    StoreRejected,
     TransientError,
 )
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
@@ -228,7 +229,7 @@ class RestorePasses:
             raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, ""))
 
     async def _await_source(self, job: RestoreJob, exc: SourceWaiting) -> float:
-        """Let the restore wait for its snapshot; fail it if the snapshot does not exist for longer than `source_s`.
+        """Let the restore wait for its snapshot; fail it if there is none `source_s` after the restore was created.
 
         Returns the seconds until the next pass.
         """
@@ -239,7 +240,7 @@ class RestorePasses:
         return self.periods.wait_poll_s
 
     async def _retry(self, job: RestoreJob, exc: TransientError) -> None:
-        """Record the cause of a retry, or fail the restore if it has lasted too long.
+        """Record the cause of a retry, or fail the restore if it started more than `patience_s` ago.
 
         Raises:
             TransientError: `exc`, if the restore is retried.
@@ -317,8 +318,12 @@ class RestorePasses:
             try:
                 if not has_succeeded(job.status):
                     await self.removal.clean(job)
-            except SpecInvalid as exc:
-                await job.write(failed_status(job.status, exc.reason, str(exc), job.stamp))
+            except (SpecInvalid, StoreRejected) as exc:
+                if isinstance(exc, SpecInvalid) and exc.reason == Reason.NOT_UNDONE:
+                    await job.write(failed_status(job.status, exc.reason, str(exc), job.stamp))
+                else:
+                    # The restore failed for another reason, which the status keeps.
+                    log.warning("cleaning up after %s is postponed: %s", job.key, exc)
                 return self.periods.replaced_check_period_s
             await job.remove_finalizer()
             return self.periods.settle_s

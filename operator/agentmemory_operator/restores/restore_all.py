@@ -9,9 +9,10 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from agentmemory_operator.errors import AgentMemoryError, NotFound, SpecInvalid, TransientError
+from agentmemory_operator.errors import AgentMemoryError, NotFound, SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.object_table import (
@@ -21,6 +22,7 @@ from agentmemory_operator.runtime.object_table import (
     QDRANT_CONNECTION,
     Key,
 )
+from agentmemory_operator.runtime.tasks import read_through_outage
 from agentmemory_operator.snapshots.rules.facts import SnapshotFacts, check_version, parse_facts
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
@@ -135,7 +137,7 @@ class RestoreAll:
     async def _restore(self, lost_agent: LostAgent) -> RestoredAgent:
         """Restore one agent from its newest snapshot. If that restore fails, try the next older snapshot.
 
-        If a MemoryRestore cannot be created, no older snapshot is tried.
+        If a MemoryRestore cannot be created or read, no older snapshot is tried.
         """
         agent = f"{lost_agent.namespace}/{lost_agent.name}"
         message = "this server cannot restore any of its verified snapshots: restore it manually, or start empty"
@@ -143,23 +145,26 @@ class RestoreAll:
             document = lost_agent.build_restore(snapshot.name)
             try:
                 await self.objects.create_object(document)
+                is_restored, message = await self._wait_for_end(document)
             except AgentMemoryError as exc:
                 return RestoredAgent(agent=agent, is_restored=False, message=f"run the command again: {exc}")
-            is_restored, message = await self._wait_for_end(document)
             if is_restored:
                 return RestoredAgent(agent=agent, is_restored=True, message=message)
         return RestoredAgent(agent=agent, is_restored=False, message=message)
 
     async def _wait_for_end(self, document: Json) -> tuple[bool, str]:
-        """Wait until a restore ends; return whether it was applied, and its message. A deleted restore has failed."""
+        """Wait until a restore ends; return whether it was applied, and its message. A deleted one counts as failed.
+
+        Raises:
+            TransientError: If it cannot be read for too long. It continues.
+        """
         metadata = document["metadata"]
+        read = partial(self.objects.read_object, MEMORY_RESTORE, metadata["namespace"], metadata["name"])
         while True:
             try:
-                restore = await self.objects.read_object(MEMORY_RESTORE, metadata["namespace"], metadata["name"])
+                restore = await read_through_outage(read, poll_s=self.poll_s)
             except NotFound:
                 return False, f"MemoryRestore {metadata['name']} was deleted before it finished"
-            except TransientError:
-                restore = {}
             succeeded = find_condition(restore.get("status"), "Succeeded")
             if succeeded.get("status") in ("True", "False"):
                 return succeeded["status"] == "True", f"MemoryRestore {metadata['name']}: {succeeded['message']}"

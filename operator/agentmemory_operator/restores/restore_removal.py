@@ -36,7 +36,7 @@ class RestoreRemoval:
         posted.
 
         Raises:
-            SpecInvalid: If the safety snapshot of a restore in place cannot be restored.
+            SpecInvalid: If the connection or the safety snapshot of a restore in place cannot be used.
             TransientError: If the call must be repeated.
         """
         physical, connection = job.physical, job.connection

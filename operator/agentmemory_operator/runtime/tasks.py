@@ -1,4 +1,4 @@
-"""Run tasks concurrently; repeat compare-and-set writes; run long CPU-bound work in slices.
+"""Run tasks concurrently; repeat compare-and-set writes and reads; run long CPU-bound work in slices.
 
 Work in slices does not block the event loop. It is a generator that yields at least every few milliseconds. The first
 slice of 10 ms runs immediately. Work that needs more waits for a lock of the event loop (its lane) before each further
@@ -14,6 +14,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from agentmemory_operator.errors import TransientError
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -21,6 +23,8 @@ R = TypeVar("R")
 MAX_UPDATE_ATTEMPTS = 100
 
 SLICE_S = 0.01
+# Maximum duration of an outage that a command waits for.
+MAX_OUTAGE_S = 600.0
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -129,3 +133,28 @@ def _slice(work: Generator[None, None, Result]) -> tuple[bool, Result]:
                 return False, None  # type: ignore[return-value]
     except StopIteration as end:
         return True, end.value
+
+
+async def read_through_outage(
+    read: Callable[[], Awaitable[T]], *, poll_s: float, report: Callable[[str], None] = lambda _: None
+) -> T:
+    """Repeat a read that fails with a TransientError until it succeeds, for at most `MAX_OUTAGE_S`; return its result.
+
+    Args:
+        poll_s: Pause between two attempts in seconds.
+        report: Called with a message when the first attempt fails.
+
+    Raises:
+        TransientError: If the outage lasts longer. The message has the last error.
+    """
+    deadline_s = None
+    while True:
+        try:
+            return await read()
+        except TransientError as exc:
+            if deadline_s is None:
+                deadline_s = time.monotonic() + MAX_OUTAGE_S
+                report(f"{exc}: waiting for at most {MAX_OUTAGE_S:.0f} s")
+            if time.monotonic() >= deadline_s:
+                raise TransientError(f"it could not be read for {MAX_OUTAGE_S:.0f} s: {exc}") from exc
+        await asyncio.sleep(poll_s)

@@ -60,9 +60,9 @@ class SearchRequest:
 
 
 def resolve_ranking(agent: Agent, request: SearchRequest) -> Ranking:
-    """Return the object's ranking with the overrides of the request.
+    """Return the object's ranking, in which `weights`, `min_similarity` and `min_priority` of the request are applied.
 
-    `min_priority` has no effect unless the model is Priority.
+    `min_priority` has no effect unless the model is Priority. The request's `top_k` and `threshold` are not applied.
     """
     ranking = agent.settings.ranking
     if request.weights is not None:

@@ -255,8 +255,7 @@ def _resolve(
     fetched = max(top_k, rerank.candidates) if rerank else top_k
     keyword, query = agent.keyword, request.query
     corpus = request.selection if IDF_CORPUS in agent.capabilities else None
-    # Count a list for entities only if the query limit is shared: whether there are activations is not known yet.
-    extra_lists = 0 if fusion is None else 2 if agent.entity_lists and ranking.max_query_limit else 1
+    extra_lists = 0 if fusion is None else 2 if along else 1
     plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, extra_lists=extra_lists)
     return _SearchSetup(
         ranking=ranking,

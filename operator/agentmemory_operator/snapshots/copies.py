@@ -117,9 +117,10 @@ class Copies:
         The content is streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
-            SpecInvalid: If the object does not exist, or its SHA-256 is unknown.
+            SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
             ChecksumMismatch: If its content differs from its SHA-256. No collection was created from it.
             StoreRejected: If the server or the storage rejects the call.
+            RecoveryOutcomeUnknown: If the response was lost. The server may still create the collection.
             TransientError: If the storage or the server is unavailable.
         """
         async with self.open(location, namespace=namespace, progress=progress) as (content, stored):

@@ -212,9 +212,13 @@ class Keyring:
         return keys_by_id
 
     async def _entries(self, keys: AgentKeys, name: str, key_ids: set[str]) -> dict[str, KeyEntry]:
-        """Return the entries of a shard with these ids.
+        """Return the entries of a shard with these ids; ids without an entry are absent, and recorded as such.
 
         Read the shard again if one is missing: another replica may have added it.
+
+        Raises:
+            KeysUnavailable: If the shard cannot be read. Also if it does not exist although the agent has encrypted
+                memories, because its keys are lost then.
         """
         ring = keys.ring
         shard = await self._shards.read_cached(ring, name)

@@ -158,6 +158,14 @@ async def test_http_status_maps_to_error(status: int, error: type[AgentMemoryErr
                 await call(store)
 
 
+async def test_foreign_404_is_unavailable() -> None:
+    """A proxy's 404 says nothing about a collection or a file."""
+    async with Server(lambda: Response("404 page not found", 404)).open_store() as store:
+        for call in CALLS.values():
+            with pytest.raises(StoreUnavailable, match="check for a proxy"):
+                await call(store)
+
+
 async def test_unreachable_server_is_unavailable() -> None:
     store = QdrantSnapshots(f"http://127.0.0.1:{free_port()}")
 

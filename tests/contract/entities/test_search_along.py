@@ -13,6 +13,8 @@ from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.memories import entity_extraction
 from agentmemory_operator.memories.entity_extraction import EntityBackfill
 from agentmemory_operator.memories.stored_memories import delete_head
+from agentmemory_operator.search import search as search_module
+from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.entities import EntitySettings, Spreading
 from agentmemory_operator.spec.presets import Weights
@@ -199,6 +201,26 @@ async def test_warm_search_makes_one_call(world: World) -> None:
 
     assert cold == ["query_batch", "query"]
     assert calls == ["query"]
+
+
+@pytest.mark.parametrize("max_query_limit", [None, 100])
+@pytest.mark.parametrize(("query", "lists"), [("Anna Schmidt", 2), ("what happened?", 1)])
+async def test_lists_divide_the_candidates_if_names_are_found(
+    world: World, monkeypatch: pytest.MonkeyPatch, query: str, lists: int, max_query_limit: int | None
+) -> None:
+    counts: list[int] = []
+
+    def plan(*arguments: Any, extra_lists: int, **options: Any) -> CandidatePlan:
+        counts.append(extra_lists)
+        return plan_candidates(*arguments, extra_lists=extra_lists, **options)
+
+    monkeypatch.setattr(search_module, "plan_candidates", plan)
+    world.set_ranking(replace(BY_SIMILARITY, fusion=RRF, max_query_limit=max_query_limit))
+    await add_all(world)
+
+    await search(world, query)
+
+    assert counts == [lists]
 
 
 async def test_new_memory_is_followed(world: World) -> None:

@@ -419,3 +419,21 @@ async def test_killed_forget_lists_its_deleted_keys(world: World, is_key_first: 
         at += 1
         world.clock.move(ms=10_000)
     assert was_key_deleted, "some attempt was killed after it had deleted the key"
+
+
+@pytest.mark.parametrize("is_key_first", [False, True])
+async def test_receipt_lists_keys_of_every_killed_attempt(world: World, is_key_first: bool) -> None:
+    """Between the attempts, writes create keys in further zones; each attempt dies after it has deleted its keys."""
+    agent, keys = with_keys(world)
+    request = whole_user(idempotency_key="k", deletes_keys_first=is_key_first)
+    for zone in ("PERSONAL", "SENSITIVE"):
+        await keys.get_or_create_key(zone, "u")
+        at = 0
+        while await keys.zones_with_keys("u", [zone]):
+            with pytest.raises(TransientError):
+                await world.forgetting.forget(replace(agent, store=CrashingStore(world.agent.store, at)), request)
+            at += 1
+
+    receipt = await world.forgetting.forget(agent, request)
+
+    assert sorted(receipt.keys_deleted) == ["PERSONAL", "SENSITIVE"]

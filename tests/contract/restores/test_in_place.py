@@ -18,7 +18,7 @@ from agentmemory_operator.controllers.status_writer import with_closing
 from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasureReplay
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, Key
+from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, key_of
 from agentmemory_operator.snapshots.controller import SnapshotPasses
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.verify import Verification
@@ -260,6 +260,24 @@ async def test_failure_after_recovery_is_undone(world: InPlaceWorld, recovered: 
     assert world.condition(recovered, "Succeeded").startswith("False/")
     assert (world.contents(), world.is_open()) == (NEW, True)
     assert status["steps"][-1]["name"] == "Undo"
+
+
+async def test_postponed_cleanup_keeps_the_failure(world: InPlaceWorld, recovered: Key) -> None:
+    world.fails = {"apply": StoreRejected(400, "no")}
+    await world.turn(recovered)
+    world.fails = {}
+    failure, end_time = world.condition(recovered, "Succeeded"), world.status(recovered)["endTime"]
+    (connection,) = world.table.documents(QDRANT_CONNECTION)
+    world.table.remove(key_of(connection))
+    world.clock.move(ms=60_000)
+
+    await world.turn(recovered)
+
+    assert (world.condition(recovered, "Succeeded"), world.is_open()) == (failure, False)
+    world.table.put(connection)
+    status = await world.finish(recovered)
+    assert (world.condition(recovered, "Succeeded"), status["endTime"]) == (failure, end_time)
+    assert (world.contents(), world.is_open()) == (NEW, True)
 
 
 async def test_overdue_restore_reports_safety_snapshot(world: InPlaceWorld, recovered: Key) -> None:

@@ -6,14 +6,17 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.qdrant.call_hooks import CallResponse
 from agentmemory_operator.adapters.qdrant.response_limits import (
     MAX_LIST_BYTES,
     MAX_OBJECT_BYTES,
     MAX_POINTS_BYTES,
+    error_from_response,
     error_message,
     max_response_bytes,
     parse_error_text,
 )
+from agentmemory_operator.errors import CollectionNotFound, NotFound, RouteNotFound
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden" / "qdrant_http.json"
 SCROLL, QUERY, RETRIEVE = (f"/collections/c/points{call}" for call in ("/scroll", "/query", ""))
@@ -86,6 +89,22 @@ def test_recorded_errors_have_a_message() -> None:
 def test_malformed_error_has_no_message(raw: bytes) -> None:
     assert parse_error_text(raw) == ""
     assert error_message(403, parse_error_text(raw)) == "Qdrant answered 403"
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b'{"status": {"error": "Not found: Collection `a` doesn\'t exist!"}}', CollectionNotFound),
+        (b'{"status": {"error": "Not found: Snapshot a"}}', NotFound),
+        (b"Not found: Snapshot a", NotFound),
+        (b"", RouteNotFound),
+        (b"404 page not found", RouteNotFound),
+        (b"<h1>Not Found</h1>", RouteNotFound),
+        (b'{"message": "no Route matched"}', RouteNotFound),
+    ],
+)
+def test_foreign_404_says_nothing_about_a_resource(body: bytes, error: type[Exception]) -> None:
+    assert type(error_from_response(CallResponse(404, {}, body), None)) is error
 
 
 def test_echoed_api_key_is_removed() -> None:

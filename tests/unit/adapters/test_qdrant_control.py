@@ -22,7 +22,7 @@ from agentmemory_operator.adapters.qdrant.nodes import QdrantNode
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.collections.rules.changes import UpdateQuantization, UpdateStrictMode, WakeOptimizers
 from agentmemory_operator.collections.rules.collection import LIFTED_LIMITS
-from agentmemory_operator.errors import StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import RouteNotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.spec.kinds.spec_index import StrictModeSpec
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
@@ -115,18 +115,25 @@ async def test_unknown_response_fields_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "is_absent"), [("Shard 0 is not a local or queue proxy shard", True), ("Header too large", False)]
+    ("status", "body", "error"),
+    [
+        (400, {"status": {"error": "Wrong input: Shard 0 is not a local or queue proxy shard"}}, None),
+        (404, {"status": {"error": "Not found: Snapshot a.snapshot"}}, None),
+        (400, {"status": {"error": "Wrong input: Header too large"}}, StoreRejected),
+        (404, {"message": "no Route matched with those values"}, RouteNotFound),
+    ],
 )
-async def test_only_a_missing_replica_has_no_shard_snapshots(message: str, is_absent: bool) -> None:
+async def test_only_a_missing_replica_has_no_shard_snapshots(
+    status: int, body: Any, error: type[Exception] | None
+) -> None:
     async def handle(request: Request) -> JSONResponse:
-        return JSONResponse({"status": {"error": f"Wrong input: {message}"}}, 400)
+        return JSONResponse(body, status)
 
     with serve(Starlette(routes=[Route("/{path:path}", handle, methods=["GET", "DELETE"])])) as url:
         node = QdrantNode(QdrantControl(url))
-        expected = contextlib.nullcontext() if is_absent else pytest.raises(StoreRejected, match=message)
-        with expected:
+        with pytest.raises(error) if error else contextlib.nullcontext():
             assert await node.files("a", 0) == []
-        with expected:
+        with pytest.raises(error) if error else contextlib.nullcontext():
             await node.delete("a", 0, "a.snapshot")
         await node.qdrant.close()
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
-from agentmemory_operator.controllers import approve_all
 from agentmemory_operator.controllers.approve_all import ApprovalResult, ApprovalTarget, BulkApproval
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime import tasks
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, Metadata
 
 DIGEST = "0123456789ab"
@@ -232,7 +232,7 @@ async def test_transient_error_is_retried() -> None:
 
 
 async def test_lasting_outage_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(approve_all, "MAX_OUTAGE_S", 0.005)
+    monkeypatch.setattr(tasks, "MAX_OUTAGE_S", 0.005)
     objects = objects_of(withheld("bot"))
 
     async def read_object(*_: Any) -> Json:
@@ -241,7 +241,7 @@ async def test_lasting_outage_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> 
     done, _ = await run(objects, report_started=lambda _: setattr(objects, "read_object", read_object))
 
     assert [result.is_done for result in done] == [False]
-    assert "run the command again: the API server is away" in done[0].message
+    assert "run the command again: it could not be read for 0 s: the API server is away" in done[0].message
 
 
 async def test_unreadable_object_fails_alone() -> None:

@@ -10,6 +10,7 @@ from agentmemory_operator.entrypoints.cli import job_commands
 from agentmemory_operator.entrypoints.cli.snapshots import restore as restores
 from agentmemory_operator.entrypoints.cli.snapshots.restore import find_last_restore
 from agentmemory_operator.errors import TransientError
+from agentmemory_operator.runtime import tasks
 from tests.support.job.job_folder import JobFolder, condition
 
 KIND = "MemoryRestore"
@@ -162,11 +163,11 @@ class TestRollback:
             raise TransientError("the API server is away")
 
         monkeypatch.setattr(ManifestFiles, "read_object", read_object)
-        monkeypatch.setattr(job_commands, "MAX_OUTAGE_S", 0.0)
+        monkeypatch.setattr(tasks, "MAX_OUTAGE_S", 0.0)
         result = folder.run("restore", "--rollback", "bot", "--wait")
 
         assert result.exit_code == 1
-        assert "the API server is away\n" in result.output
+        assert "it could not be read for 0 s: the API server is away\n" in result.output
 
     def test_missing_restore_is_reported(self, folder: JobFolder) -> None:
         result = folder.run("restore", "--rollback", "bot")

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
 from agentmemory_operator.collections.rules.refusals import find_refusal
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.status import converged_status, failed_status
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import rebuild_sections
 from agentmemory_operator.entrypoints.cli.look.status_view import agents_section, status_document, status_sections
@@ -55,6 +56,17 @@ def test_serving_object_is_ready_with_its_figures() -> None:
     assert in_full.startswith(text.rstrip())
     assert "hnsw.m " in in_full
     assert "scoring.weights.similarity" in in_full
+
+
+def test_count_of_memories_has_its_age() -> None:
+    document = reconciled()
+    document["status"]["collection"]["memories"] = 7
+
+    text = render(document)
+
+    assert (
+        f"memories     7, counted at the operator's last pass (about every {Periods().converged_s / 60:.0f} min" in text
+    )
 
 
 def test_agents_are_listed_as_kubectl_does() -> None:

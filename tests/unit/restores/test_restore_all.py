@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
-from agentmemory_operator.errors import NamespaceTerminating, NotFound
+from agentmemory_operator.errors import NamespaceTerminating, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
+from agentmemory_operator.runtime import tasks
 from agentmemory_operator.runtime.object_table import QDRANT_CONNECTION, Key
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from tests.support.spec.documents import connection_document, memory_document
@@ -25,10 +26,12 @@ class Objects:
 
     Attributes:
         refused: Names of snapshots that cannot be recovered.
+        failing_reads: Reads of restores that fail, before others succeed.
     """
 
     documents: dict[tuple[str, str, str], Json] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
+    failing_reads: int = 0
     made: list[str] = field(default_factory=list)
     open: int = 0
     most_open: int = 0
@@ -44,6 +47,9 @@ class Objects:
         if (kind, namespace, name) not in self.documents:
             raise NotFound(f"there is no {kind} {namespace}/{name}")
         document = self.documents[kind, namespace, name]
+        if kind == "MemoryRestore" and self.failing_reads:
+            self.failing_reads -= 1
+            raise TransientError("the API server is away")
         if kind == "MemoryRestore" and "status" not in document:
             self.open -= 1
             is_bad = document["spec"]["source"]["snapshotRef"]["name"] in self.refused
@@ -191,6 +197,23 @@ async def test_concurrency_is_limited(objects: Objects) -> None:
 
     assert len(results) == 20
     assert objects.most_open == 3
+
+
+@pytest.mark.parametrize(("failing_reads", "is_restored"), [(3, True), (10_000, False)])
+async def test_wait_ends_with_a_long_outage(
+    objects: Objects, monkeypatch: pytest.MonkeyPatch, failing_reads: int, is_restored: bool
+) -> None:
+    """An older snapshot is not restored meanwhile: the restore continues."""
+    monkeypatch.setattr(tasks, "MAX_OUTAGE_S", 600.0 if is_restored else 0.0)
+    objects.agent("bot")
+    objects.snapshot("old", "bot", "2026-11-20T00:00:00Z")
+    objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
+    objects.failing_reads = failing_reads
+
+    (result,) = await restore_all(objects)
+
+    assert (result.is_restored, objects.made) == (is_restored, ["new"])
+    assert ("run the command again" in result.message) is not is_restored
 
 
 async def test_missing_connection_is_named(objects: Objects) -> None:

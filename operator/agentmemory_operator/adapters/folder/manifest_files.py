@@ -12,6 +12,8 @@ from agentmemory_operator.adapters.folder.manifest_folder import (
     ANNOTATIONS,
     CLUSTER_ID,
     ManifestFolder,
+    Name,
+    name_of,
     read_annotations,
 )
 from agentmemory_operator.connections.rules.host_lists import AnnotatedSecret
@@ -19,8 +21,6 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientErr
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kubectl_yaml import KubectlLoader, dump_yaml
-
-Name = tuple[str, str, str]
 
 
 class ManifestFiles:
@@ -96,7 +96,7 @@ class ManifestFiles:
         name = (kind, metadata.namespace, metadata.name)
         path = self._require_own_file(name, "delete it there")
         # Compare the uid only if the development stack has stored it: otherwise it changes with each read.
-        uids = [item["metadata"]["uid"] for item in _documents_in(self._folder / ".status") if _name_of(item) == name]
+        uids = [item["metadata"]["uid"] for item in _documents_in(self._folder / ".status") if name_of(item) == name]
         if metadata.uid and uids not in ([], [metadata.uid]):
             raise AgentMemoryError(f"{kind} {metadata.namespace}/{metadata.name} was created again: it is not deleted")
         path.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ class ManifestFiles:
     def _manifest_annotations(self, name: Name) -> set[str]:
         """Return the names of the annotations in an object's manifest."""
         manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
-        documents = (document for _, document in manifests.scan() if _name_of(document) == name)
+        documents = (document for _, document in manifests.scan() if name_of(document) == name)
         return {key for document in documents for key in document["metadata"].get("annotations") or {}}
 
     def _keep_annotations(self, name: Name, annotations: Mapping[str, str | None]) -> None:
@@ -166,11 +166,11 @@ class ManifestFiles:
         An object that the development stack has read already is returned with its status.
         """
         status = self._folder / ".status"
-        records = {_name_of(item): item for item in _documents_in(status)}
+        records = {name_of(item): item for item in _documents_in(status)}
         manifests = ManifestFolder(self._folder, keeps_status=False, implies_connections=True)
         declared = [document for _, document in manifests.scan()]
         declared += _documents_in(status / "created")
-        return {_name_of(item): records.get(_name_of(item), item) for item in declared}
+        return {name_of(item): records.get(name_of(item), item) for item in declared}
 
     def _require_own_file(self, name: Name, remedy: str) -> Path:
         """Return the file of an object that a command has created.
@@ -223,8 +223,3 @@ def _documents_in(folder: Path) -> list[Json]:
         with contextlib.suppress(FileNotFoundError):
             documents.append(json.loads(path.read_text("utf-8")))
     return documents
-
-
-def _name_of(document: Json) -> Name:
-    metadata = document["metadata"]
-    return document["kind"], metadata.get("namespace") or "default", metadata["name"]

@@ -135,7 +135,7 @@ class ManifestFolder:
 
     async def create_object(self, document: Json) -> bool:
         """Store an object in `.status/created/`; return False if it exists already."""
-        name = _name(document)
+        name = name_of(document)
         if name in self._records or name in self._created:
             return False
         self._created[name] = document
@@ -216,10 +216,10 @@ class ManifestFolder:
             documents += [
                 connection for connection in implied_connections(documents) if _is_object(connection, self._folder)
             ]
-        self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
+        self._secrets = {name_of(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         manifests = {
-            _name(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_own_group(item)
+            name_of(item): self._annotated(item) for item in documents if item["kind"] in KINDS and is_own_group(item)
         }
         updated = [self._update_record(item) for item in manifests.values()]
         removed = [self._delete_record(name) for name in list(self._records) if name not in manifests]
@@ -227,7 +227,7 @@ class ManifestFolder:
 
     def _annotated(self, document: Json) -> Json:
         """Merge the annotations that commands have set into a manifest. Annotations of the manifest take precedence."""
-        path = self._file(self._annotations_folder, _name(document))
+        path = self._file(self._annotations_folder, name_of(document))
         if not self._keeps_status or not path.is_file():
             return document
         declared = document["metadata"].get("annotations") or {}
@@ -235,7 +235,7 @@ class ManifestFolder:
 
     def _update_record(self, document: Json) -> WATCH_EVENT | None:
         """Update the record of a manifest; return its event, or None if nothing changed."""
-        name = _name(document)
+        name = name_of(document)
         record = self._records.get(name)
         current = _merge(document, record)
         if current != record:
@@ -303,11 +303,11 @@ class ManifestFolder:
             for path in folder.glob("*.json"):
                 record = json.loads(path.read_text(encoding="utf-8"))
                 if _is_object(record, path):
-                    loaded[_name(record)] = record
+                    loaded[name_of(record)] = record
 
     def _save(self, record: Json) -> None:
         if self._keeps_status:
-            _write(self._file(self._status_folder, _name(record)), record)
+            _write(self._file(self._status_folder, name_of(record)), record)
 
     @staticmethod
     def _file(folder: Path, name: Name) -> Path:
@@ -333,7 +333,7 @@ def _write(path: Path, record: Json) -> None:
 
 def _merge(document: Json, record: Json | None) -> Json:
     """Build the record of an object: the manifest with the state that Kubernetes would store."""
-    kind, namespace, name = _name(document)
+    kind, namespace, name = name_of(document)
     spec = document.get("spec")
     state: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
     if record is not None:
@@ -354,7 +354,8 @@ def _merge(document: Json, record: Json | None) -> Json:
     }
 
 
-def _name(document: Json) -> Name:
+def name_of(document: Json) -> Name:
+    """Return kind, namespace (`default` if the manifest has none) and name of an object."""
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace") or "default", metadata["name"]
 

@@ -58,8 +58,5 @@ def retry_after_s(headers: Mapping[str, str]) -> float:
 
 def _too_large(response: aiohttp.ClientResponse, max_bytes: int) -> AnswerTooLarge:
     response.close()
-    return AnswerTooLarge(f"the answer is larger than the limit of {_size(max_bytes)} for this call")
-
-
-def _size(count: int) -> str:
-    return f"{count // MIB} MiB" if count >= MIB else f"{count >> 10} KiB"
+    limit = f"{max_bytes // MIB} MiB" if max_bytes >= MIB else f"{max_bytes >> 10} KiB"
+    return AnswerTooLarge(f"the answer is larger than the limit of {limit} for this call")

@@ -15,7 +15,7 @@ from agentmemory_operator.adapters.http.egress import Egress, HostSession, build
 from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, build_httpx_client, find_reason
 from agentmemory_operator.errors import SpecInvalid
 
-# Key for the client, which requires one, if a service has none, like many self-hosted services.
+# Placeholder for a service without an API key, such as many self-hosted ones: the client library requires a key.
 NO_KEY = "none"
 # Maximum number of connections. It is high, because the retrieval API already limits concurrent requests.
 MAX_CONNECTIONS = 512

@@ -92,7 +92,7 @@ class QdrantControl(AsyncApiClient):
     """Qdrant's client with its routes as attributes. All calls share one session.
 
     Every call raises:
-        NotFound: On status 404; CollectionNotFound if Qdrant reports that the collection does not exist.
+        NotFound: On a 404 of Qdrant; CollectionNotFound if it reports that the collection does not exist.
         SpecInvalid: If the egress policy forbids the host, or the URL has none.
         StoreRejected: If the server rejects the call; a retry would be rejected too.
         StoreUnavailable: If the server is unavailable, or the response is too large or not from Qdrant. After a lost

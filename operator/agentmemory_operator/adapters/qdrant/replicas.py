@@ -8,11 +8,11 @@ from qdrant_client import models
 from agentmemory_operator.adapters.qdrant.control import QdrantControl, result_of
 from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Move, Placement
-from agentmemory_operator.errors import NotFound, StoreRejected
+from agentmemory_operator.errors import NotFound, RouteNotFound, StoreRejected
 from agentmemory_operator.spec.printable import printable_start
 
 # Statuses of a server that lacks the call, or is no cluster (405).
-NOT_SUPPORTED_STATUSES = (404, 405, 501)
+NOT_SUPPORTED_STATUSES = (405, 501)
 
 
 class QdrantReplicas:
@@ -31,7 +31,7 @@ class QdrantReplicas:
         """Return the peer ids of the cluster, sorted; empty for a single server. None if the call is rejected."""
         try:
             status = await result_of(self._qdrant.cluster.cluster_status())
-        except (NotFound, StoreRejected):
+        except (RouteNotFound, StoreRejected):
             self._peers = ()
             return None
         with map_parse_errors():
@@ -68,7 +68,7 @@ class QdrantReplicas:
         """
         try:
             await self._qdrant.cluster.update_collection_cluster(physical, cluster_operations=_operation_of(move))
-        except (NotFound, StoreRejected) as exc:
+        except (NotFound, RouteNotFound, StoreRejected) as exc:
             if isinstance(exc, StoreRejected) and exc.status not in NOT_SUPPORTED_STATUSES:
                 raise
             # Read the collection: this raises NotFound if the collection is missing, and not the API call.

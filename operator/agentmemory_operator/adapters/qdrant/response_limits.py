@@ -15,6 +15,7 @@ from agentmemory_operator.errors import (
     CollectionNotFound,
     NotFound,
     ResponseTimeout,
+    RouteNotFound,
     StoreRejected,
     StoreUnavailable,
 )
@@ -45,7 +46,8 @@ MAX_POINTS_BYTES = 192 * MIB
 # The server's default for `limit`.
 DEFAULT_LIMIT = 10
 
-# Start of Qdrant's message for a missing collection.
+# Start of Qdrant's message for a missing resource, which a download sends without the envelope, and a collection.
+_MISSING = b"Not found: "
 _NO_COLLECTION = "Not found: Collection `"
 
 _LISTS = ("/collections", "/aliases", "/telemetry")
@@ -96,15 +98,19 @@ def error_message(status: int, words: str) -> str:
 def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemoryError:
     """Build the exception for an error response to a control call.
 
-    NotFound or CollectionNotFound for 404; StoreUnavailable for 408, 429 and from 500, except 501; else StoreRejected.
+    NotFound or CollectionNotFound for a 404 of Qdrant, RouteNotFound for another; StoreUnavailable for 408, 429 and
+    from 500, except 501; else StoreRejected.
 
     Args:
         secret: API key of the call; not repeated in the message.
     """
     error_text = parse_error_text(answer.body, secret)
     message = error_message(answer.status, error_text)
+    if is_missing_collection(answer.status, error_text):
+        return CollectionNotFound(message)
     if answer.status == 404:
-        return CollectionNotFound(message) if is_missing_collection(404, error_text) else NotFound(message)
+        is_known = bool(error_text) or answer.body.startswith(_MISSING)
+        return NotFound(message) if is_known else RouteNotFound(f"{message} without a reason: check for a proxy")
     if answer.status == NOT_IMPLEMENTED or (answer.status < 500 and answer.status not in TRANSIENT_STATUSES):
         return StoreRejected(answer.status, message)
     return StoreUnavailable(message, retry_after_s=retry_after_s(answer.headers), is_disk_full=NO_SPACE in error_text)

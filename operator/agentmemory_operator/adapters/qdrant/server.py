@@ -9,7 +9,7 @@ from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
 from agentmemory_operator.adapters.qdrant.response_limits import map_parse_errors
 from agentmemory_operator.collections.rules.capacity import Process
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
-from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected
+from agentmemory_operator.errors import AgentMemoryError, RouteNotFound, StoreRejected
 
 ANY_NAME = "agentmemory"
 _VERSION = re.compile(r"[A-Za-z0-9.+_-]{1,64}")
@@ -78,7 +78,7 @@ class QdrantServer:
         """
         try:
             return parse_process(await self._qdrant.service.metrics())
-        except (StoreRejected, NotFound):
+        except (RouteNotFound, StoreRejected):
             return Process()
 
     async def _peers(self) -> int | None:

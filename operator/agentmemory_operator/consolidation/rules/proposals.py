@@ -38,8 +38,9 @@ def proposal_to_payload(fact: Fact, *, id_: str, user_id: str, run_id: str, now_
     """Build the payload of a proposal's point. `now_ms` is the current time in Unix milliseconds."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
     fact_fields = {key: value for key, value in asdict(fact).items() if value is not None}
+    plain_fields = {key: list(value) if isinstance(value, tuple) else value for key, value in fact_fields.items()}
     identity = {"id": id_, "userId": user_id, "rev": 1, "pending": False, RUN_KEY: run_id}
-    return identity | times | {PROPOSAL_KEY: {key: _plain(value) for key, value in fact_fields.items()}}
+    return identity | times | {PROPOSAL_KEY: plain_fields}
 
 
 def proposal_from_payload(payload: Mapping[str, Any]) -> Proposal | None:
@@ -50,7 +51,3 @@ def proposal_from_payload(payload: Mapping[str, Any]) -> Proposal | None:
         return Proposal(payload["id"], payload["userId"], payload[RUN_KEY], Fact(**fields))
     except (AttributeError, KeyError, TypeError):
         return None
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -60,7 +60,7 @@ class Body(BaseModel):
 
 
 class MemoryIn(Body):
-    """A memory to store. Only `user_id` and `content` are needed."""
+    """A memory to store. Only `user_id` and `content` are required, and `vector` with provider `none`."""
 
     user_id: UserId = Field(description="Owner of the memory: a user, `group:NAME` or `global`.")
     content: Content = Field(description="Content of the memory.")

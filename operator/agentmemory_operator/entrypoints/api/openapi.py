@@ -17,7 +17,7 @@ from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
-from starlette.responses import HTMLResponse
+from starlette.responses import HTMLResponse, Response
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import agent_schemas, memory_requests, memory_schemas, shown_schemas
@@ -174,6 +174,9 @@ def describe(
             name: {"description": meaning, "schema": {"type": "integer"}} for name, meaning in headers.items()
         }
     arguments: dict[str, Any] = {"status_code": status, "responses": responses}
+    if not body and media_type != JSON:
+        # Of this class, FastAPI does not add its own media type to the document.
+        arguments["response_class"] = Response
     if body:
         content = {media_type: {"schema": _ref(body)}}
         arguments["openapi_extra"] = {"requestBody": {"required": True, "content": content}}

@@ -1,10 +1,10 @@
 """Shared parts of commands on objects: finding their cluster or folder, creating them, and waiting with progress."""
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -24,17 +24,16 @@ from agentmemory_operator.entrypoints.cli.options import (
 )
 from agentmemory_operator.entrypoints.cli.run import exit_on_error, run_command
 from agentmemory_operator.entrypoints.cli.stacks import Stacks, read_stacks
-from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.tasks import read_through_outage
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from agentmemory_operator.spec.naming import append_suffix
 
 T = TypeVar("T")
 
 POLL_S = 0.5
-# Maximum time for which `reread` tolerates an unavailable API server.
-MAX_OUTAGE_S = 600.0
 # Exit status after Ctrl-C, as of a shell: 128 + SIGINT.
 INTERRUPTED = 130
 
@@ -216,7 +215,7 @@ async def follow(
 async def reread(
     objects: JobObjects, document: Json, *, deleted_message: str = "was deleted before it finished"
 ) -> Json:
-    """Read an object again. While the API server is unavailable, print that once and retry for `MAX_OUTAGE_S`.
+    """Read an object again. While the API server is unavailable, print that once and retry, as `read_through_outage`.
 
     Args:
         deleted_message: Error message if the object was deleted.
@@ -225,19 +224,12 @@ async def reread(
         AgentMemoryError: If the object was deleted.
         TransientError: If the API server is unavailable for longer. The job of the object is not affected.
     """
-    kind, metadata, deadline_s = document["kind"], document["metadata"], None
-    while True:
-        try:
-            return await objects.read_object(kind, metadata["namespace"], metadata["name"])
-        except NotFound as exc:
-            raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
-        except TransientError as exc:
-            if deadline_s is None:
-                deadline_s = time.monotonic() + MAX_OUTAGE_S
-                typer.echo(f"{exc}: waiting for at most {MAX_OUTAGE_S:.0f} s", err=True)
-            if time.monotonic() >= deadline_s:
-                raise
-        await asyncio.sleep(POLL_S)
+    metadata = document["metadata"]
+    read = partial(objects.read_object, document["kind"], metadata["namespace"], metadata["name"])
+    try:
+        return await read_through_outage(read, poll_s=POLL_S, report=partial(typer.echo, err=True))
+    except NotFound as exc:
+        raise AgentMemoryError(f"{title_of(document)} {deleted_message}") from exc
 
 
 def status_of(document: Json) -> Json:

@@ -339,10 +339,10 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
     return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: stored}
 
 
-def keys_found_payload(receipt_id: str, zones: Sequence[str], now_ms: int) -> Payload:
+def keys_found_payload(receipt_id: str, zones: Sequence[str], now_ms: int, *, rev: int) -> Payload:
     """Build the payload of a receipt's point before any key is deleted. Readers of memories treat it as a tombstone."""
     times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
-    return {"id": receipt_id, "rev": 1, **times, "pending": False, KEYS_FOUND_KEY: list(zones)}
+    return {"id": receipt_id, "rev": rev, **times, "pending": False, KEYS_FOUND_KEY: list(zones)}
 
 
 def receipt_from_payload(payload: Row) -> ErasureReceipt:

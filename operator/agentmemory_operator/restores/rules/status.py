@@ -99,8 +99,9 @@ def applied_status(old: Mapping[str, Any], record: RestoreRecord, at: StatusStam
 
 
 def failed_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
-    """Return the status of a restore that permanently failed."""
-    status = {**old, "steps": _end_steps(old, at, "failed"), "endTime": at.now, "progress": "failed"}
+    """Return the status of a restore that permanently failed. A failure of the cleanup keeps the time of the end."""
+    ended = {"endTime": at.now, **old, "progress": "failed"}
+    status = {**ended, "steps": _end_steps(old, at, "failed")}
     return _merge(status, [ConditionState(SUCCEEDED, False, reason, message)], at)
 
 

@@ -154,7 +154,7 @@ class SnapshotOverview:
         Imports and snapshots that are being removed are excluded.
         """
         ended = (item for item in self.snapshots if item.is_ended and not item.is_removing and not item.is_imported)
-        return sorted(ended, key=_start_order, reverse=True)
+        return sorted(ended, key=lambda snapshot: (snapshot.started_ms, snapshot.name), reverse=True)
 
     @property
     def verified(self) -> list[SnapshotFacts]:
@@ -191,10 +191,6 @@ class SnapshotOverview:
     def is_running(self) -> bool:
         """True if a scheduled snapshot is in progress. No other snapshot is requested until it ends."""
         return any(item.is_under_retention and not item.is_ended and not item.is_removing for item in self.snapshots)
-
-
-def _start_order(snapshot: SnapshotFacts) -> tuple[int, str]:
-    return snapshot.started_ms, snapshot.name
 
 
 def next_scheduled(overview: SnapshotOverview) -> DueSnapshot | None:

@@ -164,17 +164,14 @@ def judge(candidates: Sequence[Candidate], rules: RetentionRules, *, now_ms: int
 
     Only the first rule applies to a snapshot whose removal has started.
     """
-    case = _Case(sorted(candidates, key=_time_order, reverse=True), rules, now_ms)
+    newest_first = sorted(candidates, key=lambda candidate: (candidate.time_ms, candidate.name), reverse=True)
+    case = _Case(newest_first, rules, now_ms)
     for candidate in case.ordered:
         _keep_untouchable(case, candidate)
     _keep_last_resorts(case)
     _keep_by_figures(case)
     _keep_failures(case)
     return tuple(_verdict(case, candidate) for candidate in case.ordered)
-
-
-def _time_order(candidate: Candidate) -> tuple[int, str]:
-    return candidate.time_ms, candidate.name
 
 
 def _keep_untouchable(case: _Case, candidate: Candidate) -> None:

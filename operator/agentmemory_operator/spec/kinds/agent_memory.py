@@ -4,7 +4,8 @@ The CRDs and the schema checks of manifests are generated from these models. Qdr
 larger blocks of a spec are in `spec_*` and `lifecycle`.
 
 Every field has code that acts on it. A field that a preset decides has no default here, because a persisted default
-would override the preset. The CEL rules next to the fields run in the API server and in `parse`.
+would override the preset. The CEL rules that models and fields refer to are in `cel`. The API server and `parse` apply
+them; the parsers leave out rules that stored objects may violate.
 """
 
 from typing import Annotated, Any, Literal
@@ -161,7 +162,6 @@ class TypeSpec(Model):
         default=None,
         ge=0.001,
         le=36_500,
-        allow_inf_nan=False,
         description="Days until a memory's recency halves, 0.001..36500. Changes apply to the next search.",
     )
     decay: bool | None = Field(
@@ -171,14 +171,12 @@ class TypeSpec(Model):
         default=None,
         ge=0.01,
         le=10,
-        allow_inf_nan=False,
         description="Factor applied to the combined score of this type, 0.01..10. Default: 1.",
     )
     confidence: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Confidence of memories that are stored without one, 0..1. Applies to the next write. Default:"
         " none; a missing confidence counts as 1.",
     )
@@ -245,8 +243,7 @@ class AgentMemorySpec(Model):
         json_schema_extra=list_map_keys("name"),
     )
     scoring: ScoringSpec | None = Field(
-        default=None,
-        description="Ranking of search results. Changes apply to the next search. Default: the preset's.",
+        default=None, description="Ranking of search results. Changes apply to the next search. Default: the preset's."
     )
     lifecycle: LifecycleSpec | None = Field(
         default=None, description="Retention, expiry and cleanup of memories. Default: the preset's."

@@ -10,8 +10,8 @@ from agentmemory_operator.spec.kinds.model_base import Model, Schedule, StatusMo
 from agentmemory_operator.spec.kinds.schema import validation_rules
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS, MAX_WORKING_MEMORY_SLOTS, TtlMode
 
-Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Days = Annotated[float, Field(ge=0.001, le=36_500)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class TtlSpec(Model):
@@ -77,7 +77,7 @@ class LifecycleSpec(Model):
     time_zone: Annotated[str, Field(max_length=64, pattern=ZONE_PATTERN)] | None = Field(
         default=None, description="IANA time zone of the schedule, for example Europe/Berlin. Default: Etc/UTC."
     )
-    decay_floor: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] | None = Field(
+    decay_floor: Annotated[float, Field(ge=0, le=0.5)] | None = Field(
         default=None,
         description="Recency, 0.5^(age / half-life of the type), below which a cleanup removes memories, 0..0.5; 0"
         " removes none. Types without decay are kept. Default: the preset's (cortex 0.01).",
@@ -123,14 +123,14 @@ class LifecycleSpec(Model):
         description=f"Maximum working memories of a session, 1..{MAX_WORKING_MEMORY_SLOTS}; above it, the least"
         " recently used one is removed. Applies to the next one stored. Default: the preset's, 4.",
     )
-    session_idle_hours: Annotated[float, Field(ge=0, le=876_000, allow_inf_nan=False)] | None = Field(
+    session_idle_hours: Annotated[float, Field(ge=0, le=876_000)] | None = Field(
         default=None,
         description="Hours without use after which a session ends, 0..876000: its working memories, and its memories"
         " of types with ttl Session and no days, are no longer returned, and the next cleanup removes them. Storing a"
         " memory, reading working memory and returning a memory in a search are use. 0: only an explicit end. Default:"
         " the preset's (cognitive, importance, keyed and none 24, else 0).",
     )
-    remove_hidden_days: Annotated[float, Field(ge=0, le=36_500, allow_inf_nan=False)] | None = Field(
+    remove_hidden_days: Annotated[float, Field(ge=0, le=36_500)] | None = Field(
         default=None,
         description="Days after which a cleanup removes memories hidden by a ttl Soft or SoftUnlessUsed, 0..36500;"
         " 0 keeps them. Default: the preset's (importance 90, else 0).",

@@ -19,13 +19,19 @@ def manifest_name(field: str) -> str:
 
 
 class Model(BaseModel):
-    """Base of spec models: strict, frozen, camelCase in manifests and snake_case in Python.
+    """Base of spec models: strict, frozen, with finite numbers, camelCase in manifests and snake_case in Python.
 
     Validators are built at first use: most models are only parts of others and need none of their own.
     """
 
     model_config = ConfigDict(
-        alias_generator=manifest_name, populate_by_name=True, extra="forbid", frozen=True, strict=True, defer_build=True
+        alias_generator=manifest_name,
+        populate_by_name=True,
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        defer_build=True,
     )
 
 

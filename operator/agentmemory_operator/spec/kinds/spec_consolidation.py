@@ -28,7 +28,7 @@ class LanguageModelSpec(Model):
     )
 
 
-Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
+Price = Annotated[float, Field(ge=0, le=1_000_000)]
 
 SPEND = CelRule(
     "!has(self.spend) || has(self.inputPrice) || has(self.outputPrice)",
@@ -79,7 +79,6 @@ class ConsolidationSpec(Model):
         default=None,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Minimum cosine similarity to a stored memory at which a merged fact counts as a duplicate and is"
         " not stored, 0..1. Default: 0.92.",
     )

@@ -73,7 +73,6 @@ class EntitiesSpec(Model):
         default=None,
         ge=0.01,
         le=1,
-        allow_inf_nan=False,
         description="Factor by which the activation of a name decreases per link from the query's names"
         " (docs/entities.md), 0.01..1. Default: 0.8.",
     )
@@ -81,7 +80,6 @@ class EntitiesSpec(Model):
         default=None,
         ge=1,
         le=10,
-        allow_inf_nan=False,
         description="Factor of the activation per link that is a typed relation, in addition to decay, 1..10. Default:"
         " 2.",
     )
@@ -93,9 +91,5 @@ class EntitiesSpec(Model):
         " names. Default: 2.",
     )
     min_activation: float | None = Field(
-        default=None,
-        ge=0,
-        le=1,
-        allow_inf_nan=False,
-        description="Minimum activation of the names that a search uses, 0..1. Default: 0.1.",
+        default=None, ge=0, le=1, description="Minimum activation of the names that a search uses, 0..1. Default: 0.1."
     )

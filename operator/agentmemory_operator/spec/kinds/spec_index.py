@@ -98,7 +98,6 @@ class QuantizationSpec(Model):
         default=None,
         ge=0.5,
         le=1,
-        allow_inf_nan=False,
         description="Share of the values within the range of a byte, 0.5..1; values outside are clipped. Only with"
         " Scalar. Default: the profile's or preset's if it has type Scalar, else 0.99.",
     )
@@ -131,7 +130,6 @@ class QuantizationSpec(Model):
         default=None,
         ge=1,
         le=16,
-        allow_inf_nan=False,
         description="Candidates to rescore per requested result, 1..16. Not with None or rescore: false. Default: 2"
         " with profile HighRecall, else by type: 1 for Scalar and Turbo Bits4, 2 for Product, 2 to 4 for fewer bits."
         " Applies to the next search.",
@@ -226,7 +224,6 @@ class StrictModeSpec(Model):
         default=None,
         ge=4,
         le=1000,
-        allow_inf_nan=False,
         description="Maximum oversampling of a search, 4..1000, at least quantization.oversampling.",
     )
     upsert_max_batchsize: int | None = Field(

@@ -22,12 +22,12 @@ class RebuildSpec(Model):
         description="Maximum requests per hour to the embedding provider, of batchSize texts each, 1..10000000."
         " Default: unlimited.",
     )
-    embedding_price_per_million_tokens: Annotated[float, Field(ge=0, le=MAX_PRICE, allow_inf_nan=False)] | None = Field(
+    embedding_price_per_million_tokens: Annotated[float, Field(ge=0, le=MAX_PRICE)] | None = Field(
         default=None,
         description="Provider's price of a million tokens, in any currency, 0..10000; only used to estimate a plan."
         " Default: plans show no price.",
     )
-    max_recall_drop_percent: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] | None = Field(
+    max_recall_drop_percent: Annotated[float, Field(ge=0, le=100)] | None = Field(
         default=None,
         description="Maximum drop of the recall of probe queries in percentage points, 0..100. After a larger drop, the"
         " move of the alias waits for approval. Default: 5.",

@@ -10,8 +10,8 @@ from agentmemory_operator.spec.kinds.model_base import Model
 from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, validation_rules
 from agentmemory_operator.spec.presets.table import DEFAULT_ASSISTANT, DEFAULT_CANDIDATES, MAX_CANDIDATES
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Similarity = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Similarity = Annotated[float, Field(ge=-1, le=1)]
 
 
 class WeightsSpec(Model):
@@ -33,7 +33,6 @@ class ConfidenceSpec(Model):
         default=None,
         ge=0.01,
         le=1,
-        allow_inf_nan=False,
         description="Factor applied to the confidence per day without access, for types that decay, 0.01..1."
         " Default: 0.98.",
     )
@@ -41,12 +40,9 @@ class ConfidenceSpec(Model):
         default=None,
         ge=0,
         le=10,
-        allow_inf_nan=False,
         description="Increase of the boost per doubling of the accesses, 0..10. Default: 0.3.",
     )
-    max_boost: float | None = Field(
-        default=None, ge=1, le=100, allow_inf_nan=False, description="Maximum boost, 1..100. Default: 2.5."
-    )
+    max_boost: float | None = Field(default=None, ge=1, le=100, description="Maximum boost, 1..100. Default: 2.5.")
 
 
 class PrioritySpec(Model):
@@ -67,7 +63,6 @@ class PrioritySpec(Model):
         default=None,
         ge=0.001,
         le=36_500,
-        allow_inf_nan=False,
         description="Days until the recency halves, for all types, 0.001..36500. Default: 30.",
     )
     max_accesses: int | None = Field(
@@ -102,7 +97,6 @@ class ImportanceSpec(Model):
         default=None,
         ge=0,
         le=10,
-        allow_inf_nan=False,
         description="Daily decay rate of memories without one of their own, 0..10; 0 for types that do not decay."
         " Default: 0.01.",
     )
@@ -110,14 +104,12 @@ class ImportanceSpec(Model):
         default=None,
         ge=0,
         le=10,
-        allow_inf_nan=False,
         description="Increase of the divisor of the importance per day without access, 0..10. Default: 0.1.",
     )
     unimportant_factor: float | None = Field(
         default=None,
         ge=1,
         le=100,
-        allow_inf_nan=False,
         description="Factor of dailyRate for memories with an importance of at most 0.25 (low), 1..100; 1 turns it"
         " off. A memory's own decay rate is not changed. Default: 4 with the preset importance, otherwise 1.",
     )
@@ -137,7 +129,6 @@ class FusionSpec(Model):
         default=None,
         ge=0,
         le=1,
-        allow_inf_nan=False,
         description="Weight of the keyword score, 0..1; the rest is the similarity's. With RRF more than 0 and less"
         " than 1. Default: the preset's.",
     )
@@ -216,7 +207,6 @@ class ScoringSpec(Model):
         default=None,
         ge=0.001,
         le=1000,
-        allow_inf_nan=False,
         description="Divisor of importance * (1 + log10(1 + accesses)), which gives the utility (at most 1),"
         " 0.001..1000. Default: the preset's.",
     )
@@ -249,7 +239,6 @@ class ScoringSpec(Model):
         default=None,
         ge=-1,
         le=10,
-        allow_inf_nan=False,
         description="Minimum combined score of results, -1..10; -1 returns everything. Default: the preset's.",
     )
     min_similarity: Similarity | None = Field(

@@ -56,8 +56,8 @@ class Shard:
     def with_key(self, key_id: str, entry: KeyEntry) -> "Shard":
         """Return the shard with one more key. The 64th key closes the shard, unless it is at the last level."""
         entries = {**self.entries, key_id: entry}
-        is_last = int(self.name[0]) < LEVELS - 1 and len(entries) >= MAX_SHARD_KEYS
-        return replace(self, entries=entries, is_closed=self.is_closed or is_last)
+        closes = int(self.name[0]) < LEVELS - 1 and len(entries) >= MAX_SHARD_KEYS
+        return replace(self, entries=entries, is_closed=self.is_closed or closes)
 
     def with_successor(self, key_id: str, new_id: str, entry: KeyEntry) -> "Shard":
         """Return the shard with a new active key of a scope. The old key stays, to decrypt existing memories.

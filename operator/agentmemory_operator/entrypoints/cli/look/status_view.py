@@ -28,6 +28,8 @@ APPROVABLE_REASONS: Mapping[str, tuple[str, ...]] = {
 # Prefixes of fields that can be reset to their values in effect.
 REVERTIBLE_PREFIXES = ("embedding.", "index.")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
+# The status has no time of the count, because writing it would make each pass over an idle object a write.
+COUNT_AGE = ", counted at the operator's last pass (about every 5 minutes)"
 
 
 def status_document(document: Json) -> dict[str, Any]:
@@ -96,11 +98,12 @@ def _conditions(document: Json, status: Json) -> Section:
 
 def _collection(document: Json, status: Json) -> Section | None:
     metadata, collection = document["metadata"], status.get("collection") or {}
+    memories = collection.get("memories")
     rows = {
         "agent": status.get("agent"),
         "alias": collection.get("alias"),
         "physical": collection.get("physical"),
-        "memories": collection.get("memories"),
+        "memories": None if memories is None else f"{memories}{COUNT_AGE}",
         "indexed": collection.get("indexed"),
         "state": collection.get("state"),
         "replicas": _replicas(collection.get("replicas") or {}),

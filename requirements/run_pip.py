@@ -1,4 +1,4 @@
-"""Run pip, showing how many of the locked packages it has fetched: `install.py FILE pip install -r FILE ...`.
+"""Run pip, showing how many of the locked packages it has fetched: `run_pip.py FILE pip install -r FILE ...`.
 
 By itself, pip prints either nothing for a minute or two lines for each package. Its output is printed if it fails.
 """
