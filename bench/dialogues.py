@@ -4,7 +4,8 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,17 @@ TOP_K, BATCH = 10, 100
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A user's question.
+    """A user's question, and the marks of the memories that answer it.
 
     Attributes:
-        evidence: Marks of the memories that answer it.
+        category: Subset of the questions that it belongs to.
         asked_at: Time that times in the question refer to, RFC 3339; None is now.
     """
 
     user_id: str
     text: str
     evidence: frozenset[str]
+    category: str = ""
     asked_at: str | None = None
 
 
@@ -49,12 +51,14 @@ class QuestionResult:
     Attributes:
         ranks: Ranks of the evidence among the results, from 1.
         missed: Number of memories of the evidence that were not found.
+        category: Category of the question.
     """
 
     user_id: str
     ranks: Sequence[int]
     missed: int
     latency_ms: float
+    category: str = ""
 
     def recall(self, count: int) -> float:
         """Return the share of the evidence among the first `count` results, 0..1."""
@@ -64,6 +68,19 @@ class QuestionResult:
     def reciprocal_rank(self) -> float:
         """1 / rank of the first evidence, or 0 if none was found."""
         return 1 / self.ranks[0] if self.ranks else 0.0
+
+    def ndcg(self, count: int) -> float:
+        """Return the normalised discounted cumulative gain of the first `count` results, 0..1.
+
+        Each memory of the evidence has relevance 1, as in LMEB. Several turns with the same text are one memory.
+        """
+        ranks = set(self.ranks)
+        ideal = range(1, min(len(ranks) + self.missed, count) + 1)
+        return _discounted(rank for rank in ranks if rank <= count) / _discounted(ideal)
+
+
+def _discounted(ranks: Iterable[int]) -> float:
+    return sum(1 / math.log2(rank + 1) for rank in ranks)
 
 
 def read_set(file: Path, language: str | None = None) -> QuestionSet:
@@ -80,7 +97,8 @@ def read_set(file: Path, language: str | None = None) -> QuestionSet:
         memories += (_memory(talk["id"], turn) for turn in talk["turns"])
         for question in talk["questions"]:
             evidence = frozenset(f"{talk['id']} {turn}" for turn in question["evidence"])
-            questions.append(Question(talk["id"], question["question"], evidence, talk["turns"][-1]["at"]))
+            category, asked_at = str(question["category"]), talk["turns"][-1]["at"]
+            questions.append(Question(talk["id"], question["question"], evidence, category, asked_at))
     return QuestionSet(file.stem, memories, questions)
 
 
@@ -123,4 +141,5 @@ def run_question(api: Client, slug: str, question: Question, marks: Mapping[str,
         for mark in marks.get(result["id"], ()):
             places.setdefault(mark, place)
     found = sorted(places[mark] for mark in question.evidence if mark in places)
-    return QuestionResult(question.user_id, found, len(question.evidence) - len(found), took_ms)
+    missed = len(question.evidence) - len(found)
+    return QuestionResult(question.user_id, found, missed, took_ms, question.category)

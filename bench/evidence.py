@@ -1,5 +1,7 @@
 """`python -m bench.evidence`: effect of each term of `scoring.evidence`, used alone and left out; `standard`, `cortex`.
 
+A second table has nDCG@10 of each category of questions, the form in which LMEB reports it.
+
 Without options it needs only this repository: its conversations (`bench/data`), the built-in embedder and the dev
 server. Every figure is of searches through the API. Differences have a 95 % bootstrap interval over conversations; with
 three conversations it is a rough one.
@@ -12,6 +14,7 @@ import random
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +29,7 @@ from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
 
 HEAD = ("ranking", "R@5", "R@10", "MRR", "beside", "R@10 differs by", "MRR differs by")
+NDCG_HEAD = ("ranking", "nDCG@10", "mean of categories")
 DRAWS, SEED = 2_000, 23
 WORDLLAMA: Json = {"provider": "wordllama", "dimensions": 256}
 WEIGHTS = {name: asdict(STANDARD.evidence)[name] for name in ("terse", "author", "time", "date")}
@@ -34,6 +38,7 @@ NOTHING = dict.fromkeys(WEIGHTS, 0.0)
 OFF = {"asked": 0.05}
 
 MATCH, WHOLE = "meaning and words", "standard"
+SETS = {"own": OWN / "dialogues.json", "other-languages": OWN / "other_languages.json"}
 Answers = Mapping[str, Sequence[QuestionResult]]
 
 
@@ -80,7 +85,7 @@ def answers_of(
     stack: Stack, questions: QuestionSet, embedding: Json, prefix: str, args: argparse.Namespace
 ) -> Iterator[tuple[Variant, list[QuestionResult]]]:
     """Store a set. Yield each ranking with its results for the questions."""
-    only, language = args.only, args.language or DEFAULT_LANGUAGE
+    only, language = args.only, args.keyword_language or args.language or DEFAULT_LANGUAGE
     with Client(stack.api_url) as api:
         for place, (name, spec) in enumerate(presets(language).items()):
             if only and name not in only:
@@ -137,6 +142,20 @@ def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
         yield (variant.name, *(f"{figure:.3f}" for figure in figures), variant.baseline, *differences)
 
 
+def ndcg_rows(answers: Answers) -> tuple[Cells, list[Cells]]:
+    """Return the head and the rows of nDCG@10: of all questions, the mean of the categories, and each category."""
+    counts = Counter(result.category for result in next(iter(answers.values())))
+    categories = sorted(counts)
+    rows_ = []
+    for name, results in answers.items():
+        by_category = [
+            fmean(result.ndcg(TOP_K) for result in results if result.category == category) for category in categories
+        ]
+        figures = [fmean(result.ndcg(TOP_K) for result in results), fmean(by_category), *by_category]
+        rows_.append((name, *(f"{figure:.3f}" for figure in figures)))
+    return (*NDCG_HEAD, *(f"{category} ({counts[category]})" for category in categories)), rows_
+
+
 def _render_difference(differences: Sequence[float], of: Sequence[QuestionResult]) -> str:
     """Render a mean difference and its interval."""
     by_user: dict[str, list[float]] = {}
@@ -167,13 +186,14 @@ def main() -> None:
         running(Path(folder), [], args.qdrant, version=args.qdrant_version) as stack,
     ):
         print(f"{machine()}, {stack.engine}, embedder {embedding.get('baseURL', embedding['provider'])}", flush=True)
-        for number, file in enumerate(args.data or [OWN / "dialogues.json"]):
+        for number, file in enumerate(args.data or [SETS[args.set]]):
             asked = read_set(file, args.language)
             results = list(answers_of(stack, asked, embedding, f"evidence-{number}", args))
             answers = {variant.name: answered for variant, answered in results}
             table = render(HEAD, list(rows([variant for variant, _ in results], answers)))
             users = len({question.user_id for question in asked.questions})
             print(f"\n{asked.name}: {users} conversations, {len(asked.questions)} questions\n\n{table}", flush=True)
+            print(f"\n{render(*ndcg_rows(answers))}", flush=True)
 
 
 def _embedding(args: argparse.Namespace) -> Json:
@@ -186,8 +206,10 @@ def parse_args() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.evidence", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, action="append", help="a file of conversations (default: our own)")
+    parser.add_argument("--set", choices=SETS, default="own", help="conversations of ours (default: %(default)s)")
+    parser.add_argument("--data", type=Path, action="append", help="a file of conversations instead of ours")
     parser.add_argument("--language", help="of the conversations to ask about, and of their keywords")
+    parser.add_argument("--keyword-language", help="of the keywords, if it is another, for example auto")
     parser.add_argument("--embeddings", metavar="URL", help="an OpenAI-compatible embedder (default: wordllama)")
     parser.add_argument(
         "--only", metavar="RANKING", action="append", default=[], help="that one alone; may be repeated"

@@ -148,6 +148,7 @@ class SearchOptions(TypedDict, total=False):
     reference_time: datetime | str
     time_zone: str
     weights: Mapping[str, float]
+    diversity: Mapping[str, int]
     include: Mapping[str, int]
     terms: bool
     explain: bool

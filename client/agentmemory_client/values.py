@@ -132,6 +132,7 @@ class SearchResult(Answer):
         candidates: Number of candidates that Qdrant scored and that thresholds removed; only with `explain`.
         time_spans: Times that the query names, each with `since`, `until` and `words`; only with `explain`.
         threshold, min_similarity: Applied minimum of score and similarity; None if not applied, or with an older API.
+        left_out: Id, session and score of the memories that `diversity` left out; only with `explain`.
     """
 
     results: tuple[Found, ...]
@@ -144,6 +145,7 @@ class SearchResult(Answer):
     time_spans: tuple[Json, ...] | None = None
     threshold: float | None = None
     min_similarity: float | None = None
+    left_out: tuple[Json, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

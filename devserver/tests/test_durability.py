@@ -64,6 +64,23 @@ def test_full_disk_rejects_changes_but_not_searches(start_server: StartServer) -
     assert running.call("POST", "/collections/k/points/count", {"exact": True})["count"] == 2
 
 
+def test_too_little_free_disk_rejects_changes_but_not_searches(start_server: StartServer) -> None:
+    """Qdrant wants room for two write-ahead logs before each change."""
+    running = start_server()
+    running.call("PUT", "/collections/k", {"vectors": {"size": 8, "distance": "Cosine"}})
+    running.call("PUT", "/collections/k/points?wait=true", {"points": [{"id": 1, "vector": vector()}]})
+    larger_than_any_disk = {"wal_capacity_mb": 1 << 40}
+    large = {"vectors": {"size": 8, "distance": "Cosine"}, "wal_config": larger_than_any_disk}
+    running.call("PUT", "/collections/large", large)
+    body = {"points": [{"id": 1, "vector": vector()}]}
+
+    running.call("PUT", "/collections/large/points?wait=true", body, status=500)
+    running.call("POST", "/collections/large/points/delete?wait=true", {"points": [1]}, status=500)
+
+    assert running.call("POST", "/collections/large/points/query", {"query": vector()})["points"] == []
+    assert running.call("POST", "/collections/k/points/count", {"exact": True})["count"] == 1
+
+
 def test_killed_server_keeps_collection_state(start_server: StartServer) -> None:
     running = start_server()
     running.call("PUT", "/collections/k__1", {"vectors": {"size": 8, "distance": "Cosine"}, "metadata": {"a": 1}})

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx
 import pytest
 import typer
 import yaml
@@ -58,6 +59,31 @@ def test_remembered_memory_is_found(stack: Stack, user: str) -> None:
     assert columns.split() == ["ID", "SCORE", "TYPE", "CREATED", "CONTENT"]
     assert "pays by invoice" in row
     assert row.split()[0] == stored.output.split()[1]
+
+
+def test_per_session_shows_one_result_of_each(stack: Stack, user: str) -> None:
+    turns = (("green tea", "s"), ("green tea, please", "s"), ("the weather is fine", "t"))
+    memories = [{"user_id": user, "content": text, "session_id": session} for text, session in turns]
+    httpx.post(f"{stack.api_url}/v1/agents/words/memories/batch", json={"memories": memories}).raise_for_status()
+    options = (
+        "search",
+        "words",
+        "green tea",
+        "--user",
+        user,
+        "--threshold",
+        "-1",
+        "--top-k",
+        "2",
+        "--per-session",
+        "1",
+    )
+
+    found = json.loads(run(stack, *options, "-o", "json").output)
+    shown = run(stack, *options, "--explain").output
+
+    assert [memory["session_id"] for memory in found["results"]] == ["s", "t"]
+    assert shown.splitlines()[-1].strip() == "1 left out by --per-session"
 
 
 @pytest.mark.parametrize(("given", "stored"), [("high", 0.75), ("0.9", 0.9), ("1", 1)])

@@ -271,11 +271,13 @@ def of_requests(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
 
 
 def unbounded(document: dict[str, Any], schema: dict[str, Any], place: str) -> Iterator[str]:
-    """Yield the places of unbounded lists and strings in a schema."""
+    """Yield the places of unbounded lists, strings and integers in a schema."""
     if "$ref" in schema:
         yield from unbounded(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], place)
         return
     if schema.get("type") == "array" and "maxItems" not in schema:
+        yield place
+    if schema.get("type") == "integer" and "maximum" not in schema:
         yield place
     if schema.get("type") == "string" and not {"maxLength", "enum", "const"} & set(schema):
         yield place

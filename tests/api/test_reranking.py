@@ -68,5 +68,9 @@ def test_missing_model_keeps_order_and_warns(reranking: httpx.Client) -> None:
 def test_agent_shows_its_reranker(reranking: httpx.Client, client: httpx.Client) -> None:
     rerankers = [reranking.get(f"/v1/agents/{agent}").json()["rerank"] for agent in ("reread", "unread")]
 
-    assert rerankers == [{"model": CROSS_ENCODER, "candidates": 3}, {"model": "my/own", "candidates": 30}]
+    provider = {"provider": "fastembed"}
+    assert rerankers == [
+        provider | {"model": CROSS_ENCODER, "candidates": 3},
+        provider | {"model": "my/own", "candidates": 30},
+    ]
     assert client.get("/v1/agents/words").json()["rerank"] is None

@@ -205,6 +205,14 @@ NODE = Toolset(
     tags=("no_btrfs", "no_devmapper", "no_zfs"),
     cost="8 minutes",
 )
+# Likewise: enforces NetworkPolicies on the node.
+NETWORK_POLICIES = Toolset(
+    variable="NETWORK_POLICY_ASSETS",
+    binaries=(Binary("kube-network-policies", "netpol", "sigs.k8s.io/kube-network-policies/cmd"),),
+    pin=("netpol", r"sigs\.k8s\.io/kube-network-policies (v\S+)"),
+    prefix="network-policies-",
+    cost="1 minute",
+)
 # In build order.
 TOOLSETS = (CONTROL_PLANE, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS)
 

@@ -1,18 +1,16 @@
-"""Fixtures: the installation, and an agent on it."""
+"""Fixtures: the installation, an agent on it, and a pod that calls it."""
 
 import os
 import pathlib
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
-from tests.e2e.installed import KUBECONFIG, QDRANT, Installed, as_pods, as_processes, wait_installed
-from tests.e2e.served_agent import WITHIN_S, ServedAgent
+from tests.e2e.installed import KUBECONFIG, QDRANT, Installed, RunningCluster, as_pods, as_processes, wait_installed
+from tests.e2e.pods import CallerPod, QdrantPod, start_caller
+from tests.e2e.served_agent import PRINTER, ServedAgent, serve_agent
 from tests.support.cluster.installation import NAMESPACE
-from tests.support.cluster.tenants import Account, Caller
-from tests.support.cluster.workspace import Workspace, confirm_delete
-from tests.support.patience import wait_until
+from tests.support.cluster.workspace import Workspace
 
 
 def scope_of_installation(fixture_name: str, config: pytest.Config) -> str:
@@ -33,22 +31,36 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
 @pytest.fixture
 def agent(installed: Installed) -> Iterator[ServedAgent]:
     """Agent with a namespace of its own, on the chart's Qdrant."""
-    cluster = installed.control_plane
-    workspace = Workspace(cluster, cluster.create_namespace("e2e-"), installed.qdrant_url)
-    workspace.qdrant.headers["api-key"] = installed.qdrant_key
-    bot = Account.create(cluster, workspace.namespace, "bot")
-    head = {"Authorization": f"Bearer {bot.token()}"}
-    workspace.create(
-        connectionRef={"name": QDRANT, "namespace": NAMESPACE},
-        embedding={"provider": "wordllama", "dimensions": 256},
-        access={"subjects": [bot.subject("read", "write")]},
-        scoring={"scoreThreshold": -1, "minSimilarity": -1},
-        deletionPolicy="Delete",
-        annotations=confirm_delete(workspace.alias),
+    workspace = Workspace(
+        installed.control_plane, installed.control_plane.create_namespace("e2e-"), installed.qdrant_url
     )
-    with httpx.Client(base_url=f"{installed.api_url}/v1/agents/", headers=head, timeout=30) as http:
-        made = ServedAgent(workspace, Caller(bot, http))
-        workspace.wait_ready(seconds=WITHIN_S)
-        wait_until(lambda: made.search().status_code == 200, seconds=WITHIN_S, what="the agent in the API")
+    workspace.qdrant.headers["api-key"] = installed.qdrant_key
+    with serve_agent(workspace, installed.api_url, connectionRef={"name": QDRANT, "namespace": NAMESPACE}) as made:
         yield made
-    workspace.clean()
+
+
+@pytest.fixture
+def cluster(installed: Installed) -> RunningCluster:
+    """The cluster of `E2E_KUBECONFIG`."""
+    assert isinstance(installed.control_plane, RunningCluster)
+    return installed.control_plane
+
+
+@pytest.fixture
+def small_qdrant(cluster: RunningCluster) -> QdrantPod:
+    """Qdrant with a small disk of its own, in a new namespace that has a connection to it."""
+    workspace = Workspace(cluster, cluster.create_namespace("e2e-"), "http://only-in-the-cluster:6333")
+    made = QdrantPod(workspace)
+    made.start()
+    made.connect()
+    return made
+
+
+@pytest.fixture
+def caller(agent: ServedAgent) -> CallerPod:
+    """A pod that searches through the Service all the time, after its first answers."""
+    agent.store(PRINTER)
+    made = start_caller(agent)
+    made.wait_for_calls()
+    assert made.lines("failed") == []
+    return made

@@ -27,6 +27,8 @@ from tests.support.web.http_server import check_success
 KUBECONFIG = "E2E_KUBECONFIG"
 # And with the flags that were added to its installation.
 HELM_FLAGS = "E2E_HELM_FLAGS"
+# And with the name of an image of versitygw, an S3 server.
+S3_IMAGE = "E2E_S3_IMAGE"
 OPTIONAL = "E2E_OPTIONAL"
 HELM_INSTALL, WAIT_FOR_CONNECTION = read_commands("install.md", "A Qdrant to try it out")
 API, OPERATOR, QDRANT = "agentmemory-api", "agentmemory-operator", "agentmemory-qdrant"

@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 
-from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND
-from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, obtain, status_without
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND, OBJECT_STORAGE
+from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, S3_IMAGE, obtain, status_without
+from tests.e2e.node_images import S3, write_image
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.programs import ROOT
 
@@ -49,12 +50,15 @@ def run_tests(engine: str, folder: pathlib.Path) -> None:
         "PATH": f"{pathlib.Path(programs['helm']).parent}:{os.environ['PATH']}",
         KUBECONFIG: str(kubeconfig),
         HELM_FLAGS: image,
+        S3_IMAGE: S3,
     }
+    write_image(folder / "s3.tar", S3, obtain(OBJECT_STORAGE) / "versitygw")
     steps = (
         f"kind create cluster --name {CLUSTER} --config {CONFIG} --wait 3m",
         f"{engine} build --tag {IMAGE} .",
         f"{engine} save --output {archive} {IMAGE}",
         f"kind load image-archive {archive} --name {CLUSTER}",
+        f"kind load image-archive {folder / 's3.tar'} --name {CLUSTER}",
         f"{HELM_INSTALL} {image}",
         f"helm test agentmemory --namespace {NAMESPACE}",
         f"{sys.executable} -m pytest -q tests/e2e",

@@ -1,13 +1,13 @@
 """`make e2e-node`: build the image, start a real node on this machine, install the chart, and run tests/e2e in pods.
 
 Needs root, cgroups, and programs of Debian (`DEBIAN`). The node has namespaces and a cgroup of its own, and one
-temporary folder; all of them are gone afterwards, also after Ctrl-C or SIGTERM.
+temporary folder; all of them are gone afterwards, also after Ctrl-C or SIGTERM. After SIGKILL the next run removes
+the rest.
 
 1. `main` builds the node's programs (once) and the images, and starts itself again in new namespaces.
 2. `run_inside` covers the cgroups of the machine, starts the node, installs the chart and runs the tests.
 """
 
-import contextlib
 import os
 import pathlib
 import shutil
@@ -16,13 +16,30 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 
-from tests.controlplane.build import CHARTS, CONTROL_PLANE, CONTROLLERS, NODE, cache_root
-from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, obtain, status_without
+from tests.controlplane.build import (
+    CHARTS,
+    CONTROL_PLANE,
+    CONTROLLERS,
+    NETWORK_POLICIES,
+    NODE,
+    OBJECT_STORAGE,
+    cache_root,
+)
+from tests.e2e.installed import HELM_FLAGS, HELM_INSTALL, KUBECONFIG, S3_IMAGE, obtain, status_without
 from tests.e2e.node_cluster import CNI_PROGRAMS, NODE_NAME, PAUSE, NodeCluster, call
-from tests.e2e.node_images import write_image
+from tests.e2e.node_images import S3, write_image
+from tests.e2e.node_remains import (
+    CGROUPS,
+    CONTROLLER_NAMES,
+    SYSTEMD,
+    hierarchies,
+    own_cgroup,
+    own_folder,
+    remove_leftovers,
+)
 from tests.support.cluster.installation import NAMESPACE
+from tests.support.forked import die_with_parent
 from tests.support.programs import ROOT
 
 # Program: the Debian package that has it.
@@ -40,8 +57,6 @@ BASE = "E2E_BASE"
 DEBIAN_BASE = "localhost/debian-python:bookworm"
 MIRROR = "http://deb.debian.org/debian"
 PRODUCT, QDRANT = "localhost/agentmemory-operator:e2e", "localhost/qdrant-devserver:e2e"
-CGROUPS = pathlib.Path("/sys/fs/cgroup")
-CONTROLLER_NAMES = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
 NAMESPACES = ("--mount", "--net", "--pid", "--ipc", "--uts", "--cgroup", "--fork", "--kill-child", "--mount-proc")
 
 
@@ -96,39 +111,18 @@ def build_images(folder: pathlib.Path) -> None:
     shutil.rmtree(folder / "images")
 
 
-@contextlib.contextmanager
-def own_cgroup() -> Iterator[None]:
-    """Move this process into a cgroup of its own inside the context; the end removes the cgroup."""
-    name = f"agentmemory-e2e-{os.getpid()}"
-    homes = {}
-    for line in pathlib.Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        homes.update(dict.fromkeys(controllers.split(","), path.lstrip("/")))
-    made = {controller: CGROUPS / controller / homes[controller] / name for controller in CONTROLLER_NAMES}
-    try:
-        for controller, folder in made.items():
-            folder.mkdir()
-            if controller == "cpuset":
-                for file in ("cpuset.cpus", "cpuset.mems"):
-                    (folder / file).write_text((folder.parent / file).read_text())
-            (folder / "cgroup.procs").write_text(str(os.getpid()))
-        yield
-    finally:
-        for folder in made.values():
-            if folder.exists():
-                (folder.parent / "cgroup.procs").write_text(str(os.getpid()))
-                for path in sorted(folder.rglob("*/"), reverse=True):
-                    path.rmdir()
-                folder.rmdir()
-
-
 def cover_cgroups() -> None:
-    """Mount the cgroups anew: in a cgroup namespace, the roots are this process's own cgroups."""
+    """Mount the cgroups anew: in a cgroup namespace, the roots are this process's own cgroups.
+
+    containerd reports a kill for memory only if every hierarchy of a process is mounted.
+    """
+    mounted = hierarchies()
     call("umount", "--recursive", CGROUPS)
     call("mount", "-t", "tmpfs", "tmpfs", CGROUPS)
-    for controller in CONTROLLER_NAMES:
-        (CGROUPS / controller).mkdir()
-        call("mount", "-t", "cgroup", "-o", controller, "cgroup", CGROUPS / controller)
+    for hierarchy in mounted:
+        (CGROUPS / hierarchy).mkdir()
+        options = f"none,name={hierarchy}" if hierarchy == SYSTEMD else hierarchy
+        call("mount", "-t", "cgroup", "-o", options, "cgroup", CGROUPS / hierarchy)
 
 
 def image_flags() -> list[str]:
@@ -145,7 +139,7 @@ def run_inside(folder: pathlib.Path) -> int:
     tempfile.tempdir = str(folder)
     cover_cgroups()
     began_s = time.monotonic()
-    with NodeCluster(*(obtain(tools) for tools in (CONTROL_PLANE, CONTROLLERS, NODE))) as cluster:
+    with NodeCluster(*map(obtain, (CONTROL_PLANE, CONTROLLERS, NODE, NETWORK_POLICIES))) as cluster:
         report(f"the node is Ready after {time.monotonic() - began_s:.0f} s")
         for archive in folder.glob("*.tar"):
             cluster.import_image(archive)
@@ -157,6 +151,7 @@ def run_inside(folder: pathlib.Path) -> int:
             "PATH": f"{helm.parent}:{os.environ['PATH']}",
             KUBECONFIG: str(cluster.kubeconfig),
             HELM_FLAGS: " ".join(images),
+            S3_IMAGE: S3,
         }
         began_s = time.monotonic()
         try:
@@ -183,20 +178,23 @@ def main() -> int:
     if missing := find_missing():
         return status_without("e2e-node", ", ".join(missing))
     began_s = time.monotonic()
-    for tools in (CONTROL_PLANE, CONTROLLERS, CHARTS, NODE):
+    for tools in (CONTROL_PLANE, CONTROLLERS, CHARTS, OBJECT_STORAGE, NODE, NETWORK_POLICIES):
         obtain(tools)
-    with tempfile.TemporaryDirectory(prefix="agentmemory-e2e-", ignore_cleanup_errors=True) as name:
-        folder = pathlib.Path(name)
+    for name in remove_leftovers():
+        report(f"removed {name}, which a killed run had left")
+    with own_folder() as folder:
         try:
             build_images(folder)
         except subprocess.CalledProcessError as error:
             report(f"failed at: {error.cmd}\n{error.stderr[-3000:]}")
             return 1
         write_image(folder / "pause.tar", PAUSE, obtain(NODE) / "pause")
+        write_image(folder / "s3.tar", S3, obtain(OBJECT_STORAGE) / "versitygw")
         report(f"images are built after {time.monotonic() - began_s:.0f} s; starting {NODE_NAME}")
-        with own_cgroup():
-            command = ["unshare", *NAMESPACES, sys.executable, "-m", "tests.e2e.node", "--inside", name, *sys.argv[1:]]
-            status = subprocess.run(command, cwd=ROOT).returncode
+        with own_cgroup(folder.name):
+            inside = [sys.executable, "-m", "tests.e2e.node", "--inside", str(folder), *sys.argv[1:]]
+            command = ["unshare", *NAMESPACES, *inside]
+            status = subprocess.run(command, cwd=ROOT, preexec_fn=die_with_parent()).returncode
     report(f"{'passed' if status == 0 else 'failed'} after {time.monotonic() - began_s:.0f} s in all")
     return status
 

@@ -1,4 +1,4 @@
-"""A cluster of one real node: control plane, containerd, kubelet, kube-proxy and CoreDNS, in namespaces of its own.
+"""A cluster of one real node: control plane, containerd, kubelet, kube-proxy, CoreDNS, NetworkPolicies.
 
 `make e2e-node` starts it in new mount, network, PID, UTS, IPC and cgroup namespaces (`node.py`), so nothing here can
 reach the machine's mounts, network or processes, and everything ends with the first process. All state is in one
@@ -16,6 +16,7 @@ from typing import Self
 import yaml
 
 from tests.support.cluster.controlplane import ControlPlane
+from tests.support.forked import die_with_parent
 from tests.support.patience import wait_until
 from tests.support.web.http_server import check_success
 
@@ -23,6 +24,9 @@ NODE_NAME, ADDRESS = "node-1", "192.168.150.1"
 PODS, SERVICES, DNS = "10.244.0.0/24", "10.0.0.0/24", "10.0.0.10"
 PAUSE = "localhost/pause:1"
 CNI_PROGRAMS = "/usr/lib/cni"
+# Where a program in a pod finds its account, as kube-network-policies does.
+IN_CLUSTER_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+POLICY_QUEUE = 100
 # Folders of the machine that kubelet, containerd and CNI plugins write to.
 WRITTEN = ("/var/lib/kubelet", "/var/lib/cni", "/var/log", "/run")
 # kubelet demands these values of the kernel. It reads them here, the kernel keeps its own.
@@ -38,8 +42,10 @@ READY_S = 120.0
 
 
 def call(*command: object) -> str:
-    """Run a program that must succeed; return its output."""
-    return subprocess.run([*map(str, command)], check=True, capture_output=True, text=True).stdout
+    """Run a program that must succeed, and is killed with this process; return its output."""
+    arguments = [*map(str, command)]
+    done = subprocess.run(arguments, check=True, capture_output=True, text=True, preexec_fn=die_with_parent())
+    return done.stdout
 
 
 class NodeCluster(ControlPlane):
@@ -49,12 +55,15 @@ class NodeCluster(ControlPlane):
         assets: Folder with kube-apiserver, etcd and kubectl.
         controllers: Folder with kube-controller-manager.
         node: Folder with the programs of the node.
+        policies: Folder with kube-network-policies.
     """
 
-    def __init__(self, assets: pathlib.Path, controllers: pathlib.Path, node: pathlib.Path) -> None:
+    def __init__(
+        self, assets: pathlib.Path, controllers: pathlib.Path, node: pathlib.Path, policies: pathlib.Path
+    ) -> None:
         super().__init__(assets)
         self.url = f"https://{ADDRESS}:{self.port}"
-        self._controllers, self._node = controllers, node
+        self._controllers, self._node, self._policies = controllers, node, policies
         self._runtime = pathlib.Path("/run/containerd/containerd.sock")
 
     def start(self) -> Self:
@@ -65,6 +74,7 @@ class NodeCluster(ControlPlane):
         self._start_runtime()
         self._start_node()
         self._start_dns()
+        self._start_policies()
         wait_until(self._is_node_ready, seconds=READY_S, what="the node")
         return self
 
@@ -256,6 +266,27 @@ sandbox = "{PAUSE}"
         }
         applied = self.apply(service, endpoints)
         assert applied.returncode == 0, applied.stderr
+
+    def _start_policies(self) -> None:
+        """Start the enforcement of NetworkPolicies, which decides about the first packet of each connection of a pod.
+
+        It sends packets to its queue by nftables' `queue`, which a kernel may lack; iptables' NFQUEUE is the same.
+        """
+        account = pathlib.Path(IN_CLUSTER_ACCOUNT)
+        account.mkdir(parents=True)
+        (account / "token").write_text(self.token)
+        (account / "ca.crt").write_bytes(self.ca_file.read_bytes())
+        self._run(
+            "kube-network-policies",
+            f"--hostname-override={NODE_NAME}",
+            f"--nfqueue-id={POLICY_QUEUE}",
+            f"--metrics-bind-address={ADDRESS}:9080",
+            assets=self._policies,
+            KUBERNETES_SERVICE_HOST=ADDRESS,
+            KUBERNETES_SERVICE_PORT=str(self.port),
+        )
+        first_packets = "FORWARD -m conntrack --ctstate NEW -j NFQUEUE --queue-num"
+        call("iptables", "--wait", "--table", "mangle", "--append", *first_packets.split(), POLICY_QUEUE)
 
     def _is_node_ready(self) -> bool:
         answer = self.http.get(f"/api/v1/nodes/{NODE_NAME}")

@@ -6,6 +6,9 @@ import json
 import pathlib
 import tarfile
 
+# Image of versitygw, a static program like every one that is built without cgo.
+S3 = "localhost/versitygw:e2e"
+
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes, *, mode: int = 0o644) -> None:
     entry = tarfile.TarInfo(name)

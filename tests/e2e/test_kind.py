@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND, OBJECT_STORAGE
 from tests.e2e.kind import CLUSTER, CONFIG, IMAGE
 from tests.support.programs import ROOT, clean_environment, find_built
 
@@ -78,7 +78,7 @@ def test_missing_programs_fail_unless_optional(
 def test_failing_step_is_named_and_cluster_deleted(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
     """The image is loaded before the chart is installed, which fails here."""
     path = stand_in(tmp_path / "bin", "docker", log)
-    assets = {KIND: "kind", CONTROL_PLANE: "kubectl"}
+    assets = {KIND: "kind", CONTROL_PLANE: "kubectl", OBJECT_STORAGE: "versitygw"}
     variables = {tools.variable: str(stand_in(tmp_path / name, name, log)) for tools, name in assets.items()}
     for name in ("kube-apiserver", "etcd"):
         stand_in(tmp_path / "kubectl", name, log)
@@ -95,9 +95,10 @@ def test_failing_step_is_named_and_cluster_deleted(tmp_path: pathlib.Path, log: 
         "docker build --tag",
         "docker save --output",
         "kind load image-archive",
+        "kind load image-archive",
         "helm install agentmemory",
         "kind delete cluster",
     ]
     assert called[2].endswith(f" {IMAGE} .")
-    assert "--wait" in called[5]
+    assert "--wait" in called[6]
     assert [call for call in called if call.startswith("kind") and CLUSTER not in call] == []

@@ -2,13 +2,16 @@
 
 import json
 import re
+from collections import Counter
 from datetime import datetime
 from typing import Any
 
 import pytest
 
+from agentmemory_operator.memories.rules.any_language import any_language_text
 from bench.dialogues import OWN, QuestionResult, read_set
-from bench.evidence import interval, rows, variants
+from bench.evidence import interval, ndcg_rows, rows, variants
+from bench.languages import KINDS, figures, language_rows, read_languages
 from bench.languages import read_set as read_sentences
 
 Json = dict[str, Any]
@@ -82,6 +85,66 @@ def test_variant_is_compared_with_its_baseline() -> None:
 
     assert first == ("standard", "1.000", "1.000", "1.000", "", "", "")
     assert second[4:] == ("standard", "-1.000 (-1.000 to -1.000)", "-1.000 (-1.000 to -1.000)")
+
+
+def test_ndcg_equals_the_computed_case() -> None:
+    """Evidence at ranks 1 and 4, one missed: (1 + 1/log2(5)) / (1 + 1/log2(3) + 1/log2(4))."""
+    result = QuestionResult("u", ranks=[1, 4], missed=1, latency_ms=1.0)
+
+    assert result.ndcg(10) == pytest.approx(1.43068 / 2.13093, abs=1e-5)
+    assert result.ndcg(3) == pytest.approx(1 / 2.13093, abs=1e-5)
+    assert result.ndcg(1) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("ranks", "missed", "expected"),
+    [([], 2, 0.0), ([1, 2, 3], 0, 1.0), ([2], 0, 0.63093), ([1, 1], 0, 1.0), (list(range(1, 11)), 5, 1.0)],
+)
+def test_ndcg_of_bounds(ranks: list[int], missed: int, expected: float) -> None:
+    assert QuestionResult("u", ranks, missed, 1.0).ndcg(10) == pytest.approx(expected, abs=1e-5)
+
+
+def test_ndcg_is_the_mean_of_each_category() -> None:
+    found, missed = QuestionResult("u", [1], 0, 1.0, "4"), QuestionResult("u", [], 1, 1.0, "4")
+    second = QuestionResult("u", [2], 0, 1.0, "2")
+
+    head, (row,) = ndcg_rows({"standard": [found, missed, second]})
+
+    assert head == ("ranking", "nDCG@10", "mean of categories", "2 (1)", "4 (2)")
+    assert row == ("standard", "0.544", "0.565", "0.631", "0.500")
+
+
+@pytest.mark.parametrize("texts", read_languages(), ids=lambda texts: texts["language"])
+def test_language_questions_have_one_answer_and_a_kind(texts: Json) -> None:
+    memories, questions = texts["memories"], texts["questions"]
+    answers = [question["answer"] for question in questions]
+
+    assert (len(set(memories)), len(set(answers)), len(questions)) == (45, 30, 30)
+    assert set(answers) <= set(range(45))
+    assert Counter(question["kind"] for question in questions) == dict.fromkeys(KINDS, 10)
+    assert len({question["question"] for question in questions}) == 30
+
+
+@pytest.mark.parametrize("texts", read_languages(), ids=lambda texts: texts["language"])
+def test_questions_by_meaning_share_no_content_word(texts: Json) -> None:
+    """Nor the beginning of one. Chinese and Japanese questions share characters."""
+    for question in texts["questions"]:
+        answer = any_language_text(texts["memories"][question["answer"]])
+        common = {*any_language_text(question["question"], is_question=True).split()} & {*answer.split()}
+        assert (
+            common if question["kind"] != "meaning" else not common or texts["language"] in ("chinese", "japanese")
+        ), question
+
+
+def test_language_rows_are_by_kind_and_of_all() -> None:
+    best, worst = QuestionResult("hindi", [1], 0, 1.0, "words"), QuestionResult("arabic", [], 1, 1.0, "words")
+    others = [QuestionResult(language, [2], 0, 1.0, kind) for language in ("arabic", "hindi") for kind in KINDS[1:]]
+
+    rows_ = list(language_rows({"auto": [best, worst, *others]}))
+
+    assert [row[:2] for row in rows_] == [(name, kind) for name in ("arabic", "hindi", "all") for kind in KINDS]
+    assert rows_[6] == ("all", "words", "0.50 / 0.50 / 0.50")
+    assert rows_[7][2] == figures(others) == "0.00 / 1.00 / 0.50"
 
 
 @pytest.mark.parametrize("texts", read_sentences(), ids=lambda texts: texts["language"])

@@ -1,5 +1,6 @@
 """Endpoints of points: reads, queries and updates."""
 
+import shutil
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -14,6 +15,7 @@ from qdrant_devserver.points.queries import render_record
 from qdrant_devserver.points.reads import count_points, retrieve_point, retrieve_points, scroll_records
 from qdrant_devserver.points.updates import AsyncReader, Reader, Update, apply_update, read_batch
 from qdrant_devserver.rest.requests import collection_of, read_body, read_wait, state_of, update_result
+from qdrant_devserver.storage.collection import ServedCollection
 from qdrant_devserver.storage.strict_mode import active_limits, check_limit
 
 
@@ -95,6 +97,7 @@ async def _apply(request: Request, update: Update) -> int:
     limits = active_limits(collection.record.configuration)
     if update.added and "max_points_count" in limits:
         check_limit(limits, "max_points_count", state.shards.summary(collection).points + update.added, "points")
+    _check_disk(collection)
     try:
         await state.faults.apply("update")
         keeps_vectors = state.faults.retains_vectors(amid_snapshot=collection.snapshots > 0)
@@ -104,3 +107,10 @@ async def _apply(request: Request, update: Update) -> int:
         raise engine_failure(str(error)) from error
     finally:
         state.optimizations.schedule_check(collection)
+
+
+def _check_disk(collection: ServedCollection) -> None:
+    """Refuse a change of points if the disk has less free space than twice the write-ahead log, as the server does."""
+    least_bytes = 2 * collection.record.configuration["wal_config"]["wal_capacity_mb"] << 20
+    if shutil.disk_usage(collection.folder).free < least_bytes:
+        raise engine_failure("No space left on device: WAL buffer size exceeds available disk space")

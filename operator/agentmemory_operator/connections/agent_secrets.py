@@ -22,6 +22,7 @@ from agentmemory_operator.connections.rules.agent_secret_slots import (
     find_stored,
     is_bound,
     model_key,
+    rerank_key,
     slot_name,
 )
 from agentmemory_operator.connections.rules.host_lists import NOWHERE, Destination, destinations_of
@@ -33,6 +34,7 @@ from agentmemory_operator.runtime.object_table import key_of_memory, slug_of
 from agentmemory_operator.spec.effective.consolidation import effective_model
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, effective_embedding, embedding_source
 from agentmemory_operator.spec.effective.policies import effective_zones
+from agentmemory_operator.spec.effective.reranking import effective_rerank
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of
 
@@ -66,7 +68,7 @@ class AgentSecrets:
     """Writes the agents' Secrets, in the operator.
 
     Attributes:
-        secrets: Reads keys of embedding and language models, hooks and privacy zones.
+        secrets: Reads keys of embedding and language models, rerankers, hooks and privacy zones.
         notices: Reports to users that the Secret of an embedding in force may not be sent to its service. None logs it.
         slugs_with_secret: Slugs of the agents that have, or had, a Secret: listed by `sweep` or written since.
         is_complete: True once `slugs_with_secret` is complete.
@@ -89,9 +91,9 @@ class AgentSecrets:
 
         Raises:
             SpecInvalid: If the connection cannot be used; the agent's Secret is then unchanged, or deleted if the
-                connection's key may not be sent to its host. If the URL of an embedding or language model is invalid;
-                nothing is written. If a key that the object requires is missing or may not be sent to its host; all
-                other values are written before.
+                connection's key may not be sent to its host. If the URL of an embedding or language model, or of a
+                reranker, is invalid; nothing is written. If a key that the object requires is missing or may not be
+                sent to its host; all other values are written before.
             StoreRejected: If Qdrant refuses the key, and its capabilities were never read.
             TransientError: If Kubernetes or Qdrant is unavailable.
         """
@@ -262,6 +264,9 @@ class AgentSecrets:
         model = effective_model(memory)
         if model and (key := model_key(model)):
             yield key, False
+        reranking = effective_rerank(memory)
+        if reranking and (service_key := rerank_key(reranking)):
+            yield service_key, False
         if current_key := _embedding_key(memory):
             yield current_key, False
         if in_force_key := self._in_force_key(memory):

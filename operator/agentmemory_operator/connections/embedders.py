@@ -1,14 +1,14 @@
-"""Wrappers of embedders and language models: error isolation, batching, prefixes, metrics, and renewal of keys."""
+"""Wrappers of embedders, language models and rerankers: error isolation, batching, prefixes, metrics, new keys."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from agentmemory_operator.connections.link import Renewable
 from agentmemory_operator.errors import AgentMemoryError, EmbedderUnavailable, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.ports.models import Completion, Embedder, LanguageModel
+from agentmemory_operator.ports.models import Completion, Embedder, LanguageModel, Reranker
 from agentmemory_operator.spec.effective.embedding import Prefixes
 
 PROBE_TEXT = "a text"
@@ -165,24 +165,44 @@ class MeteredEmbedder(WrappedEmbedder):
             return await self._inner.embed(texts)
 
 
-ReadKey = Callable[[], Awaitable[str]]
-MakeEmbedder = Callable[[str], Embedder]
+C = TypeVar("C")
+R = TypeVar("R")
 
 
-class RekeyedEmbedder(Renewable[Embedder]):
-    """Implements ports.Embedder with a key that is read again after it was refused.
+class Rekeyed(Renewable[C]):
+    """Base of clients of a service whose key is read again after the service has refused it.
 
     Args:
         key: First key.
         read_key: Reads the key again.
-        make: Creates the embedder of a key. All of its embedders must have the same vector space.
+        make: Creates the client of a key. All embedders that it creates must have the same vector space.
     """
 
-    def __init__(self, key: str, read_key: ReadKey, make: MakeEmbedder) -> None:
+    def __init__(self, key: str, read_key: Callable[[], Awaitable[str]], make: Callable[[str], C]) -> None:
         super().__init__(make(key))
         self._key = key
         self._read_key = read_key
         self._make = make
+
+    async def _call(self, call: Callable[[C], Awaitable[R]]) -> R:
+        """Return the result of a call. A refused call is repeated once if the key has changed."""
+        client = self._held
+        try:
+            return await call(client)
+        except SpecInvalid:
+            renewed = await self._renewed_after(client, self._renew)
+            if renewed is None:
+                raise
+        return await call(renewed)
+
+    async def _renew(self) -> None:
+        key = await self._read_key()
+        if key != self._key:
+            self._key, self._held = key, self._make(key)
+
+
+class RekeyedEmbedder(Rekeyed[Embedder]):
+    """Implements ports.Embedder with a key that is read again after it was refused."""
 
     @property
     def dimensions(self) -> int:
@@ -191,50 +211,22 @@ class RekeyedEmbedder(Renewable[Embedder]):
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in order. A refused call is repeated once if the key has changed."""
-        embedder = self._held
-        try:
-            return await embedder.embed(texts)
-        except SpecInvalid:
-            renewed = await self._renewed_after(embedder, self._renew)
-            if renewed is None:
-                raise
-        return await renewed.embed(texts)
-
-    async def _renew(self) -> None:
-        key = await self._read_key()
-        if key != self._key:
-            self._key, self._held = key, self._make(key)
+        return await self._call(lambda embedder: embedder.embed(texts))
 
 
-class RekeyedModel(Renewable[LanguageModel]):
-    """Implements ports.LanguageModel with a key that is read again after it was refused.
-
-    Args:
-        key: First key.
-        read_key: Reads the key again.
-        make: Creates the model of a key.
-    """
-
-    def __init__(self, key: str, read_key: Callable[[], Awaitable[str]], make: Callable[[str], LanguageModel]) -> None:
-        super().__init__(make(key))
-        self._key = key
-        self._read_key = read_key
-        self._make = make
+class RekeyedModel(Rekeyed[LanguageModel]):
+    """Implements ports.LanguageModel with a key that is read again after it was refused."""
 
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
         """Return one completion. A refused call is repeated once if the key has changed."""
-        model = self._held
-        try:
-            return await model.complete(instructions, material, schema, max_tokens)
-        except SpecInvalid:
-            renewed = await self._renewed_after(model, self._renew)
-            if renewed is None:
-                raise
-        return await renewed.complete(instructions, material, schema, max_tokens)
+        return await self._call(lambda model: model.complete(instructions, material, schema, max_tokens))
 
-    async def _renew(self) -> None:
-        key = await self._read_key()
-        if key != self._key:
-            self._key, self._held = key, self._make(key)
+
+class RekeyedReranker(Rekeyed[Reranker]):
+    """Implements ports.Reranker with a key that is read again after it was refused."""
+
+    async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
+        """Return a score for each text, in order. A refused call is repeated once if the key has changed."""
+        return await self._call(lambda reranker: reranker.rerank(model, query, texts))

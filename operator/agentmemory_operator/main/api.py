@@ -10,7 +10,6 @@ from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
-from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.http.served_certificate import ServedCertificate
@@ -41,7 +40,7 @@ from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.watch_feed import CLAIMS, feed_claims, follow, sources
 from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.key_stores import build_zone_keys, open_key_shards
-from agentmemory_operator.main.models import Embedders, LanguageModels
+from agentmemory_operator.main.models import Embedders, LanguageModels, Rerankers
 from agentmemory_operator.main.processes import default_host, open_tracer, print_line, wait_until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.memories.repair import Sweeper
@@ -132,9 +131,9 @@ class Api:
         self._identity = ClusterIdentity(cluster.cluster_id)
         directory = self._directory_over(stores, clock)
         self.feed = ApiFeed(table, directory, stores.forget_agent)
-        reranker = FastEmbedReranker(self._embedders.files)
+        self._rerankers = Rerankers(settings, self._embedders.files, self._secrets_of)
         self.services = build_services(
-            *(directory, reranker, HookVerifier(directory, self._secrets_of, clock), self._open_model),
+            *(directory, self._rerankers.open, HookVerifier(directory, self._secrets_of, clock), self._open_model),
             meter=meter,
             writer=uuid4().hex[:8],
         )
@@ -195,6 +194,7 @@ class Api:
         finally:
             await cancel(*background)
             await self._models.close()
+            await self._rerankers.close()
 
 
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:

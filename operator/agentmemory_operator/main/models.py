@@ -1,5 +1,7 @@
-"""Open embedders and language models with the API keys that their objects name."""
+"""Open embedders, language models and rerankers with the API keys that their objects name."""
 
+import time
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -8,15 +10,26 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
+from agentmemory_operator.adapters.embedding.http_reranker import HttpReranker
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
-from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder, RekeyedModel
-from agentmemory_operator.connections.rules.agent_secret_slots import embedding_key, model_key
+from agentmemory_operator.connections.embedders import (
+    EmbeddingMeter,
+    MeteredEmbedder,
+    RekeyedEmbedder,
+    RekeyedModel,
+    RekeyedReranker,
+)
+from agentmemory_operator.connections.guarded_reranker import GuardedReranker
+from agentmemory_operator.connections.rules.agent_secret_slots import RequiredKey, embedding_key, model_key, rerank_key
 from agentmemory_operator.main.egress import build_egress
 from agentmemory_operator.ports.kubernetes import Secrets
-from agentmemory_operator.ports.models import Embedder, LanguageModel
+from agentmemory_operator.ports.models import Embedder, LanguageModel, Reranker
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
+from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.spec.presets.table import Reranking
 
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.language_model.openai_chat import OpenAIChat
@@ -139,3 +152,48 @@ class LanguageModels:
             return make(self._own_key)
         read_key = partial(secrets.read, namespace, key.name, key.key, to=key.to)
         return RekeyedModel(await read_key(), read_key, make)
+
+
+class Rerankers:
+    """Opens rerankers, and keeps up to `MAX_OPEN` services with their failures by agent and settings.
+
+    Args:
+        files: Location of the models that run in this process.
+        secrets_of: Returns the reader of an agent's keys, by slug.
+    """
+
+    def __init__(self, settings: Settings, files: ModelFiles, secrets_of: Callable[[str], Secrets]) -> None:
+        self._local = FastEmbedReranker(files)
+        self._secrets_of = secrets_of
+        self._egress = build_egress(settings)
+        self._services: LRUCache[tuple[Owner, Reranking], Reranker] = LRUCache(MAX_OPEN)
+        # Weak references: a client is dropped with its agent or settings.
+        self._built: WeakSet[HttpReranker] = WeakSet()
+
+    async def close(self) -> None:
+        """Close the connections to all services."""
+        self._services.clear()
+        for service in list(self._built):
+            await service.aclose()
+
+    def open(self, settings: AgentSettings) -> Reranker:
+        """Return the reranker of an agent. A service is only connected, and its key only read, when it is asked."""
+        reranking = settings.ranking.rerank
+        if reranking is None or reranking.url is None:
+            return self._local
+        found = self._services.get(cache_key := (settings.owner, reranking))
+        if found is None:
+            open_service = partial(
+                self._connect, reranking.url, rerank_key(reranking), settings.namespace, self._secrets_of(settings.slug)
+            )
+            found = GuardedReranker(open_service, timeout_s=reranking.timeout_ms / 1000, now_s=time.monotonic)
+            self._services[cache_key] = found
+        return found
+
+    async def _connect(self, url: str, key: RequiredKey | None, namespace: str, secrets: Secrets) -> Reranker:
+        service = HttpReranker(url, egress=self._egress)
+        self._built.add(service)
+        if key is None:
+            return service
+        read_key = partial(secrets.read, namespace, key.name, key.key, to=key.to)
+        return RekeyedReranker(await read_key(), read_key, service.with_key)

@@ -55,8 +55,12 @@ class EngineCall(Protocol):
         """Tracing headers to send with the call."""
         ...
 
-    def record_status(self, status: int) -> None:
-        """Record the HTTP status of the response. A call without one counts as unreachable."""
+    def record_status(self, status: int, *, is_disk_full: bool = False) -> None:
+        """Record the HTTP status of the response. A call without one counts as unreachable.
+
+        Args:
+            is_disk_full: True if the response reports that Qdrant's disk is full, which is an outcome of its own.
+        """
         ...
 
 

@@ -60,9 +60,9 @@ class _EngineCall:
         self._durations.labels(self._operation, self._outcome).observe(self._now_s() - self._started_s)
         return self._opened.__exit__(*error)
 
-    def record_status(self, status: int) -> None:
+    def record_status(self, status: int, *, is_disk_full: bool = False) -> None:
         """Record the HTTP status of the response. A call without one counts as unreachable."""
-        self._outcome = f"{status // 100}xx"
+        self._outcome = "disk_full" if is_disk_full else f"{status // 100}xx"
         self._span.note("http.response.status_code", status)
 
 

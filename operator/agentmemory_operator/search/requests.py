@@ -36,6 +36,7 @@ class SearchRequest:
             is a query.
         reference_time: Time that relative times in the query refer to, Unix milliseconds; None is now.
         time_zone: Name of an existing IANA time zone, in which the query's days begin.
+        per_session: Maximum number of results of one session; None does not limit them.
         weights: Weights of the model Weighted; None uses those of the object.
         terms: True to return similarity, recency and utility of each result.
         neighbours: Number of memories before and after each result in its session to return, 0..3.
@@ -53,6 +54,7 @@ class SearchRequest:
     hybrid: bool | None = None
     reference_time: int | None = None
     time_zone: str = DEFAULT_TIME_ZONE
+    per_session: int | None = None
     weights: Weights | None = None
     terms: bool = False
     neighbours: int = 0

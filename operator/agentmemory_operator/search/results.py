@@ -1,9 +1,10 @@
-"""Post-process the results of a search: rerank them by a cross-encoder, and read their neighbours.
+"""Post-process the results of a search: rerank them by a cross-encoder, cap their sessions, read their neighbours.
 
 If the cross-encoder cannot be opened, is unavailable or too slow, the search keeps its order and returns a warning.
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent
@@ -14,7 +15,11 @@ from agentmemory_operator.memories.rules.record import ORDER_KEY, PUBLIC_PAYLOAD
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
-from agentmemory_operator.spec.presets.table import Reranking
+from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
+
+OpenReranker = Callable[[AgentSettings], Reranker]
+"""Returns the reranker of an agent that has one, without waiting."""
 
 
 class MeteredReranker:
@@ -44,22 +49,73 @@ class RerankedPoints:
     warnings: tuple[str, ...] = ()
 
 
-async def rerank_points(reranker: Reranker, reranking: Reranking, query: str, points: Sequence[Json]) -> RerankedPoints:
-    """Rerank the first `reranking.candidates` points; the remaining ones follow in their order.
+async def rerank_points(
+    open_reranker: OpenReranker, settings: AgentSettings, query: str | None, points: Sequence[Json]
+) -> RerankedPoints:
+    """Rerank the first `candidates` points of an agent's search; the remaining ones follow in their order.
 
-    If the cross-encoder fails, keep the order of all points and return a warning.
+    A service outside this process does not get the texts of sealed memories: they keep their ranks. If the
+    cross-encoder fails, keep the order of all points and return a warning. Without a query, rerank nothing.
     """
-    if not points:
+    reranking = settings.ranking.rerank
+    if reranking is None or query is None:
         return RerankedPoints(points)
     first, remaining = points[: reranking.candidates], points[reranking.candidates :]
-    texts = [record_of(point["payload"]).content for point in first]
+    readable = [point for point in first if not (reranking.url and point["payload"].get(ZONE_KEY))]
+    if not readable:
+        return RerankedPoints(points)
+    texts = [record_of(point["payload"]).content for point in readable]
     try:
-        numbers_in_order = await reranker.rerank(reranking.model, query, texts)
+        numbers_in_order = await open_reranker(settings).rerank(reranking.model, query, texts)
     except (SpecInvalid, RerankerUnavailable) as exc:
         return RerankedPoints(points, warnings=(f"{exc}; results are ordered by score",))
-    numbers = {point["id"]: number for point, number in zip(first, numbers_in_order, strict=True)}
-    ordered = sorted(first, key=lambda point: numbers[point["id"]], reverse=True)
-    return RerankedPoints([*ordered, *remaining], numbers)
+    numbers = {point["id"]: number for point, number in zip(readable, numbers_in_order, strict=True)}
+    ordered = iter(sorted(readable, key=lambda point: numbers[point["id"]], reverse=True))
+    reranked = [next(ordered) if point["id"] in numbers else point for point in first]
+    return RerankedPoints([*reranked, *remaining], numbers)
+
+
+MAX_EXTRA_RESULTS = 200
+
+
+def max_fetched(top_k: int) -> int:
+    """Return the number of results to request from Qdrant if the results of a session are capped."""
+    return min(10 * top_k, top_k + MAX_EXTRA_RESULTS)
+
+
+@dataclass(frozen=True, slots=True)
+class CappedPoints:
+    """Results of a search with a maximum number for each session.
+
+    Attributes:
+        left_out: Points that were left out before there were enough results, in their order.
+        warnings: Reason why there are fewer results than requested; empty if there are enough, or no more were found.
+    """
+
+    points: Sequence[Json]
+    left_out: Sequence[Json] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def cap_sessions(points: Sequence[Json], per_session: int | None, top_k: int) -> CappedPoints:
+    """Return the first `top_k` points, at most `per_session` of each session. None does not limit them.
+
+    Memories without a session are not limited. The next points take the places of those left out.
+    """
+    if per_session is None:
+        return CappedPoints(points[:top_k])
+    counts: Counter[tuple[str, str]] = Counter()
+    chosen: list[Json] = []
+    left_out: list[Json] = []
+    for point in points:
+        if len(chosen) == top_k:
+            break
+        session = point["payload"].get("sessionId")
+        counts[key := (point["payload"]["userId"], session)] += 1
+        (chosen if session is None or counts[key] <= per_session else left_out).append(point)
+    is_short = len(chosen) < top_k <= len(points)
+    short = f"diversity: the best {len(points)} memories have {len(chosen)} results with {per_session} of each session"
+    return CappedPoints(chosen, left_out, (short,) if is_short else ())
 
 
 MAX_RESULTS_WITH_NEIGHBOURS = 100

@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import NamedTuple
 
 from agentmemory_operator.agents.checks import normalise_vector
 from agentmemory_operator.agents.directory import Agent
@@ -15,15 +14,15 @@ from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.entities.rules.activation import find_by_query
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
-from agentmemory_operator.memories.point_pages import read_without_tombstones
+from agentmemory_operator.memories.point_pages import page_limit, read_without_tombstones
 from agentmemory_operator.memories.rules.filters import Filter
-from agentmemory_operator.memories.rules.keywords import keyword_document
+from agentmemory_operator.memories.rules.keywords import question_document
 from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
-from agentmemory_operator.ports.models import Reranker
+from agentmemory_operator.search.answers import CandidateCounts, SearchAnswer, SearchHit
 from agentmemory_operator.search.eligible import find_eligible
 from agentmemory_operator.search.requests import SearchRequest, find_request_errors, list_warnings, resolve_ranking
-from agentmemory_operator.search.results import Neighbours, RerankedPoints, read_neighbours, rerank_points
+from agentmemory_operator.search.results import OpenReranker, cap_sessions, max_fetched, read_neighbours, rerank_points
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import (
     UnlistedMemories,
@@ -45,98 +44,27 @@ from agentmemory_operator.search.rules.hybrid import (
 from agentmemory_operator.search.rules.query_features import QueryFeatures, add_evidence
 from agentmemory_operator.search.rules.score import (
     NO_PLACEHOLDERS,
-    ScoreTerms,
     compute_score,
     determines_similarity,
     score_inputs,
     solve_similarity,
 )
 from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE
-from agentmemory_operator.search.rules.time_spans import TimeSpan
 from agentmemory_operator.search.times import extract_request_features
 from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.presets.table import Fusion, Reranking
-
-
-class SearchHit(NamedTuple):
-    """Result of a search: a memory with its score.
-
-    Attributes:
-        terms: Terms of the score; None without `explain` and `terms`.
-        match: Match of the memory and the query; None if `terms` is None. Without keywords, only the similarity.
-        rank_before: Rank by similarity among the candidates, from 1; None unless their matches were read.
-        rerank: Score of the cross-encoder; None if it did not read this result.
-    """
-
-    record: MemoryRecord
-    score: float
-    terms: ScoreTerms | None = None
-    match: Match | None = None
-    rank_before: int | None = None
-    rerank: float | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CandidateCounts:
-    """Candidates of a search; only with `explain`.
-
-    Attributes:
-        scored: Number of candidates that Qdrant scored. They have the minimum similarity, or were found by words or
-            names.
-        below_threshold: Number of candidates, found by full scans if allowed, that only the threshold removes.
-        eligible: Number of memories that the filters select.
-        is_exact: True if the best candidates are proven the best eligible memories; False if strict mode prevents it.
-    """
-
-    scored: int
-    below_threshold: int
-    eligible: int
-    is_exact: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchAnswer:
-    """Results, best first, with the figures of the search.
-
-    Attributes:
-        generation: Generation of the object whose ranking was used.
-        ranking: Ranking that was used, including the overrides of the request.
-        has_terms: True if similarity, recency and utility were requested.
-        total_candidates: Number of memories that competed: those the filters select, limited to those Qdrant
-            scores. May lag 10 s behind writes of other processes.
-        removed_by_threshold: Number of results, within `top_k`, that the thresholds on score and similarity removed.
-        threshold: Minimum score; minus infinity if there is none.
-        duration_ms: Duration of embedding, requests to Qdrant and reranking, without reading neighbours.
-        candidates: Figures of the candidates; None without `explain`.
-        time_spans: Times that the query names; None without `explain`.
-        neighbours: Neighbours of results; None unless requested.
-        warnings: Reasons why this search is expensive, with the remedy, or was not reranked.
-    """
-
-    results: tuple[SearchHit, ...]
-    generation: int
-    ranking: Ranking
-    has_terms: bool
-    total_candidates: int
-    removed_by_threshold: int
-    threshold: float
-    duration_ms: float
-    candidates: CandidateCounts | None = None
-    time_spans: tuple[TimeSpan, ...] | None = None
-    neighbours: Neighbours | None = None
-    warnings: tuple[str, ...] = ()
+from agentmemory_operator.spec.presets.table import Fusion
 
 
 class SearchService:
     """Executes searches, and adds the returned memories to the access counts."""
 
     def __init__(
-        self, clock: Clock, access_counts: AccessCounts, reranker: Reranker, graphs: EntityGraphs | None = None
+        self, clock: Clock, access_counts: AccessCounts, open_reranker: OpenReranker, graphs: EntityGraphs | None = None
     ) -> None:
         self._clock = clock
         self._access_counts = access_counts
-        self._reranker = reranker
+        self._open_reranker = open_reranker
         self._graphs = graphs or EntityGraphs()
 
     async def search(self, agent: Agent, request: SearchRequest) -> SearchAnswer:
@@ -153,10 +81,9 @@ class SearchService:
         setup, vector = await self._begin(agent, request, now_ms=self._clock.now_ms())
         response = await _ask(agent, request, setup, vector)
         above_threshold = setup.filter_points(response.points)
-        reread = RerankedPoints(above_threshold)
-        if setup.rerank and request.query is not None:
-            reread = await rerank_points(self._reranker, setup.rerank, request.query, above_threshold)
-        returned, span = reread.points[: setup.top_k], request.neighbours
+        reread = await rerank_points(self._open_reranker, agent.settings, request.query, above_threshold)
+        capped, span = cap_sessions(reread.points, request.per_session, setup.top_k), request.neighbours
+        returned = capped.points
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Do not count memories that the model excludes as removed by the threshold.
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
@@ -177,7 +104,8 @@ class SearchService:
             candidates=response.candidates(setup.eligible) if request.explain else None,
             time_spans=(setup.features.dates if setup.features else ()) if request.explain else None,
             neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
-            warnings=(*list_warnings(request, agent), *reread.warnings),
+            left_out=capped.left_out if request.explain else None,
+            warnings=(*list_warnings(request, agent), *reread.warnings, *capped.warnings),
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
@@ -213,8 +141,7 @@ class _SearchSetup:
 
     Attributes:
         top_k: Maximum number of results.
-        fetched: Number of results requested from Qdrant; more than `top_k` if more are reranked.
-        rerank: None if nothing is reranked.
+        fetched: Number of results requested from Qdrant; more than `top_k` to rerank, or to cap sessions.
         words: Keyword query; None if keywords do not count in the search.
         features: Features of the query; None if the agent has no keyword index or the request no query.
         solves_terms: True to derive the similarity of each result from its score.
@@ -225,7 +152,6 @@ class _SearchSetup:
     now_ms: int
     top_k: int
     fetched: int
-    rerank: Reranking | None
     threshold: float
     eligible: int
     plan: CandidatePlan
@@ -251,8 +177,10 @@ def _resolve(
 ) -> _SearchSetup:
     (filter_, eligible), ranking = narrowed, resolve_ranking(agent, request)
     top_k = ranking.limit if request.top_k is None else request.top_k
-    rerank = ranking.rerank if request.query is not None else None
-    fetched = max(top_k, rerank.candidates) if rerank else top_k
+    fetched = top_k if request.per_session is None else max_fetched(top_k)
+    if ranking.rerank and request.query is not None:
+        fetched = max(fetched, ranking.rerank.candidates)
+    fetched = max(top_k, page_limit(agent, fetched))
     keyword, query = agent.keyword, request.query
     corpus = request.selection if IDF_CORPUS in agent.capabilities else None
     extra_lists = 0 if fusion is None else 2 if along else 1
@@ -262,12 +190,11 @@ def _resolve(
         now_ms=now_ms,
         top_k=top_k,
         fetched=fetched,
-        rerank=rerank,
         threshold=ranking.threshold if request.threshold is None else request.threshold,
         eligible=eligible,
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
-        words=build_keyword_query(keyword_document(query or "", keyword), corpus) if fusion and keyword else None,
+        words=build_keyword_query(question_document(query or "", keyword), corpus) if fusion and keyword else None,
         features=extract_request_features(agent, request, now_ms),
         solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
         activations=along,

@@ -217,8 +217,7 @@ class Keyring:
         Read the shard again if one is missing: another replica may have added it.
 
         Raises:
-            KeysUnavailable: If the shard cannot be read. Also if it does not exist although the agent has encrypted
-                memories, because its keys are lost then.
+            KeysUnavailable: If the shard cannot be read, or is lost: it is absent although memories are sealed.
         """
         ring = keys.ring
         shard = await self._shards.read_cached(ring, name)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -299,6 +300,20 @@ async def test_call_is_timed_and_sends_traceparent() -> None:
     for outcome in ("2xx", "5xx"):
         labels = f'operation="POST points/count",outcome="{outcome}"'
         assert samples[f"agentmemory_api_engine_duration_seconds_count{{{labels}}}"] == 1
+
+
+async def test_full_disk_is_named_and_counted() -> None:
+    """Qdrant's text may quote a memory, so only the cause is passed on."""
+    error = {"status": {"error": "Service internal error: No space left on device: WAL buffer of 'a secret'"}}
+    meter = ApiMeter(TracerOfOne())
+    async with engine(always(500, json.dumps(error).encode()), meter=meter) as store:
+        with pytest.raises(OutcomeUnknown, match=r"^Qdrant failed \(500\): its disk is full$") as raised:
+            await store.delete("c", {})
+
+    assert raised.value.is_disk_full
+    samples = collect_samples(*meter.metrics)
+    labels = 'operation="POST points/delete",outcome="disk_full"'
+    assert samples[f"agentmemory_api_engine_duration_seconds_count{{{labels}}}"] == 1
 
 
 class TracerOfOne:

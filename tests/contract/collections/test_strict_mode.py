@@ -21,6 +21,7 @@ from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT
 from agentmemory_operator.search.counts import MAX_LISTED, count_memories
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.presets import Lifecycle
+from agentmemory_operator.spec.presets.table import Reranking
 from tests.contract.controllers.test_release import Stage
 from tests.contract.lifecycle.test_cleanup import clean
 from tests.contract.restores.test_in_place import OLD, InPlaceWorld
@@ -66,6 +67,18 @@ async def test_server_rejects_exact_calls(world: World, qdrant_url: str, asked) 
     responses = {(answer.status_code, answer.json()["status"]["error"]) for answer in answers}
     assert responses == {(400, "Bad request: Exact search disabled!. Help: Set exact=false.")}
     assert httpx.post(f"{points}/points/count", json={"exact": False}).status_code == 200
+
+
+@pytest.mark.parametrize("asked", [{"per_session": 1}, {"query": "m"}], ids=["capped", "reranked"])
+async def test_search_fetches_no_more_than_allowed(world: World, qdrant_url: str, asked: dict[str, Any]) -> None:
+    forbid(qdrant_url, world.agent.alias, max_query_limit=MAX_QUERY_LIMIT)
+    rerank = Reranking(model="m", candidates=MAX_QUERY_LIMIT + 1) if "query" in asked else None
+    world.set_ranking(replace(world.agent.settings.ranking, max_query_limit=MAX_QUERY_LIMIT, rerank=rerank))
+
+    answer = await world.recall.search(world.agent, search_request(vector=vector_of("q"), top_k=3, **asked))
+
+    assert len(answer.results) == 3
+    assert [query for _, query, _ in world.reranker.read] == (["m"] if rerank else [])
 
 
 async def test_counts_list_points_in_allowed_pages(world: World, qdrant_url: str) -> None:

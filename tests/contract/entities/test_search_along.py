@@ -14,8 +14,8 @@ from agentmemory_operator.memories import entity_extraction
 from agentmemory_operator.memories.entity_extraction import EntityBackfill
 from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.search import search as search_module
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
-from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.entities import EntitySettings, Spreading
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion

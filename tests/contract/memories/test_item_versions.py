@@ -18,7 +18,7 @@ from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.stored_memories import count_stored
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.search.search import SearchRequest
+from agentmemory_operator.search.requests import SearchRequest
 from tests.support.engine.agents import World, vector_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.spec.expression.typing import check_expression
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import EvidenceWeights, Fusion

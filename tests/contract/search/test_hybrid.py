@@ -8,9 +8,9 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.search.rules.hybrid import keyword_term
 from agentmemory_operator.search.rules.query_features import HALF_SCORE, QueryFeatures
-from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion
@@ -80,6 +80,52 @@ async def test_text_without_spaces_is_found(qdrant_url: str, language: str, cont
         assert contents(answer)[0] == content
         # Particles that occur in other memories have less weight.
         assert answer.results[0].score > 2 * answer.results[1].score
+
+
+@pytest.mark.parametrize(
+    ("content", "query"),
+    [
+        ("Lena parkte die Räder in der Straße", "Wo ist das Rad in der STRASSE?"),
+        ("El apicultor cosecha miel", "¿Quién cosechó la miel?"),
+        ("नौकाघर में नावें रखी हैं", "नाव कहाँ रखी है?"),
+        ("اشترى سامي السيارة", "سيارة سامي"),
+        ("Пасечник собирает мёд", "пасечники"),
+        ("我每天早上喝咖啡", "咖啡"),
+        ("order A-1138 was late", "A-1138"),
+        ("Room \uff12\uff11\uff14 is wet", "214"),
+        ("Andre called", "Who is Andre?"),
+    ],
+)
+async def test_auto_finds_every_script_in_one_agent(qdrant_url: str, content: str, query: str) -> None:
+    others = (
+        "Andres called",
+        "order A-1183 was early",
+        "room 241",
+        "天气很好",
+        "идёт дождь",
+        "المطر",
+        "बारिश",
+        "lluvia",
+    )
+    async with open_world(qdrant_url, keyword=KeywordSource(language="auto", window=0)) as world:
+        world.set_ranking(with_fusion(Fusion(keyword_weight=1.0)))
+        for other in (content, *others):
+            await world.add(other)
+
+        answer = await search(world, query)
+
+        assert contents(answer)[0] == content
+        assert answer.results[0].score > answer.results[1].score
+
+
+@pytest.mark.parametrize("query", ["the of and", "", "\u200f🙂", "!?"])
+async def test_auto_query_without_words_uses_the_vector(qdrant_url: str, query: str) -> None:
+    async with open_world(qdrant_url, keyword=KeywordSource(language="auto", window=0)) as world:
+        world.set_ranking(with_fusion(Fusion()))
+        for content in FRUIT:
+            await world.add(content)
+
+        assert len(contents(await search(world, query))) == len(FRUIT)
 
 
 async def test_zero_keyword_weight_orders_by_vector(world: World) -> None:

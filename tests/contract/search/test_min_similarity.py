@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.spec.effective.settings import effective_ranking
 from tests.support.engine.agents import SIZE, World, open_world, search_request
 from tests.support.spec.plans import probe

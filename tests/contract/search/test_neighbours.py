@@ -8,7 +8,7 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.stored_memories import delete_head
-from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.search.answers import SearchAnswer
 from tests.support.engine.agents import World, open_world, search_request, vector_of
 
 SOURCE = KeywordSource(language="english", window=2)

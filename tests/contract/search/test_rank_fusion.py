@@ -12,7 +12,7 @@ import pytest
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking, effective_ranking
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from tests.support.engine.agents import SIZE, World, open_world, search_request

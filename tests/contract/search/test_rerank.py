@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.errors import AgentMemoryError, RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Reranking
 from tests.support.engine.agents import EVERYTHING, SIZE, World, search_request

@@ -15,8 +15,8 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.memories.stored_memories import delete_head, list_page
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.search.rules.score import compute_score
-from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.expression.scoring_parameters import Priority
 from agentmemory_operator.spec.expression.variables import DAY_MS, ScoreInput
 from agentmemory_operator.spec.memory_types import MemoryType

@@ -9,9 +9,9 @@ import pytest
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.search.answers import SearchAnswer
 from agentmemory_operator.search.rules.hybrid import build_scoring_template
 from agentmemory_operator.search.rules.score import MIN_SIMILARITY_WEIGHT
-from agentmemory_operator.search.search import SearchAnswer
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.scoring_parameters import Importance
 from agentmemory_operator.spec.expression.variables import DAY_MS

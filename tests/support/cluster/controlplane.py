@@ -213,11 +213,16 @@ class ControlPlane:
         with httpx.Client(base_url=self.etcd_url, trust_env=False) as client:
             self._wait("etcd", lambda: client.get("/health").status_code == 200)
 
-    def _run(self, name: str, *flags: str, assets: pathlib.Path | None = None) -> None:
+    def _run(self, name: str, *flags: str, assets: pathlib.Path | None = None, **environment: str) -> None:
         command = [str((assets or self.assets) / name), *flags]
         with (self.folder / f"{name}.log").open("ab") as log:
             self._processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent()
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+                env=os.environ | environment,
             )
 
     def _kill(self, name: str) -> None:

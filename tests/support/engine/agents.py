@@ -137,7 +137,7 @@ class World:
         self.remember = Remember()
         self.counts = self.new_counts("w0")
         self.working = WorkingMemory(self.counts)
-        self.recall = SearchService(self.clock, self.counts, self.reranker)
+        self.recall = SearchService(self.clock, self.counts, lambda _: self.reranker)
         self.items = Items(self.clock)
         self.erasing = Eraser(self.clock, self.counts.forget)
         self.forgetting = ForgetUseCase(self.clock, self.erasing)

@@ -10,7 +10,6 @@ import httpx
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
-from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
@@ -27,7 +26,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGu
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, build_services
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.main.models import LanguageModels
+from agentmemory_operator.main.models import LanguageModels, Rerankers
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.ports.base import Clock
@@ -162,15 +161,16 @@ def build_stack_services(
         metadata = document["metadata"]
         settings = effective_settings(parse_agent_memory(document))
         directory.put(AgentClaim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
-    reranker = FastEmbedReranker(ModelFiles(folder=models))
+    settings_read = Settings.from_env({})
+    rerankers = Rerankers(settings_read, ModelFiles(folder=models), lambda slug: FakeSecrets(secrets or {}))
     hooks = HookVerifier(directory, lambda slug: FakeSecrets(secrets or {}), clock)
-    language_models = LanguageModels(Settings.from_env({}))
+    language_models = LanguageModels(settings_read)
 
     async def open_model(settings: AgentSettings) -> LanguageModel:
         assert settings.language_model is not None
         return await language_models.open(settings.language_model, settings.owner, FakeSecrets(secrets or {}))
 
-    return build_services(directory, reranker, hooks, open_model, meter=meter, writer="test")
+    return build_services(directory, rerankers.open, hooks, open_model, meter=meter, writer="test")
 
 
 @contextlib.contextmanager

@@ -537,3 +537,24 @@ async def test_model_key_is_bound_to_its_service() -> None:
     await bench.sync(consolidation={"model": model})
 
     assert bench.values[slot_name(MODEL, destinations_of("https://llm.example"))] == "sk-llm"
+
+
+RERANK = ("agents", "cohere", "api-key")
+
+
+def rerank_by(url: str) -> dict[str, Any]:
+    secret = {"name": "cohere", "key": "api-key"}
+    return {"rerank": {"provider": "http", "url": url, "model": "m", "secretRef": secret}}
+
+
+async def test_rerank_key_is_only_shared_for_listed_hosts() -> None:
+    bench = Bench()
+    bench.secrets.values = {**bench.secrets.values, RERANK: "its key"}
+    bench.secrets.hosts = {**bench.secrets.hosts, ("agents", "cohere"): "api.cohere.com"}
+
+    with pytest.raises(SecretNotUsable, match=r"elsewhere\.example"):
+        await bench.sync(scoring=rerank_by("https://elsewhere.example/rerank"))
+    assert "its key" not in bench.values.values()
+
+    await bench.sync(scoring=rerank_by("https://api.cohere.com/v2/rerank"))
+    assert bench.values[slot_name(RERANK, destinations_of("https://api.cohere.com"))] == "its key"

@@ -15,8 +15,7 @@ CELLS = {
     for name, rest in re.findall(r"^\| `(\w+)` \|(.+)\|$", SECTION, re.M)
 }
 PROPERTIES = SearchIn.model_json_schema()["properties"]
-# pydantic writes `ge` and `le` for a number that a validator reads first.
-BOUNDS = ("minimum", "maximum", "ge", "le", "maxLength", "maxItems")
+BOUNDS = ("minimum", "maximum", "maxLength", "maxItems")
 # Bounds that depend on the agent, or that the table has in words.
 IN_WORDS = {"vector": "the agent's dimensions", "threshold": "any float32", "fields": "fields of a memory"}
 

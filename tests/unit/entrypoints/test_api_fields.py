@@ -7,8 +7,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.entrypoints.api.app import ROUTERS
-from agentmemory_operator.entrypoints.api.fields import check_metadata, read_time
-from agentmemory_operator.entrypoints.api.memory_requests import Body
+from agentmemory_operator.entrypoints.api.fields import Body, check_metadata, read_time
 from agentmemory_operator.spec.times import render_time
 
 

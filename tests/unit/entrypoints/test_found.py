@@ -51,6 +51,15 @@ def test_result_has_its_score() -> None:
     assert row.split() == ["1", "0.610", "fact", "2026-11-25", "Pays", "by", "invoice"]
 
 
+def test_explain_counts_what_was_left_out() -> None:
+    candidates = {"scored": 3, "eligible": 3, "exact": True}
+    left_out = ({"id": "2", "session_id": "s", "score": 0.9},)
+
+    lines = render_lines(answer(memory(), total=3, candidates=candidates, left_out=left_out))
+
+    assert lines[-1].strip() == "1 left out by --per-session"
+
+
 @pytest.mark.parametrize(
     ("gates", "lines"),
     [

@@ -24,13 +24,13 @@ from agentmemory_operator.adapters.http.httpx_transport import MAX_BYTES_HEADER
 from agentmemory_operator.adapters.http.openai_service import (
     INPUT_ERROR_STATUSES,
     ServiceError,
-    build_service_session,
     map_service_errors,
     openai_client,
     permanent_error,
     raise_if_error,
     retry_delay_s,
 )
+from agentmemory_operator.adapters.http.service_session import build_service_session
 from agentmemory_operator.agents.checks import vector_fault
 from agentmemory_operator.errors import (
     AgentMemoryError,

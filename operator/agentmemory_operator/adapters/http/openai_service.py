@@ -10,17 +10,10 @@ from typing import Any, cast
 
 import openai
 
-from agentmemory_operator import __version__
-from agentmemory_operator.adapters.http.egress import Egress, HostSession, build_tls_context
+from agentmemory_operator.adapters.http.egress import HostSession
 from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, build_httpx_client, find_reason
+from agentmemory_operator.adapters.http.service_session import NO_KEY
 from agentmemory_operator.errors import SpecInvalid
-
-# Placeholder for a service without an API key, such as many self-hosted ones: the client library requires a key.
-NO_KEY = "none"
-# Maximum number of connections. It is high, because the retrieval API already limits concurrent requests.
-MAX_CONNECTIONS = 512
-# Seconds after which idle connections are closed here. Many servers close them after 5 s.
-KEEP_ALIVE_S = 4.0
 
 MAX_DELAY_S = 8.0
 """Maximum backoff in seconds. A wait that the service requests may be longer."""
@@ -72,32 +65,6 @@ class ServiceError(Exception):
     def effective_status(self) -> int:
         """The status, but 401 for a 400 that reports a wrong API key."""
         return 401 if self.status == 400 and "api key" in self.error_text.lower() else self.status
-
-
-def build_service_session(egress: Egress, url: str, key: str | None, *, field: str) -> HostSession:
-    """Build the session for calls to a service.
-
-    Args:
-        egress: Policy for outgoing connections.
-        url: Base URL of the service.
-        key: API key; None for a service without authentication.
-        field: Field with the URL, for error messages.
-    """
-    return HostSession(
-        *(egress, url),
-        field=field,
-        proxies=("all",),
-        headers={
-            "Authorization": f"Bearer {key or NO_KEY}",
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "Content-Type": "application/json",
-            "User-Agent": f"agentmemory/{__version__}",
-        },
-        limit=MAX_CONNECTIONS,
-        keepalive_timeout=KEEP_ALIVE_S,
-        ssl=build_tls_context(url, None) or True,
-    )
 
 
 def openai_client(host: HostSession, url: str) -> openai.AsyncOpenAI:

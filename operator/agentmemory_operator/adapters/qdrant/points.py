@@ -22,11 +22,12 @@ from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, fi
 from agentmemory_operator.adapters.qdrant.call_hooks import RETRY_TIMEOUT_SHARE, ReadRetries, build_qdrant_session
 from agentmemory_operator.adapters.qdrant.counts import count_exactly, estimate_count, facet_exactly
 from agentmemory_operator.adapters.qdrant.response_limits import (
-    NO_SPACE,
+    DISK_FULL,
     error_message,
     is_missing_collection,
     max_response_bytes,
     parse_error_text,
+    reports_full_disk,
     unreachable_error,
 )
 from agentmemory_operator.errors import (
@@ -257,11 +258,11 @@ class QdrantPoints:
                 is_success = response.status == 200
                 max_bytes = max_response_bytes(method, path, body)
                 raw = await (read_capped(response, max_bytes) if is_success else read_error_body(response))
-            call.record_status(response.status)
+            error_text = "" if is_success else parse_error_text(raw, self._api_key)
+            call.record_status(response.status, is_disk_full=reports_full_disk(response.status, error_text))
             self._retries.record_response()
             if is_success:
                 return _result_of(raw, is_write=is_write)
-            error_text = parse_error_text(raw, self._api_key)
             raise _error_of(response.status, error_text, response.headers, path=path, is_write=is_write)
 
 
@@ -300,7 +301,7 @@ class _Unmeasured:
 
     headers: Mapping[str, str] = {}
 
-    def record_status(self, status: int) -> None:
+    def record_status(self, status: int, *, is_disk_full: bool = False) -> None:
         """Do nothing."""
 
 
@@ -343,10 +344,11 @@ def _error_of(
     """Build the error of a response. Its message omits Qdrant's text about points, which may quote a memory."""
     if is_missing_collection(status, error_text):
         return _collection_gone(path)
-    is_points_call = "/points" in path
-    error = _refusal(status, "" if is_points_call else printable_start(error_text), headers, is_write=is_write)
+    is_points_call, is_disk_full = "/points" in path, reports_full_disk(status, error_text)
+    text = DISK_FULL if is_disk_full else "" if is_points_call else printable_start(error_text)
+    error = _refusal(status, text, headers, is_write=is_write)
     if isinstance(error, TransientError):
-        error.is_disk_full = NO_SPACE in error_text
+        error.is_disk_full = is_disk_full
     # Keep the server's text only for reads. A write may combine points of several callers, and none may see the text.
     error.server_message = printable_start(error_text) if is_points_call and not is_write else ""
     return error

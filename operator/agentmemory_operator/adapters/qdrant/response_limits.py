@@ -26,6 +26,8 @@ TRANSIENT_STATUSES = (408, 429)
 # Part of Qdrant's message for a full disk, whether its own check or the system reports it. The status, 500, is that of
 # any error.
 NO_SPACE = "No space left on device"
+# What users see of it. Unlike Qdrant's text it quotes no memory.
+DISK_FULL = "its disk is full"
 # Status of a server that does not implement the call.
 NOT_IMPLEMENTED = 501
 
@@ -84,6 +86,11 @@ def is_missing_collection(status: int, words: str) -> bool:
     return status == 404 and words.startswith(_NO_COLLECTION)
 
 
+def reports_full_disk(status: int, words: str) -> bool:
+    """Return whether an error response reports that Qdrant's disk is full."""
+    return status == 500 and NO_SPACE in words
+
+
 def error_message(status: int, words: str) -> str:
     """Build the message that users see for an error response.
 
@@ -113,7 +120,9 @@ def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemory
         return NotFound(message) if is_known else RouteNotFound(f"{message} without a reason: check for a proxy")
     if answer.status == NOT_IMPLEMENTED or (answer.status < 500 and answer.status not in TRANSIENT_STATUSES):
         return StoreRejected(answer.status, message)
-    return StoreUnavailable(message, retry_after_s=retry_after_s(answer.headers), is_disk_full=NO_SPACE in error_text)
+    return StoreUnavailable(
+        message, retry_after_s=retry_after_s(answer.headers), is_disk_full=reports_full_disk(answer.status, error_text)
+    )
 
 
 @contextmanager

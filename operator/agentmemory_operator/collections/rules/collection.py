@@ -52,6 +52,7 @@ LIFTED_LIMITS: dict[str, Limit] = {
 }
 
 DEFAULT_LANGUAGE = "english"
+AUTO_LANGUAGE = "auto"
 KEYWORD_WINDOW = 2
 """Number of preceding memories of the session whose text is part of a memory's keyword text."""
 

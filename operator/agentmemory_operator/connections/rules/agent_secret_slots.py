@@ -11,6 +11,7 @@ from agentmemory_operator.connections.rules.host_lists import NOWHERE, Destinati
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
+from agentmemory_operator.spec.presets.table import Reranking
 
 Reference = tuple[str, str, str]
 """Namespace and name of a Secret, and the key in it."""
@@ -75,6 +76,17 @@ def model_key(settings: ModelSettings) -> RequiredKey | None:
     if settings.secret is None:
         return None
     return RequiredKey(settings.secret.name, settings.secret.key, destinations_of(settings.base_url or OPENAI_URL))
+
+
+def rerank_key(reranking: Reranking) -> RequiredKey | None:
+    """Return the key that is sent to a reranking service. None if there is no service, or it needs no key.
+
+    Raises:
+        SpecInvalid: If the URL of the service is invalid.
+    """
+    if reranking.url is None or reranking.secret is None:
+        return None
+    return RequiredKey(*reranking.secret, destinations_of(reranking.url))
 
 
 def slot_name(reference: Reference, to: Destination) -> str:

@@ -57,6 +57,7 @@ class KeywordOut(Answer):
 class RerankOut(Answer):
     """Cross-encoder that reranks the best results."""
 
+    provider: Literal["fastembed", "http"] = Field(description="http if a service outside the API's process runs it.")
     model: str
     candidates: int = Field(description="Number of best results that it reranks.")
 

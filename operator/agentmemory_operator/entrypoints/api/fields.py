@@ -1,4 +1,4 @@
-"""Types of request fields with their limits, shared by the request models and the OpenAPI document.
+"""Base of request models, and types of their fields with limits, which the OpenAPI document has too.
 
 The functions are pydantic validators: they return the value to use, and raise PydanticCustomError for an invalid one.
 """
@@ -6,7 +6,7 @@ The functions are pydantic validators: they return the value to use, and raise P
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.checks import FLOAT32_MAX
@@ -39,6 +39,12 @@ MAX_VECTOR_DIMENSIONS = 65_536
 
 SOURCES = ("conversation", "tool_result", "reflection", "distillation", "consolidation", "import")
 OWN_SOURCE = r"^x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+
+
+class Body(BaseModel):
+    """A JSON body: strict types, no unknown fields, only finite numbers."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 ZoneName = Literal["SENSITIVE", "PERSONAL", "PROFESSIONAL"]
@@ -200,8 +206,11 @@ Context = Annotated[
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
 # Not validated here: `memories/rules/criteria_json.py` parses filters, and names an invalid condition by its path.
 Filters = dict[str, Any]
-Whole = Annotated[int, BeforeValidator(parse_whole_number)]
-TopK = Annotated[Whole, Field(ge=1, le=MAX_TOP_K)]
+# Bounds must precede it in an annotation: pydantic omits those after it from the OpenAPI document.
+WHOLE = BeforeValidator(parse_whole_number)
+Whole = Annotated[int, WHOLE]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K), WHOLE]
+Version = Annotated[int, Field(ge=1, le=2**53), WHOLE]
 # Threshold of a score, limited because Qdrant cannot compare a score beyond float32.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
 

@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.entrypoints.api.fields import (
     Author,
+    Body,
     Content,
     Context,
     Filters,
@@ -32,10 +33,10 @@ from agentmemory_operator.entrypoints.api.fields import (
     TypeName,
     TypeNames,
     UserId,
-    Whole,
     ZoneName,
 )
 from agentmemory_operator.entrypoints.api.response_views import MemoryView
+from agentmemory_operator.entrypoints.api.search_options import DiversityIn, IncludeIn, WeightsIn
 from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
@@ -48,15 +49,7 @@ from agentmemory_operator.spec.presets.table import Weights
 
 MAX_BATCH_ITEMS = 1_000
 DEFAULT_PAGE_SIZE = 50
-# The same tolerance as for the object's weights in `spec/kinds/cel/scoring.py`.
-WEIGHTS_TOLERANCE = 1e-6
 MAX_PAGE_SIZE = 1_000
-
-
-class Body(BaseModel):
-    """A JSON body: strict types, no unknown fields, only finite numbers."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class MemoryIn(Body):
@@ -140,34 +133,6 @@ class BatchEnvelope(Body):
     memories: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_ITEMS)]
 
 
-class WeightsIn(Body):
-    """Weights of the combined score; they must add up to 1."""
-
-    similarity: Share = Field(description="Weight of similarity, 0..1.")
-    recency: Share = Field(description="Weight of recency, 0..1.")
-    utility: Share = Field(description="Weight of utility, 0..1.")
-
-    @model_validator(mode="after")
-    def _check_sum(self) -> "WeightsIn":
-        total = self.similarity + self.recency + self.utility
-        if abs(total - 1) > WEIGHTS_TOLERANCE:
-            message = f"must add up to 1 (to within {WEIGHTS_TOLERANCE:f}), not {total:.6f}"
-            raise PydanticCustomError("weights", "{message}", {"message": message})
-        return self
-
-
-class IncludeIn(Body):
-    """Additional data for each result."""
-
-    model_config = ConfigDict(frozen=True)
-
-    neighbours: Annotated[Whole, Field(ge=0, le=3)] = Field(
-        default=0,
-        description="Number of memories before and after each result in its session, 0..3, if the agent has a"
-        " keyword index.",
-    )
-
-
 class SearchIn(Body, MemoryView, QueryTimes):
     """A search: either `query` or `vector`, or both if callers send vectors and the agent has a keyword index."""
 
@@ -212,6 +177,7 @@ class SearchIn(Body, MemoryView, QueryTimes):
         description="Weights for this search. Needs the model Weighted, and `allowOverrides` in the object."
         " Default: the object's.",
     )
+    diversity: DiversityIn | None = Field(default=None, description="Limits on similar results. Default: none.")
     include: IncludeIn = Field(default=IncludeIn(), description="Additional data for each result.")
     terms: StrictBool = Field(default=False, description="Also return similarity, recency and utility of each result.")
     explain: StrictBool = Field(
@@ -246,6 +212,7 @@ class SearchIn(Body, MemoryView, QueryTimes):
             **{name: getattr(self, name) for name in _SENT_AS_IS},
             selection=selection,
             weights=Weights(**dict(self.weights)) if self.weights else None,
+            per_session=self.diversity.per_session if self.diversity else None,
             neighbours=self.include.neighbours,
             **self.time_options(default_time_zone),
         )

@@ -163,6 +163,14 @@ class TimeSpanOut(Answer):
     words: str = Field(description="Words of the query that were understood.")
 
 
+class LeftOutOut(Answer):
+    """A memory that `diversity` left out of the results."""
+
+    id: str
+    session_id: str
+    score: float
+
+
 class SearchOut(Answer):
     """Results of a search, best first: by score, or by the cross-encoder for reranked results."""
 
@@ -176,8 +184,13 @@ class SearchOut(Answer):
     time_spans: list[TimeSpanOut] | None = Field(
         description="Times in the query that the evidence `date` uses (docs/hybrid.md); only with `explain`."
     )
+    left_out: list[LeftOutOut] | None = Field(
+        description="Memories that `diversity` left out before `top_k` was reached, best first; only with `explain`."
+    )
     took_ms: float
-    warnings: list[str] = Field(description="Reasons for a slow search, or for results that were not reranked.")
+    warnings: list[str] = Field(
+        description="Reasons for a slow search, for results that were not reranked, or for few results."
+    )
 
 
 class StoredOut(Answer):

@@ -26,10 +26,10 @@ from agentmemory_operator.memories.rules.entities import entities_to_payload
 from agentmemory_operator.memories.rules.record import ATTRIBUTES_BY_API_NAME, MemoryRecord
 from agentmemory_operator.memories.stored_memories import MemoryPage
 from agentmemory_operator.memories.working_memory import StoredWorkingMemory
+from agentmemory_operator.search.answers import CandidateCounts, SearchAnswer, SearchHit
 from agentmemory_operator.search.rules.memory_states import STATES, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, compute_priority
 from agentmemory_operator.search.rules.time_spans import TimeSpan
-from agentmemory_operator.search.search import CandidateCounts, SearchAnswer, SearchHit
 from agentmemory_operator.spec.canonical_names import nearest_name
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
@@ -57,6 +57,7 @@ _ABSENT = {name: getattr(MemoryRecord, ATTRIBUTES_BY_API_NAME.get(name, name), N
 _NAMES = {ATTRIBUTES_BY_API_NAME.get(name, name): name for name in _MEMORY if name != "updated_at"}
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
+_RERANK_FIELDS = ("provider", "model", "candidates")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
 # Fields of all scoring models. The fields of unused models are null.
 _MODEL_FIGURES = (
@@ -166,9 +167,14 @@ def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
         "min_similarity": min_similarity if (min_similarity := answer.ranking.min_similarity) > NO_GATE else None,
         "candidates": answer.candidates and _candidates(answer.candidates),
         "time_spans": None if answer.time_spans is None else [_time_span(span) for span in answer.time_spans],
+        "left_out": None if answer.left_out is None else [_left_out(point) for point in answer.left_out],
         "took_ms": round(answer.duration_ms, 3),
         "warnings": answer.warnings,
     }
+
+
+def _left_out(point: Json) -> Json:
+    return {"id": point["id"], "session_id": point["payload"]["sessionId"], "score": point["score"]}
 
 
 def render_stored(result: StoredMemory) -> Json:
@@ -263,7 +269,7 @@ def render_agent_detail(agent: Agent, *, memories: int) -> Json:
         "score_threshold": ranking.score_threshold,
         "min_similarity": ranking.min_similarity,
         "candidates": ranking.candidates or "Auto",
-        "rerank": ranking.rerank and asdict(ranking.rerank),
+        "rerank": ranking.rerank and {name: getattr(ranking.rerank, name) for name in _RERANK_FIELDS},
         "distance": agent.distance,
         "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
         "keyword": agent.keyword and {"language": agent.keyword.language, **asdict(ranking.fusion)},

@@ -16,9 +16,8 @@ from agentmemory_operator.memories.item_store import Items
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.working_memory import WorkingMemory
-from agentmemory_operator.ports.models import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
-from agentmemory_operator.search.results import MeteredReranker
+from agentmemory_operator.search.results import MeteredReranker, OpenReranker
 from agentmemory_operator.search.search import SearchService
 from agentmemory_operator.webhooks.receive import HookVerifier
 
@@ -42,7 +41,7 @@ class Services:
 
 def build_services(
     directory: AgentDirectory,
-    reranker: Reranker,
+    open_reranker: OpenReranker,
     hooks: HookVerifier,
     open_model: OpenModel,
     *,
@@ -52,6 +51,7 @@ def build_services(
     """Build the use cases for the agents of a directory.
 
     Args:
+        open_reranker: Returns the reranker of an agent that has one.
         open_model: Opens the language model of an agent that has one.
         writer: Unique name of this process in the access counts that it writes.
     """
@@ -62,7 +62,9 @@ def build_services(
     )
     return Services(
         directory=directory,
-        recall=SearchService(clock, access_counts, MeteredReranker(reranker, meter), graphs),
+        recall=SearchService(
+            clock, access_counts, lambda settings: MeteredReranker(open_reranker(settings), meter), graphs
+        ),
         graphs=graphs,
         remember=remember,
         items=Items(clock),

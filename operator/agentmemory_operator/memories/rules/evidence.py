@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
+from agentmemory_operator.memories.rules.any_language import language_of
 from agentmemory_operator.memories.rules.record import Payload
 from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
@@ -61,6 +62,7 @@ def compute_evidence(
     """
     if row.get(ZONE_KEY):
         return {}
+    language = language_of(row["content"], language)
     terse = compute_terse(row["content"], language)
     marks = [
         *([HAS_TIME] if has_time(row["content"], language) else []),

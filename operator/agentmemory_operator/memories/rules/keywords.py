@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE, KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.collections.rules.collection import (
+    AUTO_LANGUAGE,
+    DEFAULT_LANGUAGE,
+    KEYWORD_VECTOR,
+    KeywordSource,
+)
+from agentmemory_operator.memories.rules.any_language import any_language_text
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, compute_evidence, neighbour_mark
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
@@ -37,6 +43,8 @@ NEIGHBOUR_WORDS = 30
 """Maximum number of content words of a neighbour in a text."""
 
 _OPTIONS = {"avg_len": 80.0, "k": 1.2}
+# Most words of a text in any language are two, see `any_language_text`.
+_ANY_LANGUAGE = {**_OPTIONS, "avg_len": 160.0, "language": "none"}
 
 IS_DUE: Condition = {"key": WINDOW_DUE_KEY, "match": {"value": True}}
 
@@ -112,19 +120,34 @@ def keyword_text(row: Mapping[str, Any], before: Sequence[str], source: KeywordS
     return "\n".join(parts)
 
 
+def question_document(question: str, source: KeywordSource) -> dict[str, Any]:
+    """Return the document from which Qdrant computes the keyword vector of a question."""
+    is_any = source.language == AUTO_LANGUAGE
+    return _any_language(question, is_question=True) if is_any else keyword_document(question, source)
+
+
+def _any_language(text: str, *, is_question: bool) -> dict[str, Any]:
+    return {"text": any_language_text(text, is_question=is_question), "model": BM25_MODEL, "options": _ANY_LANGUAGE}
+
+
 def keyword_document(text: str, source: KeywordSource) -> dict[str, Any]:
-    """Return the document from which Qdrant computes the keyword vector."""
+    """Return the document from which Qdrant computes the keyword vector of a memory."""
+    if source.language == AUTO_LANGUAGE:
+        return _any_language(text, is_question=False)
     return {"text": engine_text(text), "model": BM25_MODEL, "options": {"language": source.language, **_OPTIONS}}
 
 
 def date_text(created_at: int, language: str) -> str:
-    """Return the UTC day of a time as users write it, `8 May 2023`; in languages other than English as 2023-05-08.
+    """Return the UTC day of a time: `8 May 2023` in English, 2023-05-08 in other languages, both with `auto`.
 
     Args:
         created_at: Unix milliseconds.
     """
     day = _EPOCH + timedelta(milliseconds=created_at)
-    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}" if language == DEFAULT_LANGUAGE else f"{day:%Y-%m-%d}"
+    named, iso = f"{day.day} {_MONTHS[day.month - 1]} {day.year}", f"{day:%Y-%m-%d}"
+    if language == AUTO_LANGUAGE:
+        return f"{named} {iso}"
+    return named if language == DEFAULT_LANGUAGE else iso
 
 
 def order_of(created_at: int, position: int) -> int:

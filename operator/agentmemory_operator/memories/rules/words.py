@@ -21,6 +21,7 @@ _SPACELESS = (
     "\u31a0-\u31bf\u2e80-\u2fdf\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
 )
 _RUN = re.compile(f"[{_SPACELESS}]+")
+_EACH_RUN = re.compile(f"([{_SPACELESS}]+)")
 # Marks without a letter of their own, at which Qdrant's tokenizer splits words.
 _UNSPOKEN = re.compile(
     "[\u0e47-\u0e4c\u0e4e\u0ec8-\u0ecc\u0ece\u1037\u1039\u103a\u17c9-\u17d3\u17dd\u302a-\u302f\u3099\u309a]"
@@ -55,7 +56,7 @@ def split_words(text: str) -> TextWords:
     """Return the words of a text."""
     spaced: set[str] = set()
     runs: list[str] = []
-    for found in _word_pattern().finditer(_folded(text)):
+    for found in word_pattern().finditer(_folded(text)):
         word = found.group()
         runs += _RUN.findall(word)
         spaced.update(part for part in _RUN.split(word) if part)
@@ -101,7 +102,7 @@ def _is_within_word(text: str, at: int) -> bool:
     if unicodedata.category(after).startswith("M"):
         return True
     is_spaced = not (_RUN.match(before) or _RUN.match(after))
-    return is_spaced and all(_word_pattern().fullmatch(character) for character in (before, after))
+    return is_spaced and all(word_pattern().fullmatch(character) for character in (before, after))
 
 
 def engine_text(text: str) -> str:
@@ -114,6 +115,16 @@ def engine_text(text: str) -> str:
     if not _RUN.search(composed):
         return text
     return _RUN.sub(lambda run: f" {' '.join(_parts(run.group()))} ", composed)
+
+
+def split_runs(word: str) -> list[str]:
+    """Return the runs without spaces of a word, and what is between them, in order."""
+    return [part for part in _EACH_RUN.split(word) if part]
+
+
+def character_parts(run: str) -> list[str]:
+    """Return the characters of a run without spaces and its pairs of neighbours; empty for any other text."""
+    return _parts(run) if _RUN.fullmatch(run) else []
 
 
 def _parts(run: str) -> list[str]:
@@ -132,7 +143,7 @@ def _folded(text: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _word_pattern() -> re.Pattern[str]:
+def word_pattern() -> re.Pattern[str]:
     r"""Return the pattern of a word: letters, digits, and the marks of Hindi, Thai and so on, which `\w` lacks."""
     marks = [chr(code) for code in range(_LAST_MARK) if unicodedata.category(chr(code)).startswith("M")]
     return re.compile(f"(?:[^\\W_]|[{''.join(_ranges(marks))}])+")

@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
+from agentmemory_operator.collections.rules.collection import AUTO_LANGUAGE, DEFAULT_LANGUAGE
+from agentmemory_operator.memories.rules.any_language import language_of
 from agentmemory_operator.memories.rules.evidence import (
     ANSWERS_QUESTION,
     BY_USER,
@@ -43,6 +44,9 @@ HALF_SCORE_PER_WORD = 2.0
 
 Otherwise a long query would score too high, because a memory contains some of many words by chance.
 """
+
+AUTO_SCALE = 1.7
+"""Factor of these scores with the language `auto`, which counts most words twice (`docs/adr/0047`)."""
 
 NEAR_DATE = 0.5
 """Value of `date` within the margin of a named time. People talk of an event shortly before or after it."""
@@ -143,8 +147,10 @@ def extract_features(
     Args:
         dates, date_keys: See `QueryFeatures`.
     """
+    scale = AUTO_SCALE if language == AUTO_LANGUAGE else 1.0
+    language = language_of(query, language)
     words = content_words(query, language)
-    score_at_half = max(HALF_SCORE, HALF_SCORE_PER_WORD * min(len(set(words)), MAX_QUERY_WORDS))
+    score_at_half = scale * max(HALF_SCORE, HALF_SCORE_PER_WORD * min(len(set(words)), MAX_QUERY_WORDS))
     capitalised = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
     names = tuple(dict.fromkeys(content_words(capitalised, DEFAULT_LANGUAGE) or words))[:MAX_QUERY_NAMES]
     is_english = language == DEFAULT_LANGUAGE

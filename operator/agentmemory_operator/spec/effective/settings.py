@@ -12,6 +12,7 @@ from agentmemory_operator.spec.effective.consolidation import ModelSettings, dup
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
 from agentmemory_operator.spec.effective.entities import EntitySettings, effective_entities
 from agentmemory_operator.spec.effective.policies import Endings, effective_zones, lifecycle_figures
+from agentmemory_operator.spec.effective.reranking import effective_rerank
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose_model
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
@@ -334,7 +335,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
         max_query_limit=_max_query_limit(memory.spec.index),
-        rerank=Reranking(**figures["rerank"]) if "rerank" in figures else None,
+        rerank=effective_rerank(memory),
         fusion=replace(preset.fusion, **figures.get("fusion", {})),
         evidence=replace(preset.evidence, **figures.get("evidence", {})),
     )

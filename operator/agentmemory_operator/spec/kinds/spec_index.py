@@ -11,6 +11,7 @@ from agentmemory_operator.spec.kinds.schema import list_map_keys, validation_rul
 KeywordLanguage = Literal[
     "arabic",
     "armenian",
+    "auto",
     "azerbaijani",
     "basque",
     "bengali",
@@ -45,7 +46,7 @@ KeywordLanguage = Literal[
     "thai",
     "turkish",
 ]
-"""Languages with stop words, a stemmer or bigram search in Qdrant. `none` is for any other."""
+"""Languages with stop words, a stemmer or bigram search in Qdrant. `auto` is for any, `none` for any other."""
 
 
 class HnswSpec(Model):
@@ -267,9 +268,9 @@ class KeywordSpec(Model):
     )
     language: KeywordLanguage | None = Field(
         default=None,
-        description="Language of the memories, for stop words and stemming; none for a language that is not listed"
-        " or for several. Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese text is found with any setting."
-        " Default: english. Changing it requires a Rebuild.",
+        description="Language of the memories, for stop words and stemming; auto for any language and for several;"
+        " none for exact words alone. Chinese, Japanese, Korean, Thai, Lao, Khmer and Burmese text is found with any"
+        " setting. Default: english. Changing it requires a Rebuild.",
     )
 
 

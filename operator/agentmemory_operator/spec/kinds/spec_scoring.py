@@ -6,12 +6,20 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.expression.syntax import MAX_EXPRESSION_CHARS
 from agentmemory_operator.spec.kinds.cel import scoring as rules
-from agentmemory_operator.spec.kinds.model_base import Model
-from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, validation_rules
-from agentmemory_operator.spec.presets.table import DEFAULT_ASSISTANT, DEFAULT_CANDIDATES, MAX_CANDIDATES
+from agentmemory_operator.spec.kinds.model_base import Model, SecretKeyRef
+from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, url_rule, validation_rules
+from agentmemory_operator.spec.presets.table import (
+    DEFAULT_ASSISTANT,
+    DEFAULT_CANDIDATES,
+    DEFAULT_RERANK_MS,
+    MAX_CANDIDATES,
+)
 
 Share = Annotated[float, Field(ge=0, le=1)]
 Similarity = Annotated[float, Field(ge=-1, le=1)]
+RerankUrl = Annotated[
+    str, Field(max_length=2048, json_schema_extra=validation_rules(url_rule("url", "http://reranker.ml.svc/rerank")))
+]
 
 
 class WeightsSpec(Model):
@@ -175,17 +183,40 @@ class EvidenceSpec(Model):
 class RerankSpec(Model):
     """Cross-encoder that reranks the best results with the query."""
 
+    model_config = ConfigDict(json_schema_extra=validation_rules(*rules.RERANK))
+
+    provider: Literal["fastembed", "http"] | None = Field(
+        default=None,
+        description="fastembed runs the model in the API's process, which needs an optional package and a model"
+        " folder. http sends the query and the candidates' texts to url; sealed memories are not sent. Default:"
+        " fastembed.",
+    )
     model: Annotated[str, Field(min_length=1, max_length=256)] = Field(
-        description="Cross-encoder from fastembed's list, for example Xenova/ms-marco-MiniLM-L-6-v2"
-        " (docs/scoring.md). It runs in the API's process and needs an optional package and a model folder; if it"
-        " cannot run, searches answer in the order of their scores, with a warning."
+        description="Cross-encoder: with fastembed one of its list, for example Xenova/ms-marco-MiniLM-L-6-v2"
+        " (docs/scoring.md), with http the service's name for it. If it cannot run, searches answer in the order of"
+        " their scores, with a warning."
+    )
+    url: RerankUrl | None = Field(
+        default=None,
+        description="Address of the rerank endpoint of Text Embeddings Inference, Jina, Cohere or vLLM, with its path,"
+        " for example http://reranker.ml.svc/rerank. Only with http.",
+    )
+    secret_ref: SecretKeyRef | None = Field(
+        default=None, description="API key of the service. Only with http. Default: no key is sent."
+    )
+    timeout_ms: int | None = Field(
+        default=None,
+        ge=50,
+        le=10_000,
+        description="Time limit of the service in milliseconds, 50..10000; after it, the search answers without."
+        f" Only with http. Default: {DEFAULT_RERANK_MS}.",
     )
     candidates: int | None = Field(
         default=None,
         ge=1,
         le=MAX_CANDIDATES,
-        description="Number of best results to rerank, 1..200. Each is one pass of the model on the API's CPUs per"
-        f" search; after 5 s, the search answers without. Default: {DEFAULT_CANDIDATES}.",
+        description="Number of best results to rerank, 1..200. With fastembed each is one pass of the model on the"
+        f" API's CPUs per search; after 5 s, the search answers without. Default: {DEFAULT_CANDIDATES}.",
     )
 
 

@@ -343,6 +343,7 @@ class Preset(CollectionFigures):
 
 DEFAULT_CANDIDATES = 30
 MAX_CANDIDATES = 200
+DEFAULT_RERANK_MS = 2_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +353,18 @@ class Reranking:
     Attributes:
         model: Name of the cross-encoder.
         candidates: Number of best results by the combined score that it reorders, 1..200.
+        url: Address of the service that runs it. None runs it in the API's process.
+        secret: Name of the Secret with the service's key, and the key in it. None sends no key.
+        timeout_ms: Time limit of the service in milliseconds, including the reading of its key.
     """
 
     model: str
     candidates: int = DEFAULT_CANDIDATES
+    url: str | None = None
+    secret: tuple[str, str] | None = None
+    timeout_ms: int = DEFAULT_RERANK_MS
+
+    @property
+    def provider(self) -> str:
+        """Provider as in the object: fastembed or http."""
+        return "http" if self.url else "fastembed"

@@ -1,13 +1,15 @@
 """Features of a query, and evidence values of memories."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, compute_evidence
+from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY, HAS_TIME, MARKS_KEY, compute_evidence
 from agentmemory_operator.memories.rules.words import content_words, first_content_words
 from agentmemory_operator.search.rules.query_features import (
+    AUTO_SCALE,
     MAX_QUERY_NAMES,
     QueryFeatures,
     add_evidence,
@@ -132,6 +134,26 @@ def test_other_languages_have_names_and_word_count() -> None:
     assert extract_features("Wann hat Hans die Wohnung gekauft?", "german") == QueryFeatures(
         half_score=10.0, names=("wann", "hans", "wohnung")
     )
+
+
+def test_auto_reads_english_questions_as_english() -> None:
+    auto, english = (
+        extract_features("When did I meet Ada?", "auto"),
+        extract_features("When did I meet Ada?", "english"),
+    )
+    german = extract_features("Wann habe ich Ada getroffen?", "auto")
+
+    assert replace(auto, half_score=0.0) == replace(english, half_score=0.0)
+    assert auto.half_score == AUTO_SCALE * english.half_score
+    assert (german.asks_when, german.is_first_person, german.names) == (False, False, ("wann", "ada"))
+
+
+def test_auto_reads_english_memories_as_english() -> None:
+    english = row("Yesterday I was at the lake with Ada.", role="user")
+    german = row("Ich war im August mit Ada am See.", role="user")
+
+    assert compute_evidence(english, [], "auto") == compute_evidence(english, [], "english")
+    assert HAS_TIME not in compute_evidence(german, [], "auto")[MARKS_KEY]
 
 
 def test_content_words_exclude_stopwords() -> None:

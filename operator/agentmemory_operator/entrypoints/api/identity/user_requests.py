@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agentmemory_operator.agents.user_tokens import MintedToken
-from agentmemory_operator.entrypoints.api.fields import Id, Time, UserId, Whole
-from agentmemory_operator.entrypoints.api.memory_requests import DEFAULT_PAGE_SIZE, Body, Parameters
+from agentmemory_operator.entrypoints.api.fields import Body, Id, Time, UserId, Whole
+from agentmemory_operator.entrypoints.api.memory_requests import DEFAULT_PAGE_SIZE, Parameters
 from agentmemory_operator.entrypoints.api.memory_schemas import Answer
 from agentmemory_operator.entrypoints.api.response_views import Json
 from agentmemory_operator.memories.rules.profile import MAX_USER_NAME_CHARS

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agentmemory_operator.distillation.conversations import Conversation, SpokenTurn, StoredConversation
-from agentmemory_operator.entrypoints.api.fields import Author, Content, Id, Numbers, Role, Time, UserId, ZoneName
-from agentmemory_operator.entrypoints.api.memory_requests import Body, MemoryIn
+from agentmemory_operator.entrypoints.api.fields import Author, Body, Content, Id, Numbers, Role, Time, UserId, ZoneName
+from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn
 from agentmemory_operator.entrypoints.api.memory_schemas import Answer
 
 MAX_MESSAGES = 256

@@ -8,8 +8,8 @@ from pydantic_core import PydanticCustomError
 from agentmemory_operator.entities.browse import EntityPage, EntityView
 from agentmemory_operator.entities.rules.graph import CO_OCCURRENCE
 from agentmemory_operator.entities.rules.sheet import RELATIONS, Relation, RelationName
-from agentmemory_operator.entrypoints.api.fields import UserId
-from agentmemory_operator.entrypoints.api.memory_requests import Body, UserParameters
+from agentmemory_operator.entrypoints.api.fields import Body, UserId
+from agentmemory_operator.entrypoints.api.memory_requests import UserParameters
 from agentmemory_operator.entrypoints.api.memory_schemas import Answer
 from agentmemory_operator.memories.rules.entities import MAX_ENTITY_NAME_CHARS, EntityKind
 from agentmemory_operator.spec.canonical_names import NAME_PATTERN, canonical_name

@@ -5,8 +5,8 @@ from typing import Any
 from pydantic import Field, RootModel, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.entrypoints.api.fields import Filters, Time, UserId, ZoneName
-from agentmemory_operator.entrypoints.api.memory_requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Body, Parameters
+from agentmemory_operator.entrypoints.api.fields import Body, Filters, Time, UserId, ZoneName
+from agentmemory_operator.entrypoints.api.memory_requests import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, Parameters
 from agentmemory_operator.entrypoints.api.memory_schemas import Answer
 from agentmemory_operator.lifecycle.erase import ErasurePreview
 from agentmemory_operator.lifecycle.forget import ForgetRequest, ReceiptPage

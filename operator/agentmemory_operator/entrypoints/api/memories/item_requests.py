@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from agentmemory_operator.entrypoints.api.fields import (
+    Body,
     Id,
     Importance,
     ItemNamespace,
@@ -18,7 +19,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
     ZoneName,
 )
-from agentmemory_operator.entrypoints.api.memory_requests import MAX_BATCH_ITEMS, Body, Parameters
+from agentmemory_operator.entrypoints.api.memory_requests import MAX_BATCH_ITEMS, Parameters
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.item_rules import Address, owner_of
 

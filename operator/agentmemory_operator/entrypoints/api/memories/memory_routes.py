@@ -21,7 +21,7 @@ from agentmemory_operator.entrypoints.api.bodies import (
     validate_body,
 )
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
-from agentmemory_operator.entrypoints.api.fields import MAX_TIME_ZONE_CHARS, TIME_ZONE_HEADER, HeaderName, Id
+from agentmemory_operator.entrypoints.api.fields import MAX_TIME_ZONE_CHARS, TIME_ZONE_HEADER, Body, HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import build_offered_tools
 from agentmemory_operator.entrypoints.api.memories import forget_requests, session_routes
@@ -40,7 +40,6 @@ from agentmemory_operator.entrypoints.api.memories.forget_requests import (
 from agentmemory_operator.entrypoints.api.memory_requests import (
     BatchEnvelope,
     BatchIn,
-    Body,
     ListParameters,
     MemoryIn,
     MemoryParameters,

@@ -14,10 +14,9 @@ from agentmemory_operator.entities.rules.sheet import (
     Relation,
     RelationName,
 )
-from agentmemory_operator.entrypoints.api.fields import Time, Whole
+from agentmemory_operator.entrypoints.api.fields import Body, Time, Whole
 from agentmemory_operator.entrypoints.api.identity.user_requests import UserName
 from agentmemory_operator.entrypoints.api.memories.entity_requests import EntityName, KnownName
-from agentmemory_operator.entrypoints.api.memory_requests import Body
 from agentmemory_operator.memories.rules.entities import fold
 from agentmemory_operator.memories.rules.profile import UserProfile
 from agentmemory_operator.spec.times import render_time

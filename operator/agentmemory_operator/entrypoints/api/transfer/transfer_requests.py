@@ -16,6 +16,7 @@ from agentmemory_operator.entrypoints.api import response_views
 from agentmemory_operator.entrypoints.api.bodies import parse_json, validate_body
 from agentmemory_operator.entrypoints.api.fields import (
     Author,
+    Body,
     Content,
     Id,
     Importance,
@@ -25,10 +26,11 @@ from agentmemory_operator.entrypoints.api.fields import (
     Tags,
     Time,
     UserId,
+    Version,
     Whole,
 )
 from agentmemory_operator.entrypoints.api.load.json_limits import LimitExceeded, MalformedJson, count_parts
-from agentmemory_operator.entrypoints.api.memory_requests import Body, MemoryIn, Parameters, UserParameters
+from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.memory_schemas import Answer, ProblemOut
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.transfer.sheet_lines import PROFILE_FIELD, SHEET_FIELD, ProfileLine, SheetLine
@@ -79,7 +81,7 @@ class VersionIn(Body):
     valid_from: Time
     valid_to: Time
     updated_at: Time | None = None
-    version: Whole | None = Field(default=None, ge=1, le=2**53, description="Number of this version, from 1.")
+    version: Version | None = Field(default=None, description="Number of this version, from 1.")
 
     def item_version(self) -> ItemVersion:
         """Convert to the `ItemVersion` of the use case."""
@@ -135,8 +137,8 @@ class LineIn(MemoryIn):
     versions: list[VersionIn] = Field(
         default=[], max_length=MAX_ITEM_VERSIONS, description="For an item: replaced versions, newest first."
     )
-    version: Whole | None = Field(
-        default=None, ge=1, le=2**53, description="For an item: number of its version; otherwise ignored on import."
+    version: Version | None = Field(
+        default=None, description="For an item: number of its version; otherwise ignored on import."
     )
     item: StrictBool = Field(default=False, description="True for an item, addressed by `key` and `namespace`.")
     entities: list[NamedIn] = Field(

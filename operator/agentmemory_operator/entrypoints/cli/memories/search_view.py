@@ -26,7 +26,7 @@ def result_section(answer: "SearchResult", details: "AgentDetails | None" = None
     if answer.removed_by_threshold:
         heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
     notes = (*_explanations(answer, details), *_named_times(answer), *_hints(answer))
-    notes += (*_candidates_note(answer.candidates), *answer.warnings)
+    notes += (*_candidates_note(answer.candidates, len(answer.left_out or ())), *answer.warnings)
     return Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=notes, cut="CONTENT")
 
 
@@ -74,8 +74,10 @@ def _hints(result: "SearchResult") -> Iterator[str]:
         yield "--min-similarity -1 leaves nothing out by its similarity"
 
 
-def _candidates_note(candidates: Mapping[str, Any] | None) -> Iterator[str]:
-    """Describe how many of the matching memories were scored. Yield nothing without --explain."""
+def _candidates_note(candidates: Mapping[str, Any] | None, left_out: int) -> Iterator[str]:
+    """Describe how many of the matching memories were scored, and left out. Yield nothing without --explain."""
     if candidates is not None:
         proven = "nothing better was missed" if candidates["exact"] else "something better may have been missed"
         yield f"{candidates['scored']} of {candidates['eligible']} were scored: {proven}"
+    if left_out:
+        yield f"{left_out} left out by --per-session"

@@ -100,6 +100,22 @@ FUSION = (
     ),
 )
 
+RERANK = (
+    CelRule(
+        "(has(self.provider) && self.provider == 'http') == has(self.url)",
+        "url is needed with provider http, and only then: give it, or choose the other provider",
+        ".url",
+    ),
+    *(
+        CelRule(
+            f"!has(self.{field}) || (has(self.provider) && self.provider == 'http')",
+            f"{field} applies only with provider http: remove it, or choose provider http",
+            f".{field}",
+        )
+        for field in ("secretRef", "timeoutMs")
+    ),
+)
+
 CANDIDATES = CelRule(
     "type(self) == int ? self >= 1 && self <= 10000 : self == 'Auto'",
     "candidates must be Auto or a whole number 1..10000",
