@@ -25,12 +25,14 @@ class Question:
 
     Attributes:
         category: Subset of the questions that it belongs to.
+        asked_at: Time that times in the question refer to, RFC 3339; None is now.
     """
 
     user_id: str
     text: str
     evidence: frozenset[str]
     category: str = ""
+    asked_at: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,8 @@ def read_set(file: Path, language: str | None = None) -> QuestionSet:
         memories += (_memory(talk["id"], turn) for turn in talk["turns"])
         for question in talk["questions"]:
             evidence = frozenset(f"{talk['id']} {turn}" for turn in question["evidence"])
-            questions.append(Question(talk["id"], question["question"], evidence, str(question["category"])))
+            category, asked_at = str(question["category"]), talk["turns"][-1]["at"]
+            questions.append(Question(talk["id"], question["question"], evidence, category, asked_at))
     return QuestionSet(file.stem, memories, questions)
 
 
@@ -131,7 +134,7 @@ def store(api: Client, slug: str, memories: Sequence[Json]) -> dict[str, set[str
 
 def run_question(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]]) -> QuestionResult:
     """Search with a question and find the ranks of its evidence."""
-    body = {"user_id": question.user_id, "query": question.text, "top_k": TOP_K}
+    body = {"user_id": question.user_id, "query": question.text, "top_k": TOP_K, "reference_time": question.asked_at}
     answer, took_ms = api.timed(api.prepare("POST", f"/v1/agents/{slug}/search", body))
     places: dict[str, int] = {}
     for place, result in enumerate(answer["results"], 1):

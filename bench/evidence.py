@@ -32,10 +32,10 @@ HEAD = ("ranking", "R@5", "R@10", "MRR", "beside", "R@10 differs by", "MRR diffe
 NDCG_HEAD = ("ranking", "nDCG@10", "mean of categories")
 DRAWS, SEED = 2_000, 23
 WORDLLAMA: Json = {"provider": "wordllama", "dimensions": 256}
-WEIGHTS = {name: asdict(STANDARD.evidence)[name] for name in ("terse", "author", "time")}
+WEIGHTS = {name: asdict(STANDARD.evidence)[name] for name in ("terse", "author", "time", "date")}
 NOTHING = dict.fromkeys(WEIGHTS, 0.0)
 # Terms that the preset does not use, with the weights of their measurement (docs/adr/0029).
-OFF = {"asked": 0.05, "date": 0.1}
+OFF = {"asked": 0.05}
 
 MATCH, WHOLE = "meaning and words", "standard"
 SETS = {"own": OWN / "dialogues.json", "other-languages": OWN / "other_languages.json"}

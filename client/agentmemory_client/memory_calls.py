@@ -145,6 +145,8 @@ class SearchOptions(TypedDict, total=False):
     at_time: datetime | str
     include_superseded: bool
     hybrid: bool
+    reference_time: datetime | str
+    time_zone: str
     weights: Mapping[str, float]
     diversity: Mapping[str, int]
     include: Mapping[str, int]

@@ -31,7 +31,16 @@ FIELDS = [
     "explain",
 ]
 MORE = ["query", "top_k", "threshold", "types", "session_id", "memories", "created_at", "confidence", "source"]
-MORE += ["namespace", "filters", "at_time", "valid_from", "valid_to", "include_superseded"]
+MORE += [
+    "namespace",
+    "filters",
+    "at_time",
+    "valid_from",
+    "valid_to",
+    "include_superseded",
+    "reference_time",
+    "time_zone",
+]
 almost = st.dictionaries(st.sampled_from(FIELDS + MORE), values, max_size=6).map(
     lambda odd: {"user_id": "any", "content": "c", "vector": [1.0] * 8} | odd
 )

@@ -249,6 +249,18 @@ def test_unknown_id_is_an_error(stack: Stack, user: str, verb: list[str]) -> Non
     assert run(stack, "get", "words", other, "--user", f"{user}-other").exit_code == 0
 
 
+def test_explanation_shows_the_times_of_the_query(stack: Stack, user: str) -> None:
+    asked = ["search", "keywords", "What was there yesterday?", "--user", user, "--explain"]
+
+    at = ["--reference-time", "2026-01-01T03:00:00Z", "--time-zone", "America/New_York"]
+    shown = run(stack, *asked, *at).output
+    wrong = run(stack, *asked, "--time-zone", "Mars/Base")
+
+    assert "'yesterday' is 2025-12-30T05:00:00.000Z to 2025-12-31T05:00:00.000Z" in shown
+    assert wrong.exit_code == 1
+    assert "time_zone: 'Mars/Base' is not an IANA time zone" in wrong.output
+
+
 def test_explanation_adds_up_to_the_score(stack: Stack, user: str) -> None:
     remember(stack, user, "pays by invoice")
 

@@ -101,6 +101,12 @@ BAD_SEARCHES: list[tuple[str, Any, str]] = [
     ("filters", {"colour": "red"}, "filters.colour"),
     ("filters", {"OR": [{"type": {"like": "x"}}]}, "filters.OR[0].type.like"),
     ("at_time", "2026-11-21", "at_time"),
+    ("reference_time", "yesterday", "reference_time"),
+    ("reference_time", "1969-12-31T23:59:59Z", "reference_time"),
+    ("time_zone", "Europe/Oslow", "time_zone"),
+    ("time_zone", "../../etc/passwd", "time_zone"),
+    ("time_zone", "", "time_zone"),
+    ("time_zone", "A" * 65, "time_zone"),
     ("explain", 1, "explain"),
     ("nonsense", 1, "nonsense"),
 ]

@@ -280,7 +280,14 @@ async def test_tools_accept_values_of_their_schema(stack: Stack, typed: Stack, u
                 assert not called.is_error, (tool.name, arguments, text_of(called))
                 named = {f"{name} {type(value).__name__}" for name, value in arguments.items()}
                 drawn[tool.name] = drawn.get(tool.name, set()) | named
-    assert {"top_k float", "top_k int", "at_time str", "types list", "min_similarity float"} <= drawn["search"]
+    assert {
+        "top_k float",
+        "top_k int",
+        "at_time str",
+        "reference_time str",
+        "types list",
+        "min_similarity float",
+    } <= drawn["search"]
     assert {"status_value str", "valid_from str", "knowledge_category str", "type str"} <= drawn["remember"]
 
 
@@ -294,6 +301,20 @@ def drawn_from(strategy: st.SearchStrategy[Any], number: int) -> list[Any]:
 
     draw()
     return values
+
+
+async def test_time_zone_of_the_application(stack: Stack, user: str) -> None:
+    """It is sent with the search, so a wrong one is reported; the model sends the reference time."""
+    query = {"query": "What was there today?", "reference_time": "2026-01-01T03:00:00Z"}
+
+    async with connected(stack, Agent="words", User=user, Timezone="America/New_York") as client:
+        found = await client.call_tool("search", query)
+    async with connected(stack, Agent="words", User=user, Timezone="Mars/Base") as client:
+        refused = await client.call_tool("search", query)
+
+    assert not found.is_error, text_of(found)
+    assert refused.is_error
+    assert "'Mars/Base' is not an IANA time zone" in text_of(refused)
 
 
 async def test_search_at_a_past_time(stack: Stack, user: str) -> None:

@@ -260,6 +260,45 @@ def test_search_at_a_time_and_with_superseded(client: httpx.Client, user: str) -
     assert contents(at_time="2025-06-01T00:00:00Z") == ["new"]
 
 
+@pytest.mark.parametrize(
+    ("zone", "header", "since"),
+    [
+        (None, None, "2026-01-01T00:00:00.000Z"),
+        ("America/New_York", None, "2025-12-31T05:00:00.000Z"),
+        (None, "America/New_York", "2025-12-31T05:00:00.000Z"),
+        ("Asia/Tokyo", "America/New_York", "2025-12-31T15:00:00.000Z"),
+    ],
+)
+def test_explain_shows_the_times_of_the_query(
+    client: httpx.Client, user: str, zone: str | None, header: str | None, since: str
+) -> None:
+    body = {"user_id": user, "query": "What was there TODAY?", "reference_time": "2026-01-01T03:00:00Z"}
+    body |= {"explain": True} | ({"time_zone": zone} if zone else {})
+    headers = {"X-AgentMemory-Timezone": header} if header else {}
+
+    answer = client.post("/v1/agents/keywords/search", json=body, headers=headers).json()
+    plain = client.post("/v1/agents/keywords/search", json=body | {"explain": False}, headers=headers).json()
+
+    [span] = answer["time_spans"]
+    assert (span["since"], span["words"]) == (since, "TODAY")
+    assert parse_time(span["until"]) - parse_time(since) == 86_400_000
+    assert plain["time_spans"] is None
+
+
+@pytest.mark.parametrize("zone", ["Mars/Base", "", "UTC\u00e4"])
+def test_wrong_time_zone_header_is_refused(client: httpx.Client, user: str, zone: str) -> None:
+    headers = {"X-AgentMemory-Timezone": zone.encode()}
+
+    answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR, "time_zone": "UTC"}, headers=headers)
+
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == ["X-AgentMemory-Timezone"]
+
+
+def test_agent_without_keywords_reads_no_times(client: httpx.Client, user: str) -> None:
+    assert search(client, user, explain=True)["time_spans"] == []
+
+
 def test_list_filters_by_types_tags_and_namespace(client: httpx.Client, user: str) -> None:
     store(client, user, content="a", type="task", tags=["x", "y"], namespace=["p", "q"])
     store(client, user, content="b", type="fact", tags=["x"], namespace=["p"])

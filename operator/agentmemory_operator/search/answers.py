@@ -9,6 +9,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.search.results import Neighbours
 from agentmemory_operator.search.rules.hybrid import Match
 from agentmemory_operator.search.rules.score import ScoreTerms
+from agentmemory_operator.search.rules.time_spans import TimeSpan
 from agentmemory_operator.spec.effective.settings import Ranking
 
 
@@ -62,6 +63,7 @@ class SearchAnswer:
         threshold: Minimum score; minus infinity if there is none.
         duration_ms: Duration of embedding, requests to Qdrant and reranking, without reading neighbours.
         candidates: Figures of the candidates; None without `explain`.
+        time_spans: Times that the query names; None without `explain`.
         neighbours: Neighbours of results; None unless requested.
         left_out: Points that the cap of their sessions left out before `top_k` was reached; None without `explain`.
         warnings: Reasons why this search is expensive, with the remedy, was not reranked, or has few results.
@@ -76,6 +78,7 @@ class SearchAnswer:
     threshold: float
     duration_ms: float
     candidates: CandidateCounts | None = None
+    time_spans: tuple[TimeSpan, ...] | None = None
     neighbours: Neighbours | None = None
     left_out: Sequence[Json] | None = None
     warnings: tuple[str, ...] = ()

@@ -2,15 +2,22 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 
 from agentmemory_operator.agents.checks import check_query, check_types, check_vector
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError
-from agentmemory_operator.memories.rules.filters import Selection
+from agentmemory_operator.memories.rules.filters import Selection, find_unindexed_keys
 from agentmemory_operator.search.results import MAX_RESULTS_WITH_NEIGHBOURS
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.scoring_parameters import WEIGHTED, Priority, model_name
 from agentmemory_operator.spec.presets.table import Weights
+
+DEFAULT_TIME_ZONE = "UTC"
+_UNINDEXED = (
+    "{0}: no index on {1}, so all memories that match the other conditions are scanned: add"
+    " {{field: {1}, type: {2}}} to spec.index.payloadIndexes"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +34,8 @@ class SearchRequest:
         min_priority: 0..1, only with the model Priority; None uses the object's `minPriority`.
         hybrid: True to search by keywords too, False not to; None does so if the agent has a keyword index and there
             is a query.
+        reference_time: Time that relative times in the query refer to, Unix milliseconds; None is now.
+        time_zone: Name of an existing IANA time zone, in which the query's days begin.
         per_session: Maximum number of results of one session; None does not limit them.
         weights: Weights of the model Weighted; None uses those of the object.
         terms: True to return similarity, recency and utility of each result.
@@ -43,6 +52,8 @@ class SearchRequest:
     min_similarity: float | None = None
     min_priority: float | None = None
     hybrid: bool | None = None
+    reference_time: int | None = None
+    time_zone: str = DEFAULT_TIME_ZONE
     per_session: int | None = None
     weights: Weights | None = None
     terms: bool = False
@@ -86,6 +97,11 @@ def find_request_errors(request: SearchRequest, agent: Agent) -> list[FieldError
     if request.vector is not None:
         errors += check_vector(request.vector, size=agent.source.dimensions)
     return errors
+
+
+def list_warnings(request: SearchRequest, agent: Agent) -> Iterator[str]:
+    """Return a warning, with the remedy, for each condition of the request that has no index."""
+    return starmap(_UNINDEXED.format, find_unindexed_keys(request.selection, agent.settings.indexes))
 
 
 def _check_weights(ranking: Ranking) -> list[FieldError]:

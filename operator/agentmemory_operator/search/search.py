@@ -5,7 +5,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import starmap
 
 from agentmemory_operator.agents.checks import normalise_vector
 from agentmemory_operator.agents.directory import Agent
@@ -16,13 +15,13 @@ from agentmemory_operator.entities.rules.activation import find_by_query
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import page_limit, read_without_tombstones
-from agentmemory_operator.memories.rules.filters import Filter, find_unindexed_keys
+from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import question_document
 from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.search.answers import CandidateCounts, SearchAnswer, SearchHit
 from agentmemory_operator.search.eligible import find_eligible
-from agentmemory_operator.search.requests import SearchRequest, find_request_errors, resolve_ranking
+from agentmemory_operator.search.requests import SearchRequest, find_request_errors, list_warnings, resolve_ranking
 from agentmemory_operator.search.results import OpenReranker, cap_sessions, max_fetched, read_neighbours, rerank_points
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import (
@@ -42,7 +41,7 @@ from agentmemory_operator.search.rules.hybrid import (
     fusion_of,
     ranks_evidence,
 )
-from agentmemory_operator.search.rules.query_features import QueryFeatures, add_evidence, extract_features
+from agentmemory_operator.search.rules.query_features import QueryFeatures, add_evidence
 from agentmemory_operator.search.rules.score import (
     NO_PLACEHOLDERS,
     compute_score,
@@ -51,14 +50,10 @@ from agentmemory_operator.search.rules.score import (
     solve_similarity,
 )
 from agentmemory_operator.search.rules.score_trees import EXCLUDED_SCORE
+from agentmemory_operator.search.times import extract_request_features
 from agentmemory_operator.spec.effective.entities import EntitySettings
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion
-
-_UNINDEXED = (
-    "{0}: no index on {1}, so all memories that match the other conditions are scanned: add"
-    " {{field: {1}, type: {2}}} to spec.index.payloadIndexes"
-)
 
 
 class SearchService:
@@ -94,7 +89,6 @@ class SearchService:
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
         total = max(len(response.points), min(setup.eligible, setup.plan.total))
         ranked = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
-        unindexed = find_unindexed_keys(request.selection, agent.settings.indexes)
         return SearchAnswer(
             results=tuple(
                 _found(point, ranked.get(point["id"]), setup, rerank=reread.numbers.get(point["id"]))
@@ -108,9 +102,10 @@ class SearchService:
             threshold=setup.threshold,
             duration_ms=(time.perf_counter() - started_s) * 1000,
             candidates=response.candidates(setup.eligible) if request.explain else None,
+            time_spans=(setup.features.dates if setup.features else ()) if request.explain else None,
             neighbours=await read_neighbours(agent, returned, span, now_ms=setup.now_ms) if span else None,
             left_out=capped.left_out if request.explain else None,
-            warnings=(*starmap(_UNINDEXED.format, unindexed), *reread.warnings, *capped.warnings),
+            warnings=(*list_warnings(request, agent), *reread.warnings, *capped.warnings),
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
@@ -200,7 +195,7 @@ def _resolve(
         plan=plan if agent.allows_exact else replace(plan, allows_exact=False),
         fusion=fusion,
         words=build_keyword_query(question_document(query or "", keyword), corpus) if fusion and keyword else None,
-        features=extract_features(query, keyword.language) if keyword and query is not None else None,
+        features=extract_request_features(agent, request, now_ms),
         solves_terms=request.terms and not request.explain and fusion is None and determines_similarity(ranking),
         activations=along,
     )

@@ -19,6 +19,7 @@ ALL = EvidenceWeights(terse=0.3, author=0.2, time=0.15, asked=0.1, date=0.25, as
 QUESTIONS = (
     "When did Ann see the apples?",
     "what did i say of apples in 2023",
+    "which apples were red three days ago",
     "How do red green yellow blue pink grey apples and pears and plums taste?",
     "apples",
 )
@@ -52,7 +53,7 @@ async def search(world: World, query: str, **more: Any) -> SearchAnswer:
         *((query, Fusion(), ALL) for query in QUESTIONS),
         *((QUESTIONS[0], Fusion(method="RRF", keyword_weight=0.5), weights) for weights in (ALL, BY_MATCH.evidence)),
         (QUESTIONS[1], Fusion(), BY_MATCH.evidence),
-        (QUESTIONS[2], Fusion(method="RRF", keyword_weight=0.5), EvidenceWeights()),
+        (QUESTIONS[3], Fusion(method="RRF", keyword_weight=0.5), EvidenceWeights()),
     ],
 )
 async def test_terms_reproduce_the_score(world: World, query: str, fusion: Fusion, evidence: EvidenceWeights) -> None:
@@ -93,6 +94,57 @@ async def test_evidence_breaks_ties(world: World) -> None:
         1.0,
         *[0.0] * 4,
     ]
+
+
+def dates_of(answer: SearchAnswer) -> dict[str, float]:
+    """Return the term `date` of each result by the first word of its content."""
+    return {
+        found.record.content.split()[0]: found.match.evidence["date"]
+        for found in answer.results
+        if found.match and found.match.evidence
+    }
+
+
+async def test_date_is_half_shortly_before_and_after(world: World) -> None:
+    world.set_ranking(replace(BY_MATCH, fusion=Fusion(keyword_weight=1.0), evidence=EvidenceWeights(date=1.0)))
+
+    answer = await search(world, "What was there three days ago?", explain=True)
+
+    assert dates_of(answer) == {"Who": 0.0, "I": 0.5, "Apples": 1.0, "on": 0.5, "bread": 0.0}
+    assert answer.results[0].record.content.startswith("Apples")
+    assert answer.time_spans is not None
+    assert [span.words for span in answer.time_spans] == ["three days ago"]
+    for found in answer.results:
+        assert found.terms is not None
+        assert found.terms.score == pytest.approx(found.score, abs=1e-5)
+
+
+async def test_reference_time_moves_the_named_day(world: World) -> None:
+    """Also in a second search with the same words: nothing of the first is kept."""
+    world.set_ranking(replace(BY_MATCH, evidence=EvidenceWeights(date=1.0)))
+    query, day_before = "What was there yesterday?", world.clock.now_ms() - 86_400_000
+
+    today = await search(world, query, explain=True)
+    earlier = await search(world, query, explain=True, reference_time=day_before)
+
+    assert dates_of(today) == {"Who": 0.0, "I": 0.0, "Apples": 0.0, "on": 0.5, "bread": 1.0}
+    assert dates_of(earlier) == {"Who": 0.0, "I": 0.0, "Apples": 0.5, "on": 1.0, "bread": 0.5}
+
+
+@pytest.mark.parametrize(("is_indexed", "date"), [(True, 1.0), (False, 0.0)])
+async def test_date_counts_valid_from_if_indexed(world: World, is_indexed: bool, date: float) -> None:
+    indexes = dict(world.agent.settings.indexes) | ({"validFrom": "integer"} if is_indexed else {})
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, indexes=indexes))
+    world.set_ranking(replace(BY_MATCH, evidence=EvidenceWeights(date=1.0)))
+    long_ago = world.clock.now_ms() - 400 * 86_400_000
+    await world.add("since then", valid_from=long_ago)
+
+    answer = await search(world, "then", explain=True, reference_time=long_ago + 86_400_000)
+    named = await search(world, "yesterday", explain=True, reference_time=long_ago + 86_400_000)
+
+    assert dates_of(answer)["since"] == 0.0
+    assert dates_of(named)["since"] == date
+    assert all(found.terms and abs(found.terms.score - found.score) < 1e-5 for found in named.results)
 
 
 async def test_vector_search_has_no_evidence(world: World) -> None:

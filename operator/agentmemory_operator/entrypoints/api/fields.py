@@ -14,12 +14,15 @@ from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import IMPORTANCE_LEVELS
 from agentmemory_operator.spec.caller_rights import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
 from agentmemory_operator.spec.canonical_names import NAME_PATTERN, VISIBLE_PATTERN, canonical_name, is_blank
+from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import MAX_TOP_K
 from agentmemory_operator.spec.times import parse_time
 
 MAX_ID_CHARS = 256
 MAX_AUTHOR_CHARS = 320
 MAX_TAG_CHARS = 128
+MAX_TIME_ZONE_CHARS = 64
+TIME_ZONE_HEADER = "X-AgentMemory-Timezone"
 MAX_TAGS = 64
 MAX_SOURCE_IDS = 1_000
 MAX_SOURCE_CHARS = 66
@@ -109,6 +112,13 @@ def check_context(value: Any) -> str | dict[str, Any]:
     raise _refuse(f"must be a JSON object, or a non-blank text of at most {MAX_CONTENT_CHARS:,} characters")
 
 
+def check_time_zone(value: str) -> str:
+    """Reject a name that is not an IANA time zone."""
+    if fault := zone_fault(value):
+        raise _refuse(fault)
+    return value
+
+
 def drop_repeats(values: list[str]) -> list[str]:
     """Remove duplicates; keep the order of first occurrence."""
     return list(dict.fromkeys(values))
@@ -158,6 +168,7 @@ MemoryId = Annotated[
 Time = Annotated[
     int, BeforeValidator(read_time), WithJsonSchema({"type": "string", "format": "date-time", "maxLength": TIME_CHARS})
 ]
+TimeZone = Annotated[str, Field(min_length=1, max_length=MAX_TIME_ZONE_CHARS), AfterValidator(check_time_zone)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Similarity = Annotated[float, Field(ge=-1, le=1)]
 Importance = Annotated[
@@ -202,3 +213,20 @@ TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K), WHOLE]
 Version = Annotated[int, Field(ge=1, le=2**53), WHOLE]
 # Threshold of a score, limited because Qdrant cannot compare a score beyond float32.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]
+
+
+class QueryTimes(BaseModel):
+    """Meaning of times such as "last week" in the query of a search."""
+
+    reference_time: Time | None = Field(
+        default=None, description="Time that words such as `yesterday` in the query refer to. Default: now."
+    )
+    time_zone: TimeZone | None = Field(
+        default=None,
+        description=f"IANA time zone of the days in the query. Default: the header {TIME_ZONE_HEADER}, else UTC.",
+    )
+
+    def time_options(self, default_time_zone: str | None) -> dict[str, Any]:
+        """Return the arguments of a `SearchRequest`. Without any zone they lack `time_zone`."""
+        time_zone = self.time_zone or default_time_zone
+        return {"reference_time": self.reference_time} | ({"time_zone": time_zone} if time_zone else {})

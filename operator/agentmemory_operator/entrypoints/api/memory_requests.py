@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Metadata,
     Namespace,
     Numbers,
+    QueryTimes,
     Role,
     ScopeNames,
     Share,
@@ -132,7 +133,7 @@ class BatchEnvelope(Body):
     memories: Annotated[list[Any], Field(min_length=1, max_length=MAX_BATCH_ITEMS)]
 
 
-class SearchIn(Body, MemoryView):
+class SearchIn(Body, MemoryView, QueryTimes):
     """A search: either `query` or `vector`, or both if callers send vectors and the agent has a keyword index."""
 
     user_id: UserId = Field(description="User whose memories are searched.")
@@ -189,7 +190,7 @@ class SearchIn(Body, MemoryView):
             raise PydanticCustomError("one_of", "send one of query and vector", {"field": "query"})
         return self
 
-    def search_request(self, *, default_scopes: tuple[str, ...]) -> SearchRequest:
+    def search_request(self, *, default_scopes: tuple[str, ...], default_time_zone: str | None = None) -> SearchRequest:
         """Convert to the `SearchRequest` of the use case.
 
         Raises:
@@ -213,6 +214,7 @@ class SearchIn(Body, MemoryView):
             weights=Weights(**dict(self.weights)) if self.weights else None,
             per_session=self.diversity.per_session if self.diversity else None,
             neighbours=self.include.neighbours,
+            **self.time_options(default_time_zone),
         )
 
 

@@ -155,6 +155,14 @@ class FoundOut(MemoryOut):
     explain: ExplainOut | None = Field(default=None, description="Only with `explain`.")
 
 
+class TimeSpanOut(Answer):
+    """A time that the query names."""
+
+    since: Time
+    until: Time = Field(description="The first moment after it.")
+    words: str = Field(description="Words of the query that were understood.")
+
+
 class LeftOutOut(Answer):
     """A memory that `diversity` left out of the results."""
 
@@ -173,6 +181,9 @@ class SearchOut(Answer):
     threshold: float | None = Field(description="Effective threshold of the score; null if there is none.")
     min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
+    time_spans: list[TimeSpanOut] | None = Field(
+        description="Times in the query that the evidence `date` uses (docs/hybrid.md); only with `explain`."
+    )
     left_out: list[LeftOutOut] | None = Field(
         description="Memories that `diversity` left out before `top_k` was reached, best first; only with `explain`."
     )

@@ -22,6 +22,7 @@ from starlette.responses import HTMLResponse, Response
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import agent_schemas, memory_requests, memory_schemas, shown_schemas
 from agentmemory_operator.entrypoints.api.examples import add_examples
+from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity import user_requests as identity_requests
 from agentmemory_operator.entrypoints.api.memories import (
     conversation_requests,
@@ -73,6 +74,7 @@ PLAIN_PARAMETERS = {
     "session_id": "ID of the session.",
     "name": "Name of the entity, hook or kind of error.",
     "idempotency-key": "Identifies the request: repeat it with the same key and body to retry safely.",
+    TIME_ZONE_HEADER: "IANA time zone of the days in a query without `time_zone`.",
     "last-event-id": "Cursor of the last event received, to resume a stream.",
 }
 """Descriptions of path and header parameters. Models describe query parameters."""
@@ -179,6 +181,12 @@ def describe(
         content = {media_type: {"schema": _ref(body)}}
         arguments["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
     return arguments
+
+
+def with_header(arguments: dict[str, Any], name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    """Add an optional request header to the result of `describe`, for a route that reads the header itself."""
+    parameters = [{"name": name, "in": "header", "schema": schema}]
+    return arguments | {"openapi_extra": arguments.get("openapi_extra", {}) | {"parameters": parameters}}
 
 
 def build_router(tag: str, route_class: type[APIRoute], *, prefix: str = "/v1/agents") -> APIRouter:

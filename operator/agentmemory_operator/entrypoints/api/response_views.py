@@ -29,6 +29,7 @@ from agentmemory_operator.memories.working_memory import StoredWorkingMemory
 from agentmemory_operator.search.answers import CandidateCounts, SearchAnswer, SearchHit
 from agentmemory_operator.search.rules.memory_states import STATES, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, compute_priority
+from agentmemory_operator.search.rules.time_spans import TimeSpan
 from agentmemory_operator.spec.canonical_names import nearest_name
 from agentmemory_operator.spec.effective.ranking_figures import model_figures
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
@@ -165,6 +166,7 @@ def render_search(answer: SearchAnswer, agent: Agent, view: MemoryView) -> Json:
         "threshold": answer.threshold if answer.threshold > NO_GATE else None,
         "min_similarity": min_similarity if (min_similarity := answer.ranking.min_similarity) > NO_GATE else None,
         "candidates": answer.candidates and _candidates(answer.candidates),
+        "time_spans": None if answer.time_spans is None else [_time_span(span) for span in answer.time_spans],
         "left_out": None if answer.left_out is None else [_left_out(point) for point in answer.left_out],
         "took_ms": round(answer.duration_ms, 3),
         "warnings": answer.warnings,
@@ -333,6 +335,10 @@ def _candidates(candidates: CandidateCounts) -> Json:
         "eligible": candidates.eligible,
         "exact": candidates.is_exact,
     }
+
+
+def _time_span(span: TimeSpan) -> Json:
+    return {"since": render_time(span.since_ms), "until": render_time(span.until_ms), "words": span.words}
 
 
 def _time(time_ms: int | None) -> str | None:

@@ -197,6 +197,7 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
                 ),
                 "tags": _some(_text(), "Only memories with any of these labels."),
                 "at_time": _time("Only what was true at that time, also what was replaced since."),
+                "reference_time": _time("When the query is asked, if not now: yesterday is the day before."),
                 "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "description": "How many at most."},
                 "min_similarity": {
                     "type": "number",

@@ -6,16 +6,15 @@
 | `author` | the query names the speaker, or has I, me, my, mine or myself and the speaker is the user | 0 |
 | `time` | the query asks when, and the memory mentions a time | 0 |
 | `asked` | the previous memory in the session has a question by another speaker | 0 |
-| `date` | the query names the memory's date | 0 |
+| `date` | the memory is from a time that the query names (`time_spans.py`) | 0.5 shortly before or after, else 0 |
 
 For memories by an assistant, `terse` is a constant. The match and these variables form one number in 0..1 for every
 query: (fused + sum of weight x variable) / (1 + sum of the weights). Source of the numbers: `docs/adr/0029`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from agentmemory_operator.collections.rules.collection import AUTO_LANGUAGE, DEFAULT_LANGUAGE
@@ -32,6 +31,7 @@ from agentmemory_operator.memories.rules.evidence import (
 )
 from agentmemory_operator.memories.rules.words import content_words
 from agentmemory_operator.search.rules.score import placeholder
+from agentmemory_operator.search.rules.time_spans import TimeSpan
 from agentmemory_operator.spec.expression.formulas import Formula, product_formula, sum_formula
 from agentmemory_operator.spec.expression.variables import EVIDENCE
 from agentmemory_operator.spec.presets.table import MARKS_PATH, TERSE_PATH, EvidenceWeights
@@ -48,8 +48,11 @@ Otherwise a long query would score too high, because a memory contains some of m
 AUTO_SCALE = 1.7
 """Factor of these scores with the language `auto`, which counts most words twice (`docs/adr/0047`)."""
 
+NEAR_DATE = 0.5
+"""Value of `date` within the margin of a named time. People talk of an event shortly before or after it."""
+
+CREATED_AT, VALID_FROM = "createdAt", "validFrom"
 MAX_QUERY_NAMES, MAX_QUERY_WORDS = 8, 64
-_MAX_DATES = 4
 
 _HALF = "half"
 _ASKS_WHEN = re.compile(
@@ -58,16 +61,6 @@ _ASKS_WHEN = re.compile(
 )
 _WORD = re.compile(r"\w+")
 _OF_SELF = re.compile(r"\b(?:i|me|my|mine|myself)\b", re.IGNORECASE)
-_MONTHS = (
-    *("january", "february", "march", "april", "may", "june"),
-    *("july", "august", "september", "october", "november", "december"),
-)
-_MONTH = "|".join(_MONTHS)
-_DATE = re.compile(
-    rf"\b(?:(?P<iso>\d{{4}}-\d\d-\d\d)|(?:(?P<day>\d{{1,2}})(?:st|nd|rd|th)? )?(?P<month>{_MONTH})"
-    rf"(?: (?P<us_day>\d{{1,2}})(?:st|nd|rd|th)?)?,? (?P<year>(?:19|20)\d\d)|(?P<whole>(?:19|20)\d\d))\b",
-    re.IGNORECASE,
-)
 Condition = dict[str, Any]
 
 
@@ -80,14 +73,16 @@ class QueryFeatures:
         names: Words that may be names, in lower case, at most 8: capitalised content words, or all if none is.
         is_first_person: True if the query contains I, me, my, mine or myself.
         asks_when: True if the query asks for a time.
-        dates: Start and end (exclusive) of the days, months and years in UTC that the query names, Unix milliseconds.
+        dates: Times that the query names.
+        date_keys: Keys of a memory's times that are compared with `dates`.
     """
 
     half_score: float
     names: tuple[str, ...] = ()
     is_first_person: bool = False
     asks_when: bool = False
-    dates: tuple[tuple[int, int], ...] = ()
+    dates: tuple[TimeSpan, ...] = ()
+    date_keys: tuple[str, ...] = (CREATED_AT,)
 
     @property
     def authors(self) -> list[str]:
@@ -96,12 +91,11 @@ class QueryFeatures:
 
     def placeholder_values(self) -> dict[str, Formula]:
         """Return the values for the placeholders of a scoring query."""
-        dates = [{"key": "createdAt", "range": {"gte": since, "lt": until}} for since, until in self.dates]
         return {
             _HALF: self.half_score,
             "author": _is_marked(*self.authors) if self.authors else 0.0,
             "time": _is_marked(HAS_TIME) if self.asks_when else 0.0,
-            "date": {"should": dates} if dates else 0.0,
+            "date": self._date_formula() if self.dates else 0.0,
         }
 
     def compute_evidence_values(self, payload: Mapping[str, Any], assistant: float) -> dict[str, float]:
@@ -117,27 +111,56 @@ class QueryFeatures:
             not marks.isdisjoint(self.authors),
             self.asks_when and HAS_TIME in marks,
             ANSWERS_QUESTION in marks,
-            any(since <= payload["createdAt"] < until for since, until in self.dates),
+            self._date_value(payload),
         )
         return {name: float(value) for name, value in zip(EVIDENCE, values, strict=True)}
 
+    def _date_formula(self) -> Formula:
+        """Return Qdrant's formula of `_date_value`."""
+        inside, near = (
+            [{"key": key, "range": {"gte": since, "lt": until}} for since, until in bounds for key in self.date_keys]
+            for bounds in self._date_bounds()
+        )
+        return {"sum": [{"mult": [1 - NEAR_DATE, {"should": inside}]}, {"mult": [NEAR_DATE, {"should": near}]}]}
 
-def extract_features(query: str, language: str) -> QueryFeatures:
-    """Extract the features of a query. In languages other than English, these are only `half_score` and `names`."""
+    def _date_value(self, payload: Mapping[str, Any]) -> float:
+        """Return 1 for a memory from a named time, `NEAR_DATE` for one from shortly before or after, else 0."""
+        times = [payload[key] for key in self.date_keys if payload.get(key) is not None]
+        inside, near = (
+            any(since <= time < until for since, until in bounds for time in times) for bounds in self._date_bounds()
+        )
+        return 1.0 if inside else NEAR_DATE * near
+
+    def _date_bounds(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Return start and end of the named times, and of the same with their margins."""
+        return (
+            [(span.since_ms, span.until_ms) for span in self.dates],
+            [(span.since_ms - span.margin_ms, span.until_ms + span.margin_ms) for span in self.dates],
+        )
+
+
+def extract_features(
+    query: str, language: str, *, dates: tuple[TimeSpan, ...] = (), date_keys: tuple[str, ...] = (CREATED_AT,)
+) -> QueryFeatures:
+    """Extract the features of a query. `is_first_person` and `asks_when` are only extracted in English.
+
+    Args:
+        dates, date_keys: See `QueryFeatures`.
+    """
     scale = AUTO_SCALE if language == AUTO_LANGUAGE else 1.0
     language = language_of(query, language)
     words = content_words(query, language)
     score_at_half = scale * max(HALF_SCORE, HALF_SCORE_PER_WORD * min(len(set(words)), MAX_QUERY_WORDS))
     capitalised = " ".join(word for word in _WORD.findall(query) if word[0].isupper())
     names = tuple(dict.fromkeys(content_words(capitalised, DEFAULT_LANGUAGE) or words))[:MAX_QUERY_NAMES]
-    if language != DEFAULT_LANGUAGE:
-        return QueryFeatures(half_score=score_at_half, names=names)
+    is_english = language == DEFAULT_LANGUAGE
     return QueryFeatures(
         half_score=score_at_half,
         names=names,
-        is_first_person=bool(_OF_SELF.search(query)),
-        asks_when=bool(_ASKS_WHEN.search(query)),
-        dates=tuple(_dates_in(query)),
+        is_first_person=is_english and bool(_OF_SELF.search(query)),
+        asks_when=is_english and bool(_ASKS_WHEN.search(query)),
+        dates=dates,
+        date_keys=date_keys,
     )
 
 
@@ -187,38 +210,3 @@ def add_evidence_formula(fused: Formula, weights: EvidenceWeights, formulas: Map
 
 def _is_marked(*marks: str) -> Condition:
     return {"key": MARKS_PATH, "match": {"any": list(marks)}}
-
-
-def _dates_in(query: str) -> Iterator[tuple[int, int]]:
-    """Yield start and end (exclusive) of the days, months and years among the first four dates of a text."""
-    for _, found in zip(range(_MAX_DATES), _DATE.finditer(query), strict=False):
-        try:
-            since, until = _days_of(found)
-        except (OverflowError, ValueError):
-            # Skip dates that do not exist, for example the 31st of February, or that are out of range.
-            continue
-        yield _ms(since), _ms(until)
-
-
-def _days_of(found: re.Match[str]) -> tuple[datetime, datetime]:
-    """Return the start of the named day, month or year, and the start of the next.
-
-    Raises:
-        ValueError: If there is no such day.
-    """
-    if iso := found["iso"]:
-        return _a_day(datetime.fromisoformat(iso).replace(tzinfo=UTC))
-    if whole := found["whole"]:
-        return datetime(int(whole), 1, 1, tzinfo=UTC), datetime(int(whole) + 1, 1, 1, tzinfo=UTC)
-    year, month = int(found["year"]), _MONTHS.index(found["month"].lower()) + 1
-    if day := found["day"] or found["us_day"]:
-        return _a_day(datetime(year, month, int(day), tzinfo=UTC))
-    return datetime(year, month, 1, tzinfo=UTC), datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
-
-
-def _a_day(since: datetime) -> tuple[datetime, datetime]:
-    return since, since + timedelta(days=1)
-
-
-def _ms(moment: datetime) -> int:
-    return int(moment.timestamp() * 1000)

@@ -169,7 +169,9 @@ class EvidenceSpec(Model):
         default=None, description="Weight of a memory directly after another speaker's question, 0..1. Default: 0."
     )
     date: Share | None = Field(
-        default=None, description="Weight of a memory from a date that the question names, 0..1. Default: 0."
+        default=None,
+        description="Weight of a memory from a time that the question names, such as last week or 3 May, 0..1."
+        " Default: the preset's.",
     )
     assistant: Share | None = Field(
         default=None,

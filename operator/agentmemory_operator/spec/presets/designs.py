@@ -33,10 +33,10 @@ STANDARD = Preset(
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
     has_keyword=True,
-    # Source of the figures: docs/adr/0029.
+    # Source of the figures: docs/adr/0029, and docs/adr/0044 for `date`.
     fusion=Fusion(keyword_weight=0.65),
-    evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1),
     model_weights=_MODEL_WEIGHTS,
+    evidence=EvidenceWeights(terse=0.25, author=0.05, time=0.1, date=0.05),
     hnsw=Hnsw(m=16, ef_construct=128, full_scan_threshold_kb=10_000),
     quantization=ScalarQuantization(0.99, always_ram=True),
     # One segment, and no indexes on importance, accesses, type and tags: keyword search and deduplication add four

@@ -189,7 +189,7 @@ class EvidenceWeights:
         author: Weight if the question names the author of the memory, or is about the user, who is its author.
         time: Weight if the question asks for a time, and the memory contains one.
         asked: Weight if another author asked a question right before the memory.
-        date: Weight if the memory is from a date that the question names.
+        date: Weight if the memory is from a time that the question names, such as last week.
         assistant: Value of `terse`, 0..1, for messages of an assistant, which are long anyway.
     """
 

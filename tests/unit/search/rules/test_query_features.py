@@ -15,6 +15,8 @@ from agentmemory_operator.search.rules.query_features import (
     add_evidence,
     extract_features,
 )
+from agentmemory_operator.search.rules.time_spans import TimeSpan
+from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.presets.table import NO_EVIDENCE, EvidenceWeights
 
 
@@ -84,27 +86,23 @@ def test_answer_to_another_speaker_is_detected() -> None:
     assert numbers("x", stored("there", (row("It is here.", speaker="Ann"),), speaker="Bob"))["asked"] == 0.0
 
 
-@pytest.mark.parametrize(
-    ("question", "days"),
-    [
-        ("on 8 May 2023", [(day_ms(2023, 5, 8), day_ms(2023, 5, 9))]),
-        ("on May 8th, 2023", [(day_ms(2023, 5, 8), day_ms(2023, 5, 9))]),
-        ("on 2023-05-08", [(day_ms(2023, 5, 8), day_ms(2023, 5, 9))]),
-        ("in December 2023", [(day_ms(2023, 12, 1), day_ms(2024, 1, 1))]),
-        ("in 2023", [(day_ms(2023, 1, 1), day_ms(2024, 1, 1))]),
-        ("on 31 February 2023", []),
-        ("on 9999-12-31", []),
-        ("on 2023-99-99", []),
-        ("in May", []),
-    ],
-)
-def test_dates_of_a_query(question: str, days: list[tuple[int, int]]) -> None:
-    assert list(extract_features(question, "english").dates) == days
+def test_memory_near_a_named_time_counts_half() -> None:
+    june = TimeSpan(day_ms(2023, 6, 1), day_ms(2023, 7, 1), "in June")
+    features = extract_features("x", "english", dates=(june,))
+
+    def date(since: tuple[int, int, int], **more: int) -> float:
+        return features.compute_evidence_values({"createdAt": day_ms(*since)} | more, assistant=0.5)["date"]
+
+    assert [date((2023, month, day)) for month, day in ((5, 1), (5, 2), (6, 1), (6, 30), (7, 1), (7, 31))] == [
+        *(0.0, 0.5, 1.0, 1.0),
+        *(0.5, 0.0),
+    ]
+    assert date((2023, 1, 1), validFrom=day_ms(2023, 6, 5)) == 0.0
 
 
-def test_memory_of_the_named_date_is_detected() -> None:
-    assert numbers("What happened in May 2023?", stored("rain"))["date"] == 1.0
-    assert numbers("What happened in June 2023?", stored("rain"))["date"] == 0.0
+@pytest.mark.parametrize(("days", "margin_days"), [(1 / 24, 1), (1, 1), (7, 7), (30, 30), (365, 30)])
+def test_margin_is_the_length_of_the_time_within_bounds(days: float, margin_days: int) -> None:
+    assert TimeSpan(0, int(days * DAY_MS), "").margin_ms == margin_days * DAY_MS
 
 
 def test_terse_value_grows_with_length() -> None:

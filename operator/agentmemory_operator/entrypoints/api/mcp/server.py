@@ -21,6 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.authorisation import AgentRights, check_rights
 from agentmemory_operator.entrypoints.api.bodies import MAX_BODY_BYTES, check_keys, read_body, reserve_parsed_body
+from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
 from agentmemory_operator.entrypoints.api.mcp.request_target import agent_missing, read_target, user_missing
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import (
@@ -168,6 +169,7 @@ async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int,
     """Send a request to the application inside `Edge`, with the caller of this one."""
     body = json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [pair for pair in request.scope["headers"] if pair[0] == TIME_ZONE_HEADER.lower().encode()]
     scope = {name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS}
     path = api_request.path
     scope |= {"method": api_request.method, "path": path, "raw_path": path.encode(), "headers": headers}

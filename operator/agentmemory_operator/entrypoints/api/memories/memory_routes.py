@@ -21,7 +21,7 @@ from agentmemory_operator.entrypoints.api.bodies import (
     validate_body,
 )
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
-from agentmemory_operator.entrypoints.api.fields import Body, HeaderName, Id
+from agentmemory_operator.entrypoints.api.fields import MAX_TIME_ZONE_CHARS, TIME_ZONE_HEADER, Body, HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import build_offered_tools
 from agentmemory_operator.entrypoints.api.memories import forget_requests, session_routes
@@ -63,17 +63,19 @@ from agentmemory_operator.entrypoints.api.openapi import (
     WRITE_PROBLEMS,
     build_router,
     describe,
+    with_header,
 )
 from agentmemory_operator.entrypoints.api.response_views import json_response
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
 from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
-from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.model_tools import PREFERRED_TYPE, render_mcp_tools, render_openai_tools
 from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
 from agentmemory_operator.runtime.tasks import gather_bounded, run_in_slices
 from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.spec.caller_rights import Verb
+from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
@@ -222,11 +224,15 @@ async def delete_memory(
 @searching.post(
     "/{agent}/search",
     summary="Search memories",
-    **describe(
-        (SearchOut, ShownSearchOut),
-        problems=SEARCH_PROBLEMS,
-        body=SearchIn,
-        headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},
+    **with_header(
+        describe(
+            (SearchOut, ShownSearchOut),
+            problems=SEARCH_PROBLEMS,
+            body=SearchIn,
+            headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},
+        ),
+        TIME_ZONE_HEADER,
+        {"type": "string", "minLength": 1, "maxLength": MAX_TIME_ZONE_CHARS},
     ),
 )
 async def search_memories(agent: str, request: Request) -> Response:
@@ -234,11 +240,26 @@ async def search_memories(agent: str, request: Request) -> Response:
     services = services_of(request)
     body = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
-    result = await services.recall.search(opened, body.search_request(default_scopes=rights_of(request).default_scopes))
+    scopes = rights_of(request).default_scopes
+    search_request = body.search_request(default_scopes=scopes, default_time_zone=_time_zone_of(request))
+    result = await services.recall.search(opened, search_request)
     services.meter.candidates.observe(result.total_candidates)
     record_result(request, len(result.results), top_k=body.top_k)
     content = response_views.render_search(result, opened, body)
     return response_views.json_response(content, headers={GENERATION_HEADER: str(result.generation)})
+
+
+def _time_zone_of(request: Request) -> str | None:
+    """Return the time zone that the header names, or None.
+
+    Raises:
+        RequestInvalid: If it is not an IANA time zone.
+    """
+    name = request.headers.get(TIME_ZONE_HEADER)
+    # A longer name is cut, because the error quotes it.
+    if name is not None and (fault := zone_fault(name[: MAX_TIME_ZONE_CHARS + 1])):
+        raise RequestInvalid([FieldError(TIME_ZONE_HEADER, fault)])
+    return name
 
 
 def default_type_of(settings: AgentSettings) -> str | None:

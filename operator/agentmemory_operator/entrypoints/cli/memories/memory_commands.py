@@ -60,17 +60,21 @@ def search(  # noqa: PLR0913 # each is an option
         typer.Option(help="Minimum similarity; -1 keeps all results. Default: the object's minSimilarity."),
     ] = None,
     session: Annotated[str | None, typer.Option(help="Session to search in.")] = None,
+    reference_time: Annotated[
+        str | None, typer.Option(help="Time that words such as yesterday in the query refer to. Default: now.")
+    ] = None,
+    time_zone: Annotated[str | None, typer.Option(help="IANA zone of the days in the query. Default: UTC.")] = None,
     per_session: Annotated[int | None, typer.Option(help="Maximum number of results of one session.")] = None,
     *,
     explain: Annotated[bool, typer.Option("--explain", help="Show the calculation of each score.")] = False,
 ) -> "Call":
     """Search a user's memories, ranked by the AgentMemory's settings."""
-    options = given_options({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
-    options |= given_options(
-        {"tags_match": tags_match and tags_match.value, "threshold": threshold, "session_id": session}
-    )
-    options |= given_options({"min_similarity": min_similarity}) | ({"explain": True} if explain else {})
-    options |= {} if per_session is None else {"diversity": {"per_session": per_session}}
+    narrowing = {"types": type_, "tags": tag, "tags_match": tags_match and tags_match.value, "session_id": session}
+    limits = {"top_k": top_k, "threshold": threshold, "min_similarity": min_similarity}
+    times = {"reference_time": reference_time, "time_zone": time_zone}
+    diversity = None if per_session is None else {"per_session": per_session}
+    others = {"diversity": diversity, "filters": _filters_of(filters), "explain": explain or None}
+    options = given_options({**narrowing, **limits, **times, **others})
 
     async def ask(agent: "AsyncAgent") -> "tuple[SearchResult, AgentDetails | None]":
         result = await agent.user(user).search(query, **options)

@@ -25,8 +25,8 @@ def result_section(answer: "SearchResult", details: "AgentDetails | None" = None
     heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
     if answer.removed_by_threshold:
         heading += f": {answer.removed_by_threshold} below {_gates(answer)}"
-    candidates = _candidates_note(answer.candidates, len(answer.left_out or ()))
-    notes = (*_explanations(answer, details), *_hints(answer), *candidates, *answer.warnings)
+    notes = (*_explanations(answer, details), *_named_times(answer), *_hints(answer))
+    notes += (*_candidates_note(answer.candidates, len(answer.left_out or ())), *answer.warnings)
     return Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=notes, cut="CONTENT")
 
 
@@ -42,6 +42,12 @@ def _explanations(answer: "SearchResult", details: "AgentDetails | None") -> Ite
             yield f"{found.score:.4f} = {formula_of(found.explain, details)}"
     if details and details.generation != answer.generation:
         yield f"the settings have changed since: the weights are those of generation {details.generation}"
+
+
+def _named_times(answer: "SearchResult") -> Iterator[str]:
+    """Describe the times that the query names, if --explain asked for it."""
+    for span in answer.time_spans or ():
+        yield f"{span['words']!r} is {span['since']} to {span['until']}"
 
 
 def content_of(memory: "Memory") -> str:

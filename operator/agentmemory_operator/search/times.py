@@ -1,0 +1,54 @@
+"""Find the times that a query names, with the words of its language in `time_words`."""
+
+from functools import lru_cache
+from importlib.resources import files
+
+import yaml
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.search.requests import SearchRequest
+from agentmemory_operator.search.rules.query_features import CREATED_AT, VALID_FROM, QueryFeatures, extract_features
+from agentmemory_operator.search.rules.time_spans import TimeSpan, find_time_spans
+from agentmemory_operator.search.rules.time_words import TimeWords, build_words
+from agentmemory_operator.spec.cron import zone_of
+
+_FOLDER = files("agentmemory_operator.search") / "time_words"
+
+
+@lru_cache(maxsize=1)
+def list_languages() -> tuple[str, ...]:
+    """List the languages that have words for times, English first."""
+    names = sorted(file.name.removesuffix(".yaml") for file in _FOLDER.iterdir() if file.name.endswith(".yaml"))
+    return tuple(sorted(names, key=lambda name: name != "english"))
+
+
+@lru_cache(maxsize=64)
+def read_words(language: str) -> TimeWords:
+    """Read the words of one of `list_languages`."""
+    return build_words(yaml.safe_load((_FOLDER / f"{language}.yaml").read_text(encoding="utf-8")))
+
+
+def find_times(query: str, language: str, *, reference_ms: int, time_zone: str) -> tuple[TimeSpan, ...]:
+    """Return the spans of the times in a query.
+
+    Args:
+        language: Language of the agent's keywords. If it has no words for times, all languages are tried, English
+            first, until one finds a time.
+        time_zone: Name of an existing IANA time zone.
+    """
+    names = [language] if language in list_languages() else list_languages()
+    zone = zone_of(time_zone)
+    found = (find_time_spans(query, read_words(name), reference_ms=reference_ms, zone=zone) for name in names)
+    return next(filter(None, found), ())
+
+
+def extract_request_features(agent: Agent, request: SearchRequest, now_ms: int) -> QueryFeatures | None:
+    """Extract the features of a request's query. None without a query, or if the agent has no keyword index."""
+    query, keyword = request.query, agent.keyword
+    if query is None or keyword is None:
+        return None
+    reference_ms = now_ms if request.reference_time is None else request.reference_time
+    dates = find_times(query, keyword.language, reference_ms=reference_ms, time_zone=request.time_zone)
+    # Without an index on a key, Qdrant would read the whole payload of each candidate.
+    date_keys = (CREATED_AT, VALID_FROM) if VALID_FROM in agent.settings.indexes else (CREATED_AT,)
+    return extract_features(query, keyword.language, dates=dates, date_keys=date_keys)

@@ -1,0 +1,262 @@
+"""Times in queries: the questions of the benchmark, and what is hard about zones, calendars and texts."""
+
+import unicodedata
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from agentmemory_operator.search.rules.time_spans import LAST_MS, MAX_PARSED_CHARS
+from agentmemory_operator.search.times import find_times, list_languages, read_words
+from agentmemory_operator.spec.times import parse_time
+from bench.times import find_by_rules, judge, read_questions
+
+WEDNESDAY = "2026-05-20T10:30:00Z"
+# What the rules get wrong: they know no moving holidays, not whether day or month comes first, and a title is no time.
+NOT_UNDERSTOOD = {
+    "What did I tell you on 12/24/2025?": "missed",
+    "What did the plumber charge after Easter?": "missed",
+    "Which song is called Yesterday?": "false alarms",
+}
+
+
+def spans(
+    text: str, language: str = "english", *, at: str = WEDNESDAY, zone: str = "UTC"
+) -> list[tuple[str, str, str]]:
+    """Start, end and words of each time, in the time of the zone."""
+    found = find_times(text, language, reference_ms=parse_time(at), time_zone=zone)
+    return [(local(span.since_ms, zone), local(span.until_ms, zone), span.words) for span in found]
+
+
+def local(time_ms: int, zone: str) -> str:
+    return f"{datetime.fromtimestamp(time_ms / 1000, ZoneInfo(zone)):%Y-%m-%d %H:%M}"
+
+
+def days(text: str, **more: Any) -> list[tuple[str, str]]:
+    """First day and the day after the last of each time, which start and end at midnight."""
+    found = spans(text, **more)
+    assert all(since.endswith("00:00") and until.endswith("00:00") for since, until, _ in found)
+    return [(since[:10], until[:10]) for since, until, _ in found]
+
+
+@pytest.mark.parametrize("question", read_questions(), ids=lambda question: question["question"])
+def test_questions_of_the_benchmark(question: dict[str, Any]) -> None:
+    expected = NOT_UNDERSTOOD.get(question["question"], "right" if question["expected"] else "none")
+
+    assert judge(question, find_by_rules(question)) == expected
+
+
+def test_benchmark_has_questions_without_a_time_in_each_language() -> None:
+    questions = read_questions()
+
+    assert len(questions) >= 100
+    assert {question["language"] for question in questions} == set(list_languages())
+    for language in list_languages():
+        own = [question for question in questions if question["language"] == language]
+        assert 3 <= sum(question["expected"] is None for question in own) < len(own)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("on 8 May 2023", [("2023-05-08", "2023-05-09")]),
+        ("on May 8th, 2023", [("2023-05-08", "2023-05-09")]),
+        ("on 2023-05-08", [("2023-05-08", "2023-05-09")]),
+        ("in December 2023", [("2023-12-01", "2024-01-01")]),
+        ("in 2023", [("2023-01-01", "2024-01-01")]),
+        ("on 31 February 2023", []),
+        ("on 31 February", []),
+        ("on 2023-99-99", []),
+        ("in May", [("2026-05-01", "2026-06-01")]),
+        ("in June", [("2025-06-01", "2025-07-01")]),
+        ("last May", [("2025-05-01", "2025-06-01")]),
+        ("next May", [("2027-05-01", "2027-06-01")]),
+        ("this June", [("2026-06-01", "2026-07-01")]),
+        ("last Wednesday", [("2026-05-13", "2026-05-14")]),
+        ("on Wednesday", [("2026-05-20", "2026-05-21")]),
+        ("next Wednesday", [("2026-05-27", "2026-05-28")]),
+        ("this Sunday", [("2026-05-24", "2026-05-25")]),
+        ("on Tuesday last week", [("2026-05-12", "2026-05-13")]),
+        ("this winter", [("2026-12-01", "2027-03-01")]),
+        ("last weekend", [("2026-05-16", "2026-05-18")]),
+        ("between November and February", [("2025-11-01", "2026-03-01")]),
+        ("between March and May 2022", [("2022-03-01", "2022-06-01")]),
+        ("from Monday to Tuesday", [("2026-05-18", "2026-05-20")]),
+        ("between last week and yesterday", [("2026-05-11", "2026-05-20")]),
+        ("since last week", [("2026-05-11", "2026-05-21")]),
+        ("after March", [("2026-04-01", "2026-05-21")]),
+        ("until yesterday", [("1970-01-01", "2026-05-20")]),
+        ("since tomorrow", [("2026-05-21", "2026-05-22")]),
+        ("yesterday or last year", [("2026-05-19", "2026-05-20"), ("2025-01-01", "2026-01-01")]),
+        ("in 100 years", [("2126-01-01", "2127-01-01")]),
+        ("999 years ago", []),
+    ],
+)
+def test_english_times(text: str, expected: list[tuple[str, str]]) -> None:
+    assert days(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "before the move to Oslo",
+        "the last",
+        "a second",
+        "may march on",
+        "April and June",
+        "a letter from April",
+        "in April's kitchen",
+        "on Sundays",
+        "sun",
+        "room 2023",
+        "v2023.4.1",
+        "12023 apples",
+        "three weeks",
+        "lastweek",
+        "-number",
+    ],
+)
+def test_words_that_are_no_time(text: str) -> None:
+    assert spans(text) == []
+
+
+class TestZones:
+    @pytest.mark.parametrize(
+        ("zone", "at", "hours"),
+        [
+            pytest.param("Europe/Berlin", "2025-03-30T10:00:00Z", 23, id="an hour is skipped"),
+            pytest.param("Europe/Berlin", "2025-10-26T10:00:00Z", 25, id="an hour occurs twice"),
+            pytest.param("America/Sao_Paulo", "2018-11-04T15:00:00Z", 23, id="midnight is skipped"),
+            pytest.param("America/Havana", "2023-11-05T15:00:00Z", 25, id="midnight occurs twice"),
+            pytest.param("Australia/Lord_Howe", "2025-10-05T05:00:00Z", 23.5, id="half an hour is skipped"),
+            pytest.param("Asia/Kathmandu", "2025-10-05T05:00:00Z", 24, id="a quarter of an hour"),
+        ],
+    )
+    def test_day_ends_where_the_next_begins(self, zone: str, at: str, hours: float) -> None:
+        at_ms = parse_time(at)
+        yesterday, today, tomorrow = (
+            find_times(word, "english", reference_ms=at_ms, time_zone=zone)[0]
+            for word in ("yesterday", "today", "tomorrow")
+        )
+
+        assert today.until_ms - today.since_ms == hours * 3_600_000
+        assert (yesterday.until_ms, today.until_ms) == (today.since_ms, tomorrow.since_ms)
+
+    def test_zone_decides_the_day(self) -> None:
+        at = "2026-01-01T03:00:00Z"
+
+        assert days("today", at=at) == [("2026-01-01", "2026-01-02")]
+        assert days("today", at=at, zone="America/New_York") == [("2025-12-31", "2026-01-01")]
+        assert days("last year", at=at, zone="America/New_York") == [("2024-01-01", "2025-01-01")]
+
+    def test_hours_are_real_hours_where_clocks_change(self) -> None:
+        """At 3:30 after the change, two hours ago was 0:30."""
+        found = spans("2 hours ago", at="2025-03-30T01:30:00Z", zone="Europe/Berlin")
+
+        assert found == [("2025-03-30 00:00", "2025-03-30 01:00", "2 hours ago")]
+
+
+class TestCalendar:
+    @pytest.mark.parametrize(
+        ("at", "text", "expected"),
+        [
+            ("2023-03-01T00:00:00Z", "on 29 February", ("2020-02-29", "2020-03-01")),
+            ("1971-03-01T00:00:00Z", "on 29 February", None),
+            ("2024-02-29T00:00:00Z", "a year ago", ("2023-01-01", "2024-01-01")),
+            ("2024-03-31T00:00:00Z", "last month", ("2024-02-01", "2024-03-01")),
+            ("2024-03-31T00:00:00Z", "in the past 1 month", ("2024-03-01", "2024-04-01")),
+            ("2024-12-30T00:00:00Z", "last week", ("2024-12-23", "2024-12-30")),
+            ("2024-12-29T23:59:59Z", "last week", ("2024-12-16", "2024-12-23")),
+            ("2025-01-01T00:00:00Z", "yesterday", ("2024-12-31", "2025-01-01")),
+        ],
+    )
+    def test_edges(self, at: str, text: str, expected: tuple[str, str] | None) -> None:
+        assert days(text, at=at) == ([expected] if expected else [])
+
+    @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+    @pytest.mark.parametrize("at", ["1970-01-01T00:00:00Z", "9999-12-31T23:59:59.999Z"])
+    def test_times_at_the_ends_of_the_range_stay_in_it(self, at: str, zone: str) -> None:
+        texts = [
+            "yesterday",
+            "tomorrow",
+            "last week",
+            "next year",
+            "3 months ago",
+            "in 3 weeks",
+            "in March",
+            "since Christmas",
+        ]
+        texts += [
+            "on Monday",
+            "next Monday",
+            "2 hours ago",
+            "in 999 years",
+            "999 years ago",
+            "last weekend",
+            "next summer",
+        ]
+
+        for text in texts:
+            for span in find_times(text, "english", reference_ms=parse_time(at), time_zone=zone):
+                assert 0 <= span.since_ms < span.until_ms <= LAST_MS, text
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            pytest.param("\u0130\u0130\u0130 Yesterday?", "Yesterday", id="dotted capital I"),
+            pytest.param("LAST\u00a0WEEK", "LAST\u00a0WEEK", id="capitals, no-break space"),
+            pytest.param("\u0663 days ago", "\u0663 days ago", id="Arabic digits"),
+            pytest.param("(yesterday)", "yesterday", id="brackets"),
+            pytest.param("last week's trip", "last week", id="genitive"),
+        ],
+    )
+    def test_words_are_quoted_as_written(self, text: str, words: str) -> None:
+        assert [found for _, _, found in spans(text)] == [words]
+
+    def test_dotless_i_is_another_letter(self) -> None:
+        assert spans("th\u0131s week") == []
+
+    def test_decomposed_letters_are_understood(self) -> None:
+        text = unicodedata.normalize("NFD", "im März")
+
+        assert days(text, language="german") == [("2026-03-01", "2026-04-01")]
+
+    @pytest.mark.parametrize(
+        "part", ["last ", "1 ", "may ", "yesterday ", "between may and ", " ", "2023", "3 may 2023,", "去年", "a few "]
+    )
+    @pytest.mark.parametrize("language", ["english", "chinese", "none"])
+    def test_long_text_has_at_most_four_times(self, part: str, language: str) -> None:
+        assert len(spans((part * 65_536)[:65_536], language)) <= 4
+
+    def test_end_of_a_long_text_is_not_read(self) -> None:
+        assert spans("x" * (MAX_PARSED_CHARS - 10) + " yesterday")
+        assert spans("x" * MAX_PARSED_CHARS + " yesterday") == []
+
+
+class TestLanguages:
+    def test_language_of_the_agent_decides(self) -> None:
+        assert spans("yesterday", "german") == []
+        assert days("gestern", language="german") == [("2026-05-19", "2026-05-20")]
+
+    @pytest.mark.parametrize("language", ["none", "turkish", "auto"])
+    def test_language_without_words_tries_all(self, language: str) -> None:
+        for text in ("yesterday", "gestern", "昨天", "เมื่อวาน"):
+            assert days(text, language=language) == [("2026-05-19", "2026-05-20")]
+
+    @pytest.mark.parametrize("language", list_languages())
+    def test_meanings_are_known(self, language: str) -> None:
+        words = read_words(language)
+
+        for pattern in words.patterns:
+            assert pattern.kind in KINDS
+            assert pattern.shift in SHIFTS
+        assert words.gaps.keys() == {"to", "and"}
+        assert words.prefixes.keys() | words.suffixes.keys() <= RELATIONS
+
+
+KINDS = {"hour", "day", "week", "month", "year", "unit", "weekday", "weekend", "named", "season", "holiday", "date"}
+SHIFTS = {"", "-1", "-2", "-3", "0", "+1", "+2", "-number", "+number", "past", "in -1", "in 0", "in +1"}
+RELATIONS = {"in", "since", "until", "before", "after", "between"}
