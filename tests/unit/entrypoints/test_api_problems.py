@@ -24,6 +24,7 @@ from agentmemory_operator.errors import (
     RecoveryOutcomeUnknown,
     RequestInvalid,
     RerankerUnavailable,
+    RouteNotFound,
     ResponseTimeout,
     SecretMissing,
     SecretNotUsable,
@@ -79,6 +80,7 @@ def test_every_error_has_a_reason_or_inherits_one() -> None:
         CollectionDeleted,
         CollectionMoved,
         RecoveryOutcomeUnknown,
+        RouteNotFound,
         KeysDamaged,
     }
     as_parent |= {EmbedderFailed, RerankerUnavailable, LeadershipLost, DecryptionFailed}

@@ -40,7 +40,9 @@ def settings_of(document: dict[str, Any], **spec: Any) -> AgentSettings:
     # Figures without a field in the spec of a type.
     without_field = {name: getattr(plain, name) for name in {"supersede_by", "immutable"} - set(TypeSpec.model_fields)}
     types = tuple(replace(type_, **without_field) for type_ in settings.ranking.types)
-    return replace(settings, ranking=replace(settings.ranking, types=types))
+    # A shown preset sets the weights itself, so it has those of no model.
+    ranking = replace(settings.ranking, types=types, model_weights=(), own_weights=frozenset())
+    return replace(settings, ranking=ranking)
 
 
 def named_only(document: dict[str, Any], preset: str) -> dict[str, Any]:
@@ -114,6 +116,7 @@ SHOWN_AS: dict[str, tuple[str, ...]] = {
     "max_content_tokens": ("maxContentTokens",),
     "knowledge_category": ("knowledgeCategory",),
     "embedding_models": ("modelOfProvider",),
+    "model_weights": ("weightsOfModel",),
     "consolidation": ("consolidation",),
 }
 
@@ -140,6 +143,7 @@ def test_every_figure_of_a_preset_is_printed(preset: str) -> None:
     assert found["payloadIndexes"] == dict(figures.payload_indexes)
     assert (found["revision"], found["maxContentTokens"]) == (figures.revision, figures.max_content_tokens)
     assert found["consolidation"]["schedule"] == figures.consolidation.schedule
+    assert found["weightsOfModel"].keys() == dict(figures.model_weights).keys()
 
 
 def test_json_output_equals_yaml_output() -> None:

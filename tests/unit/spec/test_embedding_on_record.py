@@ -73,7 +73,7 @@ async def test_status_shows_the_weights_of_the_model() -> None:
 
     scoring = stage.status(KEY)["effective"]["scoring"]
     assert scoring["fusion"] == {"method": "Score", "keywordWeight": 0.4}
-    assert scoring["evidence"] == {"terse": 0.1, "author": 0.2, "time": 0.1}
+    assert scoring["evidence"] == {"terse": 0.1, "author": 0.2, "time": 0.1, "date": 0.05}
 
 
 @pytest.mark.parametrize("keeps_status", [True, False], ids=["upgraded", "applied again without status"])

@@ -20,7 +20,7 @@ from agentmemory_operator.spec.effective.settings import (
 from agentmemory_operator.spec.expression.scoring_parameters import model_name
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, AgentMemorySpec, Metadata, TypeSpec
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec, TtlSpec
-from agentmemory_operator.spec.kinds.model_base import Model
+from agentmemory_operator.spec.kinds.model_base import Model, manifest_name
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
 from agentmemory_operator.spec.kinds.spec_index import Index
@@ -65,6 +65,9 @@ def fixed_figures(preset: str) -> Json:
         "maxContentTokens": figures.max_content_tokens,
         "knowledgeCategory": figures.knowledge_category,
         "modelOfProvider": dict(figures.embedding_models),
+        "weightsOfModel": {
+            model: {manifest_name(name): weight for name, weight in weights} for model, weights in figures.model_weights
+        },
         "consolidation": {
             "schedule": terms.schedule,
             "olderThanDays": terms.older_than_days,
