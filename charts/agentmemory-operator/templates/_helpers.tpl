@@ -122,12 +122,13 @@ rules:
 {{- if .root.Values.zones.enabled }}
 {{- $zones = dict "AGENTMEMORY_ZONE_KEYS_NAMESPACE" (include "agentmemory.zoneKeys" .root) }}
 {{- end }}
+{{- /* Values kept from a release before embedding (--reuse-values) lack it; wordllama is what that release used. */}}
 {{- $embedding := dict }}
 {{- if eq .component "operator" }}
-{{- $embedding = dict "AGENTMEMORY_DEFAULT_EMBEDDING" .root.Values.embedding.default }}
+{{- $embedding = dict "AGENTMEMORY_DEFAULT_EMBEDDING" ((.root.Values.embedding | default dict).default | default "wordllama") }}
 {{- end }}
 {{- $models := dict }}
-{{- if .root.Values.embedding.modelsVolume }}
+{{- if (.root.Values.embedding | default dict).modelsVolume }}
 {{- $models = dict "AGENTMEMORY_MODELS" "/models" }}
 {{- end }}
 {{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones $embedding $models }}
@@ -163,7 +164,7 @@ priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 {{- $models := list }}
-{{- with .root.Values.embedding.modelsVolume }}
+{{- with (.root.Values.embedding | default dict).modelsVolume }}
 {{- $models = list (merge (dict "name" "models") .) }}
 {{- end }}
 {{- with concat (.volumes | default list) $models .values.volumes }}
@@ -199,7 +200,7 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- $models := ternary (list (dict "name" "models" "mountPath" "/models" "readOnly" true)) list (not (empty .root.Values.embedding.modelsVolume)) }}
+{{- $models := ternary (list (dict "name" "models" "mountPath" "/models" "readOnly" true)) list (not (empty (.root.Values.embedding | default dict).modelsVolume)) }}
 {{- with concat (.mounts | default list) $models .values.volumeMounts }}
 volumeMounts:
   {{- toYaml . | nindent 2 }}
