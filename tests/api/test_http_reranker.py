@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from agentmemory_operator.adapters.embedding.http_reranker import HttpReranker
 from agentmemory_operator.adapters.http.egress import Egress
-from agentmemory_operator.connections.guarded_reranker import GuardedReranker
+from agentmemory_operator.connections.guarded_reranker import GuardedReranker, RerankRequestRefused
 from agentmemory_operator.connections.rules.egress_policy import EgressPolicy
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
 from tests.support.web.http_server import serve
@@ -136,8 +136,22 @@ async def test_permanent_refusal_names_the_remedy(
     with pytest.raises(SpecInvalid, match=remedy) as raised:
         await make().rerank("m", "what", [DOCUMENT])
 
+    assert isinstance(raised.value, RerankRequestRefused) == (answer.status_code == 413)
     assert DOCUMENT not in str(raised.value)
     assert len(service.keys) == 1
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+async def test_refusal_that_depends_on_the_request(status: int, service: FakeRerankService, make: Make) -> None:
+    reranker = make()
+    await reranker.rerank("m", "q", ["a"])
+    service.faults = [PlainTextResponse(DOCUMENT, status)]
+
+    with pytest.raises(RerankRequestRefused, match="lower candidates") as raised:
+        await reranker.rerank("m", "what", [DOCUMENT])
+
+    assert DOCUMENT not in str(raised.value)
+    assert len(service.keys) == 2
 
 
 async def test_both_forms_are_tried_until_one_is_accepted(service: FakeRerankService, make: Make) -> None:

@@ -1,19 +1,23 @@
 """Reranking by a service that may be slow or down: a time limit, and a pause after repeated failures.
 
 1. A call opens the reranker if needed and asks it, together within the time limit.
-2. After `MAX_FAILURES` failed calls in a row, calls fail at once for `PAUSE_S`.
+2. After `MAX_FAILURES` failed calls in a row, except `RerankRequestRefused`, calls fail at once for `PAUSE_S`.
 3. After the pause one call tries again. The others continue to fail at once until it has succeeded.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from agentmemory_operator.errors import AgentMemoryError, RerankerUnavailable, TransientError
+from agentmemory_operator.errors import AgentMemoryError, RerankerUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.ports.models import Reranker
 
 FIELD = "spec.scoring.rerank"
 MAX_FAILURES = 3
 PAUSE_S = 30.0
+
+
+class RerankRequestRefused(SpecInvalid):
+    """The service refuses a request that may depend on the query or the texts, such as one that is too long."""
 
 
 class GuardedReranker:
@@ -40,6 +44,7 @@ class GuardedReranker:
         """Return a score for each text, in order. Larger is better, on the model's own scale.
 
         Raises:
+            RerankRequestRefused: If the service refuses this request. Others may succeed.
             SpecInvalid: If the object, its Secret or the egress policy must be corrected.
             RerankerUnavailable: If the service fails or takes too long, its key cannot be read, or calls are paused.
         """
@@ -49,6 +54,10 @@ class GuardedReranker:
             self._retry_at_s = self._now_s() + PAUSE_S
         try:
             numbers = await self._ask(model, query, texts)
+        except RerankRequestRefused:
+            # The service works: after a pause, let the next call try at once.
+            self._retry_at_s = self._now_s()
+            raise
         except AgentMemoryError as exc:
             self._failures += 1
             self._last_error = str(exc)

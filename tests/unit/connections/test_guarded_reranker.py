@@ -4,7 +4,12 @@ import asyncio
 
 import pytest
 
-from agentmemory_operator.connections.guarded_reranker import MAX_FAILURES, PAUSE_S, GuardedReranker
+from agentmemory_operator.connections.guarded_reranker import (
+    MAX_FAILURES,
+    PAUSE_S,
+    GuardedReranker,
+    RerankRequestRefused,
+)
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.ports.models import Reranker
 from tests.support.engine.fakes import FakeReranker
@@ -77,6 +82,27 @@ async def test_success_resets_the_count() -> None:
     await service.fail(MAX_FAILURES)
 
     assert len(service.reranker.read) == 2 * MAX_FAILURES
+
+
+async def test_refused_requests_do_not_count() -> None:
+    service = Service()
+    service.reranker.error = RerankRequestRefused("InvalidSpec", "413")
+    await service.fail(MAX_FAILURES + 2)
+
+    service.reranker.error = None
+    assert await service.ask() == [97.0]
+
+
+async def test_refused_request_does_not_extend_the_pause() -> None:
+    service = Service()
+    service.reranker.error = RerankerUnavailable("500")
+    await service.fail(MAX_FAILURES)
+    service.now_s += PAUSE_S
+    service.reranker.error = RerankRequestRefused("InvalidSpec", "413")
+    await service.fail(1)
+
+    service.reranker.error = None
+    assert await service.ask() == [97.0]
 
 
 async def test_unreadable_key_is_unavailable() -> None:

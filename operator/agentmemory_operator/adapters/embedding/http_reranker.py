@@ -20,7 +20,7 @@ from yarl import URL
 from agentmemory_operator.adapters.http.capped_body import AnswerTooLarge, read_capped
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress
 from agentmemory_operator.adapters.http.service_session import build_service_session
-from agentmemory_operator.connections.guarded_reranker import FIELD
+from agentmemory_operator.connections.guarded_reranker import FIELD, RerankRequestRefused
 from agentmemory_operator.errors import AgentMemoryError, RerankerUnavailable, SpecInvalid
 
 # Length to which texts are cut, as for the local models.
@@ -28,7 +28,7 @@ MAX_TEXT_CHARS = 2_000
 # Size limit of a response per text, which some services return, with each character in up to 6 bytes; and for the rest.
 MAX_ROW_BYTES, MAX_OVERHEAD_BYTES = 6 * MAX_TEXT_CHARS + 512, 64 << 10
 OK = 200
-_UNKNOWN_FORM = (400, 422)
+_UNKNOWN_FORM, _REQUEST_REFUSED = (400, 422), (400, 413, 422)
 _REMEDIES = {
     400: "it rejects the request: correct model, or lower candidates",
     401: "correct the key in secretRef",
@@ -73,6 +73,7 @@ class HttpReranker:
         """Score how well each text answers the query, in order. Larger is better, on the model's own scale.
 
         Raises:
+            RerankRequestRefused: If the service rejects this request with 400, 413 or 422.
             SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host.
             RerankerUnavailable: If the service is unavailable, throttles, or does not return one score for each text.
         """
@@ -112,7 +113,8 @@ class HttpReranker:
         if 300 <= status < 400:
             return SpecInvalid("InvalidSpec", f"{message}: it redirects, which is not followed: correct url")
         if remedy := _REMEDIES.get(status):
-            return SpecInvalid("InvalidSpec", f"{message}: {remedy}")
+            refusal = RerankRequestRefused if status in _REQUEST_REFUSED else SpecInvalid
+            return refusal("InvalidSpec", f"{message}: {remedy}")
         return RerankerUnavailable(message)
 
     def _numbers(self, content: bytes, count: int) -> list[float]:
