@@ -69,6 +69,7 @@ async def test_long_texts_are_cut(service: FakeRerankService, make: Make) -> Non
     await make().rerank("m", "q" * 3_000, ["t" * 3_000])
 
     (body,) = service.bodies
+    assert service.keys == [""], "no key, no header"
     assert (len(body["query"]), len(body["documents"][0])) == (2_000, 2_000)
 
 

@@ -30,7 +30,7 @@ from agentmemory_operator.adapters.http.openai_service import (
     raise_if_error,
     retry_delay_s,
 )
-from agentmemory_operator.adapters.http.service_session import build_service_session
+from agentmemory_operator.adapters.http.service_session import NO_KEY, build_service_session
 from agentmemory_operator.agents.checks import vector_fault
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -114,7 +114,7 @@ class OpenAIEmbedder:
         # Encoding that the service has accepted; None before the first success.
         self._encoding: Encoding | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
-        self._host = build_service_session(egress, self._where, options.api_key, field=FIELD)
+        self._host = build_service_session(egress, self._where, options.api_key or NO_KEY, field=FIELD)
         self._client = openai_client(self._host, self._where)
 
     @property

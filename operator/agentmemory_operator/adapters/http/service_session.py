@@ -3,7 +3,7 @@
 from agentmemory_operator import __version__
 from agentmemory_operator.adapters.http.egress import Egress, HostSession, build_tls_context
 
-# Placeholder for a service without an API key, such as many self-hosted ones: the client library requires a key.
+# Placeholder for a service without an API key, such as many self-hosted ones: OpenAI's client library requires a key.
 NO_KEY = "none"
 # Maximum number of connections. It is high, because the retrieval API already limits concurrent requests.
 MAX_CONNECTIONS = 512
@@ -17,7 +17,7 @@ def build_service_session(egress: Egress, url: str, key: str | None, *, field: s
     Args:
         egress: Policy for outgoing connections.
         url: Base URL of the service.
-        key: API key; None for a service without authentication.
+        key: API key; None sends no `Authorization` header, unless a request has its own.
         field: Field with the URL, for error messages.
     """
     return HostSession(
@@ -25,12 +25,12 @@ def build_service_session(egress: Egress, url: str, key: str | None, *, field: s
         field=field,
         proxies=("all",),
         headers={
-            "Authorization": f"Bearer {key or NO_KEY}",
             "Accept": "application/json",
             "Accept-Encoding": "identity",
             "Content-Type": "application/json",
             "User-Agent": f"agentmemory/{__version__}",
-        },
+        }
+        | ({"Authorization": f"Bearer {key}"} if key else {}),
         limit=MAX_CONNECTIONS,
         keepalive_timeout=KEEP_ALIVE_S,
         ssl=build_tls_context(url, None) or True,

@@ -27,7 +27,7 @@ from agentmemory_operator.adapters.http.openai_service import (
     raise_if_error,
     retry_delay_s,
 )
-from agentmemory_operator.adapters.http.service_session import build_service_session
+from agentmemory_operator.adapters.http.service_session import NO_KEY, build_service_session
 from agentmemory_operator.consolidation.rules.model_json import parse_answer
 from agentmemory_operator.consolidation.rules.schema_fit import SchemaMismatch
 from agentmemory_operator.errors import AgentMemoryError, ModelOutputInvalid, ModelUnavailable, SpecInvalid
@@ -99,7 +99,7 @@ class OpenAIChat:
         # Index of the form that the service has accepted; None before the first success.
         self._form: int | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
-        self._host = build_service_session(egress, self._where, options.api_key, field=f"{BLOCK}.baseURL")
+        self._host = build_service_session(egress, self._where, options.api_key or NO_KEY, field=f"{BLOCK}.baseURL")
         self._client = openai_client(self._host, self._where)
 
     async def complete(
