@@ -15,7 +15,7 @@ from agentmemory_operator.collections.announce import AliasLocks, release_writer
 from agentmemory_operator.collections.claim_registry import ClaimRegistry
 from agentmemory_operator.collections.replaced_collection import alias_points_to, find_live, has_owner
 from agentmemory_operator.collections.rules.collection import Collection, Observation, has_same_vectors, is_placeholder
-from agentmemory_operator.collections.rules.desired import newest_collection
+from agentmemory_operator.collections.rules.desired import newest_collection, with_recorded_defaults
 from agentmemory_operator.collections.rules.outcome import PassOutcome
 from agentmemory_operator.collections.rules.rebuild_record import (
     RebuildKind,
@@ -295,6 +295,7 @@ class Rebuilds:
     async def _build_run(
         self, key: Key, memory: AgentMemory, server: Server, live: Observation, record: RebuildRecord
     ) -> RebuildRun:
+        memory = with_recorded_defaults(memory, live.collection.marker)
         desired = await self._desired(memory, server, record)
         source = live
         if record.target == live.physical:

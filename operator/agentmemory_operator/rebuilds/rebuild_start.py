@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from agentmemory_operator.collections.reconcile import plan_pass
 from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, Observation, is_placeholder
-from agentmemory_operator.collections.rules.desired import build_pass_terms, newest_collection
+from agentmemory_operator.collections.rules.desired import build_pass_terms, newest_collection, with_recorded_defaults
 from agentmemory_operator.collections.rules.plan import rebuild_digest
 from agentmemory_operator.collections.rules.rebuild_record import (
     REBUILD_KEY,
@@ -49,6 +49,8 @@ class RebuildRequests:
 
     async def _read_allowed_digest(self, memory: AgentMemory, live: Observation) -> str | None:
         cluster_id = await self.cluster.cluster_id()
+        # As a pass does: the status may not have the defaults of the collection yet.
+        memory = with_recorded_defaults(memory, live.collection.marker)
         planned = plan_pass(
             alias_of(memory.slug),
             newest_collection(memory, cluster_id=cluster_id),
