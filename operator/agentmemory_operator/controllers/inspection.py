@@ -50,6 +50,7 @@ class PassPreview:
     """Changes that a pass over one object would make.
 
     Attributes:
+        memory: The object, with the recorded defaults of its collection if there is a draft.
         draft: Draft of the pass. None if the object is suspended or would be refused.
         refusal: Reason and message of the refusal, or None.
     """
@@ -104,7 +105,7 @@ async def preview_passes(
         try:
             _check_slug(memory, owner)
             target = await find_target(memory) if find_target else (store, by_name.get(connection_name(memory)))
-            yield PassPreview(memory, await _draft(memory, *target))
+            yield await _preview(memory, *target)
         except (SpecInvalid, NotOwned) as exc:
             yield PassPreview(memory, refusal=(exc.reason, str(exc)))
 
@@ -115,7 +116,9 @@ def _check_slug(memory: AgentMemory, owner: AgentMemory) -> None:
         raise NotOwned("SlugTaken", f"agent {memory.slug!r} is that of {owner_name} too: choose another spec.agent")
 
 
-async def _draft(memory: AgentMemory, store: CollectionStore | None, connection: QdrantConnection | None) -> PassDraft:
+async def _preview(
+    memory: AgentMemory, store: CollectionStore | None, connection: QdrantConnection | None
+) -> PassPreview:
     alias = alias_of(memory.slug)
     likely_physical, _ = physical_names(alias, None)
     observed = await store.observe(alias, likely_physical) if store else None
@@ -131,10 +134,11 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None, connection:
     )
     plan_draft = make_draft(terms=terms)
     if store is None or not has_rebuild(plan_draft.plan):
-        return plan_draft
+        return PassPreview(memory, plan_draft)
     # Assume no disk limit for a rebuild: it is a setting of the operator, which is unknown here.
     resources = server_resources(await store.server())
-    return make_draft(terms=await survey_costs(terms, plan_draft.plan, observed, store=store, resources=resources))
+    terms = await survey_costs(terms, plan_draft.plan, observed, store=store, resources=resources)
+    return PassPreview(memory, make_draft(terms=terms))
 
 
 def with_identity(desired: Collection, observed: Observation | None) -> Collection:

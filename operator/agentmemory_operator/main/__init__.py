@@ -126,6 +126,7 @@ def _verbs(settings: Settings) -> CommandDependencies:
             url,
             key,
             settings.secret_hosts,
+            settings.default_embedding,
         ),
         open_jobs=open_jobs,
         downloads=SnapshotAccess(

@@ -4,6 +4,9 @@ import asyncio
 import json
 import pathlib
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -43,16 +46,19 @@ def manifest(slug: str, **spec: Any) -> Document:
     }
 
 
-def build_cli() -> Any:
+def build_cli(**parts: Any) -> Any:
     """Return the command line with real parts; a separate process would cost more than the tests."""
-    return command_line(QdrantAccess(partial(open_collections, Settings()), no_cluster, no_cluster, None, None))
+    inspection = QdrantAccess(partial(open_collections, Settings()), no_cluster, no_cluster, None, None)
+    return command_line(replace(inspection, **parts))
 
 
-def run(tmp_path: pathlib.Path, *documents: Document, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
+def run(
+    tmp_path: pathlib.Path, *documents: Document, options: tuple[str, ...] = (), **parts: Any
+) -> tuple[int, str, str]:
     """Run the command on the documents; return its exit status, output and errors."""
     file = tmp_path / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(documents))
-    cli = build_cli()
+    cli = build_cli(**parts)
     result = CliRunner().invoke(cli, ["plan", "-f", str(file), *options])
     return result.exit_code, result.stdout, result.stderr
 
@@ -61,8 +67,12 @@ def no_cluster(*_: Any) -> Any:
     raise AssertionError("plan needs no cluster")
 
 
-def create_collection(url: str, **spec: Any) -> str:
-    """Create a collection with one memory as the operator does; return its slug."""
+def create_collection(url: str, *, dimensions: int = 8, **spec: Any) -> str:
+    """Create a collection with one memory as the operator does; return its slug.
+
+    Args:
+        dimensions: Length of its vectors.
+    """
     slug = f"plan-{uuid.uuid4().hex[:8]}"
 
     async def create() -> None:
@@ -74,7 +84,7 @@ def create_collection(url: str, **spec: Any) -> str:
 
     asyncio.run(create())
     # An empty collection is rebuilt without approval.
-    body = {"points": [{"id": 1, "vector": [1.0] * 8, "payload": {"content": "x" * 400}}]}
+    body = {"points": [{"id": 1, "vector": [1.0] * dimensions, "payload": {"content": "x" * 400}}]}
     path = f"{url}/collections/{alias_of(slug)}__1/points"
     httpx.put(path, params={"wait": "true"}, json=body).raise_for_status()
     return slug
@@ -250,3 +260,68 @@ def test_unavailable_server_is_an_error(tmp_path: pathlib.Path, proxy: Proxy) ->
 
     assert status == 1
     assert errors.startswith("agentmemory: Qdrant answered 503")
+
+
+def default_note(output: str) -> str:
+    """Return the note about the embedding of the first plan."""
+    (note,) = (note for note in json.loads(output)["plans"][0]["notes"] if note.startswith("spec.embedding"))
+    return str(note)
+
+
+@pytest.mark.parametrize(
+    ("default", "dimensions", "name"),
+    [("wordllama", 256, "wordllama l2_supercat"), ("bge-small-en-v1.5", 384, "fastembed BAAI/bge-small-en-v1.5")],
+)
+def test_new_object_gets_the_default_embedding(
+    tmp_path: pathlib.Path, default: str, dimensions: int, name: str
+) -> None:
+    document = manifest("new-one", embedding=None)
+
+    _, output, _ = run(tmp_path, document, options=("-o", "json"), default_embedding=default)
+
+    assert f"dimensions {dimensions}," in json.loads(output)["plans"][0]["notes"][0]
+    assert f"planned with {name}." in default_note(output)
+
+
+def test_named_embedding_has_no_note(tmp_path: pathlib.Path) -> None:
+    _, output, _ = run(tmp_path, manifest("new-one"), default_embedding="bge-small-en-v1.5")
+
+    assert "AGENTMEMORY_DEFAULT_EMBEDDING" not in output
+
+
+def test_collection_keeps_its_default_embedding(tmp_path: pathlib.Path, qdrant_url: str) -> None:
+    slug = create_collection(qdrant_url, dimensions=256, embedding=None)
+    options = ("--qdrant", qdrant_url)
+
+    status, output, _ = run(
+        tmp_path, manifest(slug, embedding=None), options=options, default_embedding="bge-small-en-v1.5"
+    )
+
+    assert (status, "1 as asked" in output) == (0, True)
+
+
+def test_lost_collection_gets_the_embedding_of_the_status(tmp_path: pathlib.Path, qdrant_url: str) -> None:
+    embedding = {"provider": "fastembed", "model": "BAAI/bge-small-en-v1.5", "dimensions": 384}
+    live = manifest("lost", embedding=None) | {"status": {"effective": {"embedding": embedding}}}
+    connection = {
+        "apiVersion": "agentmemory.dev/v1alpha1",
+        "kind": "QdrantConnection",
+        "metadata": {"name": "main", "namespace": "agents"},
+        "spec": {"url": qdrant_url},
+    }
+
+    class Live:
+        async def read_object(self, *_: str) -> Document:
+            return live
+
+    @asynccontextmanager
+    async def open_live(*_: Any) -> AsyncIterator[tuple[Any, str]]:
+        yield Live(), "agents"
+
+    options = ("-o", "json", "--context", "there")
+    _, output, error = run(
+        tmp_path, manifest("lost", embedding=None), connection, options=options, open_objects=open_live
+    )
+
+    assert error == ""
+    assert "planned with fastembed BAAI/bge-small-en-v1.5." in default_note(output)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from agentmemory_operator.entrypoints.cli.stacks import Stacks
-from agentmemory_operator.settings import SecretHosts
+from agentmemory_operator.settings import DefaultEmbedding, SecretHosts
 
 if TYPE_CHECKING:
     from agentmemory_client import AsyncClient
@@ -126,6 +126,7 @@ class QdrantAccess:
         qdrant_url: Value of QDRANT_URL; None if unset.
         qdrant_api_key: Value of QDRANT_API_KEY. Not sent to servers that connections name.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
+        default_embedding: Embedding of new collections whose object names none.
     """
 
     open_store: "Callable[[Endpoint], AbstractAsyncContextManager[Store]]"
@@ -134,6 +135,7 @@ class QdrantAccess:
     qdrant_url: str | None
     qdrant_api_key: str | None
     secret_hosts: SecretHosts | None = None
+    default_embedding: DefaultEmbedding = "wordllama"
 
 
 @dataclass(frozen=True, slots=True)

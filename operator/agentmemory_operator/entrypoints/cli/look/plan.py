@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.collections.rules.changes import CreateCollection
-from agentmemory_operator.collections.rules.desired import connection_name, desired_collection
+from agentmemory_operator.collections.rules.desired import connection_name, newest_collection
 from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
 from agentmemory_operator.connections.resolve import Sharing, connection_missing
 from agentmemory_operator.controllers.inspection import (
@@ -42,6 +42,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.spec.effective.embedding import effective_embedding, with_default_embedding
 from agentmemory_operator.spec.effective.settings import effective_tuning
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
@@ -93,7 +94,7 @@ async def _on_one(
     inspection: QdrantAccess, documents: list[Json], namespace: str, url: str | None
 ) -> list[PassPreview]:
     """Preview the passes against the server at `url`, or against an empty server if it is None."""
-    memories, connections = _objects_of([_placed(document, namespace) for document in documents])
+    memories, connections = _objects_of([_placed(document, namespace) for document in documents], inspection)
     async with inspection.open_store(endpoint_at(inspection, url)) if url else nullcontext() as store:
         return [preview async for preview in preview_passes(memories, store, connections)]
 
@@ -104,13 +105,13 @@ async def _through(
     """Preview the passes against the servers of the objects' connections."""
     async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
         manifests = [_placed(document, namespace or default) for document in documents]
-        memories, connections = _objects_of([await _applied(objects, document) for document in manifests])
+        memories, connections = _objects_of([await _applied(objects, document) for document in manifests], inspection)
         targets = _Connections(inspection, objects, stack, at, connections)
         return [preview async for preview in preview_passes(memories, None, find_target=targets.of)]
 
 
 async def _applied(objects: JobObjects, manifest: Json) -> Json:
-    """Return the manifest with the annotations that it will have when applied, such as approvals of the live object."""
+    """Return the manifest as it will be when applied: with annotations and default embedding of the live object."""
     if manifest["kind"] != AGENT_MEMORY:
         return manifest
     metadata = manifest["metadata"]
@@ -118,7 +119,9 @@ async def _applied(objects: JobObjects, manifest: Json) -> Json:
         live = await objects.read_object(AGENT_MEMORY, metadata["namespace"], metadata["name"])
     except NotFound:
         return manifest
-    return with_kept_annotations(manifest, live)
+    effective = (live.get("status") or {}).get("effective") or {}
+    kept_status = {"effective": {"embedding": effective["embedding"]}} if "embedding" in effective else {}
+    return with_kept_annotations(manifest, live) | {"status": kept_status}
 
 
 @dataclass(slots=True)
@@ -181,9 +184,10 @@ def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, An
     return [manifest.document for _, manifest in found.valid]
 
 
-def _objects_of(documents: list[dict[str, Any]]) -> tuple[list[AgentMemory], list[QdrantConnection]]:
-    """Parse the AgentMemories and QdrantConnections; ignore other kinds."""
-    memories = [parse_agent_memory(document) for document in documents if document["kind"] == AGENT_MEMORY]
+def _objects_of(documents: list[Json], inspection: QdrantAccess) -> tuple[list[AgentMemory], list[QdrantConnection]]:
+    """Parse the AgentMemories, with the default embedding, and the QdrantConnections; ignore other kinds."""
+    parsed = [parse_agent_memory(document) for document in documents if document["kind"] == AGENT_MEMORY]
+    memories = [with_default_embedding(memory, inspection.default_embedding) for memory in parsed]
     return memories, [parse_connection(document) for document in documents if document["kind"] == QDRANT_CONNECTION]
 
 
@@ -268,13 +272,19 @@ def notes_of(memory: AgentMemory, *, is_new: bool) -> list[str]:
     """Describe the requested layout: the RAM of compressed vectors at the expected number of memories, and of payloads.
 
     Args:
-        is_new: True if the plan creates the collection. Then the first text has the figures of its configuration.
+        is_new: True if the plan creates the collection. Then the first text has the figures of its configuration, and
+            the second one its embedding if that is a default.
     """
-    desired = desired_collection(memory, cluster_id="")
+    desired, embedding = newest_collection(memory, cluster_id=""), effective_embedding(memory)
     layout = layout_of(desired)
     layout_note = describe_layout(desired) if is_new else None
+    default_note = (
+        f"spec.embedding is not set: planned with {embedding.provider} {embedding.model}. "
+        "Unless the status has one, the operator uses its own default: set AGENTMEMORY_DEFAULT_EMBEDDING to it here"
+    )
     texts = (
         layout_note,
+        default_note if is_new and memory.spec.embedding is None else None,
         describe_compression(layout, effective_tuning(memory).expected_memories),
         describe_payload_memory(layout),
     )
