@@ -43,12 +43,12 @@ class RebuildRemoval:
     abandon: Callable[[Server, RebuildRecord], Awaitable[None]]
     reports: RebuildReports
 
-    async def remove(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord) -> None:
+    async def remove(self, key: Key, memory: AgentMemory, server: Server, record: RebuildRecord) -> bool:
         """Remove the target of a cancelled rebuild, and its way back; release the writers, and report the end.
 
-        Does nothing if the target is live, or will be because its plain collection may be deleted. The target of a
-        rollback, and any other that is marked as a replaced collection, is kept, and its record is completed. A target
-        with the marker of another cluster is kept too.
+        Return False, and change nothing, if the target is live, or will be because its plain collection may be deleted.
+        The target of a rollback, and any other that is marked as a replaced collection, is kept, and its record is
+        completed. A target with the marker of another cluster is kept too.
 
         Raises:
             TransientError: If the call must be repeated.
@@ -59,7 +59,7 @@ class RebuildRemoval:
             metadata = await server.snapshots.metadata(record.target) or {}
             record = record_from_json(metadata) or record
             if (live is not None and live.physical == record.target) or is_plain_deleted(record, alias_of(memory.slug)):
-                return
+                return False
             await self.abandon(server, record)
             await release_writers(server, record.source)
             is_kept = True
@@ -75,6 +75,7 @@ class RebuildRemoval:
                 await server.collections.delete(record.way_back)
         message = _cancelled_message(record.target, is_kept=is_kept)
         await self.reports.report_end(key, record, RebuildState.STOPPED, message)
+        return True
 
     async def report_missed(self, key: Key, targets: Set[str]) -> None:
         """Report a cancellation whose operator was killed before its report.
@@ -104,9 +105,12 @@ class RebuildRemoval:
         """Remove the target of a rebuild as `remove` does, and report that the rebuild failed, and why.
 
         Raises:
-            TransientError: If the call must be repeated.
+            TransientError: If the call must be repeated, or the target is kept because it is live or will be. Then the
+                rebuild waits, and its last step is repeated.
         """
-        await self.remove(key, memory, server, record)
+        if not await self.remove(key, memory, server, record):
+            await self.reports.report_waiting(key, RebuildState.WAITING, message, record)
+            raise TransientError(message)
         requested_at = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         await self.reports.report_end(key, record, RebuildState.FAILED, message, retry_value=requested_at)
         await self.reports.post_event(memory, Event("Warning", Reason.REBUILD_FAILED, message))

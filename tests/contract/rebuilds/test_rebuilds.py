@@ -177,6 +177,26 @@ async def test_failure_removes_target(world: RebuildWorld) -> None:
     assert world.rebuild_status["state"] == "Done"
 
 
+async def test_failure_after_the_move_is_retried(world: RebuildWorld) -> None:
+    """The target serves already, so the rebuild has not failed."""
+
+    async def fail(task: RebuildRun) -> str:
+        raise SpecInvalid(Reason.PREVIOUS_GONE, "the old one cannot be marked")
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {RebuildStep.SETTLE: fail}
+    with pytest.raises(TransientError, match="the old one cannot be marked"):
+        await world.rebuild()
+    status = world.rebuild_status
+    assert (status["state"], status["step"], status["message"]) == ("Waiting", "Settle", "the old one cannot be marked")
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+    assert world.events() == ["RebuildBegun"]
+
+    world.rebuilds.steps = BARE_STEPS
+    await world.rebuild()
+    assert world.rebuild_status["state"] == "Done"
+    assert world.events() == ["RebuildBegun", "Rebuilt"]
+
+
 async def test_full_disk_fails_rebuild(tmp_path: pathlib.Path) -> None:
     """The target is removed, so that other writers have disk space again."""
     with dev_qdrant(tmp_path) as url:
