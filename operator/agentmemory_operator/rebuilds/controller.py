@@ -295,8 +295,7 @@ class Rebuilds:
     async def _build_run(
         self, key: Key, memory: AgentMemory, server: Server, live: Observation, record: RebuildRecord
     ) -> RebuildRun:
-        memory = with_recorded_defaults(memory, live.collection.marker)
-        desired = await self._desired(memory, server, record)
+        desired = await self._desired(memory := with_recorded_defaults(memory, live.collection.marker), server, record)
         source = live
         if record.target == live.physical:
             observed = await observe_physical(server.collections, record.source)
