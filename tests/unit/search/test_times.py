@@ -121,6 +121,21 @@ def test_words_that_are_no_time(text: str) -> None:
     assert spans(text) == []
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        *((language, "release 3.0.2024") for language in ("auto", "none", "german")),
+        ("russian", "12.0.2023"),
+        ("french", "le 1/00/2023"),
+        ("spanish", "5/0/2024"),
+        *((language, "0月") for language in ("chinese", "japanese")),
+        ("korean", "0월"),
+    ],
+)
+def test_month_zero_is_no_time(language: str, text: str) -> None:
+    assert spans(text, language) == []
+
+
 class TestZones:
     @pytest.mark.parametrize(
         ("zone", "at", "hours"),

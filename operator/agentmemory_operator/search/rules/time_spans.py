@@ -213,8 +213,13 @@ def _in_year(kind: str, values: Mapping[str, Any], now: datetime, count: int) ->
             start = datetime(year, values["season"], 1)
             return start, _moved("month", start, _SEASON_MONTHS)
         case "date":
-            return _period("day", datetime(year, values.get("mm") or values["month"], values["day"]))
-    return _period("month", datetime(year, values.get("mm") or values["month"], 1))
+            return _period("day", datetime(year, _month(values), values["day"]))
+    return _period("month", datetime(year, _month(values), 1))
+
+
+def _month(values: Mapping[str, Any]) -> int:
+    # 0 is a number of no month, which `datetime` rejects.
+    return int(values["mm"] if "mm" in values else values["month"])
 
 
 def _period(unit: str, moment: datetime) -> Wall:
