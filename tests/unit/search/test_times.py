@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from agentmemory_operator.search.rules.time_spans import LAST_MS, MAX_PARSED_CHARS
+from agentmemory_operator.search.rules.time_spans import LAST_MS, MAX_MENTIONS, MAX_PARSED_CHARS
 from agentmemory_operator.search.times import find_times, list_languages, read_words
 from agentmemory_operator.spec.times import parse_time
 from bench.times import find_by_rules, judge, read_questions
@@ -240,11 +240,34 @@ class TestText:
         assert days(text, language="german") == [("2026-03-01", "2026-04-01")]
 
     @pytest.mark.parametrize(
-        "part", ["last ", "1 ", "may ", "yesterday ", "between may and ", " ", "2023", "3 may 2023,", "去年", "a few "]
+        ("part", "language", "count"),
+        [
+            ("yesterday ", "english", 4),
+            ("yesterday ", "none", 4),
+            ("3 may 2023,", "english", 4),
+            ("昨天", "chinese", 4),
+            ("昨天", "none", 4),
+            ("between may and ", "english", 4),
+            ("last ", "none", 0),
+            ("1 ", "none", 0),
+            ("may ", "english", 0),
+            (" ", "none", 0),
+            ("2023", "none", 0),
+            ("2023 ", "none", 0),
+            ("2024-", "none", 0),
+            ("二月31日", "none", 0),
+            ("a few ", "none", 0),
+        ],
     )
-    @pytest.mark.parametrize("language", ["english", "chinese", "none"])
-    def test_long_text_has_at_most_four_times(self, part: str, language: str) -> None:
-        assert len(spans((part * 65_536)[:65_536], language)) <= 4
+    def test_long_text_has_at_most_four_times(self, part: str, language: str, count: int) -> None:
+        assert len(spans((part * 65_536)[:65_536], language)) == count
+
+    @pytest.mark.parametrize(("language", "part"), [("english", "2023 "), ("none", "2023 "), ("chinese", "二月31日")])
+    def test_times_that_do_not_count_are_limited(self, language: str, part: str) -> None:
+        last = "昨天" if language == "chinese" else "yesterday"
+
+        assert spans(part * (MAX_MENTIONS - 1) + last, language)
+        assert spans(part * MAX_MENTIONS + last, language) == []
 
     def test_end_of_a_long_text_is_not_read(self) -> None:
         assert spans("x" * (MAX_PARSED_CHARS - 10) + " yesterday")

@@ -21,14 +21,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from agentmemory_operator.search.rules.time_words import Mention, TimeWords, find_mentions, is_range
 from agentmemory_operator.spec.expression.variables import DAY_MS
 
-MAX_PARSED_CHARS = 2_000
+MAX_PARSED_CHARS = 500
 """Number of leading characters of a query in which times are recognised. It bounds the CPU time of a long one."""
+
+MAX_MENTIONS = 32
+"""Number of times in a query that are examined, also those that do not count or do not exist, such as 31 February."""
 
 MAX_SPANS = 4
 LAST_MS = 253_402_300_799_999
@@ -70,7 +74,7 @@ class TimeSpan:
 
 
 def find_time_spans(text: str, words: TimeWords, *, reference_ms: int, zone: ZoneInfo) -> tuple[TimeSpan, ...]:
-    """Return the spans of the first four times that a text names. Times that do not exist are left out.
+    """Return the spans of the first four times that a text names, of at most 32. Those that do not exist are left out.
 
     Args:
         reference_ms: Time that relative ones refer to, Unix milliseconds.
@@ -79,7 +83,7 @@ def find_time_spans(text: str, words: TimeWords, *, reference_ms: int, zone: Zon
     # The dotted capital I is the only letter whose lower case has two characters, which would shift the places.
     lowered = text.replace("\u0130", "i").lower()
     spans: list[TimeSpan] = []
-    mentions = find_mentions(lowered, words)
+    mentions = islice(find_mentions(lowered, words), MAX_MENTIONS)
     first = next(mentions, None)
     while first and len(spans) < MAX_SPANS:
         last, following = first, next(mentions, None)
