@@ -279,6 +279,28 @@ class TestLanguages:
         assert spans("yesterday", "german") == []
         assert days("gestern", language="german") == [("2026-05-19", "2026-05-20")]
 
+    @pytest.mark.parametrize(
+        ("language", "text", "expected"),
+        [
+            ("korean", "오늘 전화한 사람", ("2026-05-20", "2026-05-21")),
+            ("korean", "어제 전달한 파일", ("2026-05-19", "2026-05-20")),
+            ("korean", "월요일 전략 회의", ("2026-05-18", "2026-05-19")),
+            ("korean", "월요일 전에", ("1970-01-01", "2026-05-18")),
+            ("korean", "월요일 전까지는", ("1970-01-01", "2026-05-18")),
+            ("korean", "월요일 이전", ("1970-01-01", "2026-05-18")),
+            ("korean", "3일 전화", None),
+            ("korean", "3일 전에", ("2026-05-17", "2026-05-18")),
+            ("korean", "이틀 전", ("2026-05-18", "2026-05-19")),
+            ("korean", "3일 후배", None),
+            ("japanese", "昨日の前田さん", ("2026-05-19", "2026-05-20")),
+            ("japanese", "昨日の後輩", ("2026-05-19", "2026-05-20")),
+            ("japanese", "昨日の前に", ("1970-01-01", "2026-05-19")),
+            ("japanese", "昨日の後", ("2026-05-20", "2026-05-21")),
+        ],
+    )
+    def test_next_word_is_no_suffix(self, language: str, text: str, expected: tuple[str, str] | None) -> None:
+        assert days(text, language=language) == ([expected] if expected else [])
+
     @pytest.mark.parametrize("language", ["none", "turkish", "auto"])
     def test_language_without_words_tries_all(self, language: str) -> None:
         for text in ("yesterday", "gestern", "昨天", "เมื่อวาน"):
