@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.search.rules.time_spans import LAST_MS, MAX_MENTIONS, MAX_PARSED_CHARS
 from agentmemory_operator.search.times import find_times, list_languages, read_words
 from agentmemory_operator.spec.times import parse_time
-from bench.times import find_by_rules, judge, read_questions
+from bench.times import find_by_rules, find_in_any_language, judge, read_questions
 
 WEDNESDAY = "2026-05-20T10:30:00Z"
 # What the rules get wrong: they know no moving holidays, not whether day or month comes first, and a title is no time.
@@ -305,6 +305,32 @@ class TestLanguages:
     def test_language_without_words_tries_all(self, language: str) -> None:
         for text in ("yesterday", "gestern", "昨天", "เมื่อวาน"):
             assert days(text, language=language) == [("2026-05-19", "2026-05-20")]
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            pytest.param("Was hat Anna hier gesagt?", [], id="a German word that is French too"),
+            pytest.param("Wat heb ik hier gezegd?", [], id="a Dutch word that is French too"),
+            pytest.param("Qu'est-ce qu'elle a dit hier ?", [("2026-05-19", "2026-05-20")], id="the French word"),
+            pytest.param("hier?", [("2026-05-19", "2026-05-20")], id="no stop word"),
+            pytest.param("What did Anna say gestern?", [("2026-05-19", "2026-05-20")], id="two languages"),
+            pytest.param("去年の三月", [("2025-03-01", "2025-04-01")], id="a month of last year in Japanese"),
+            pytest.param("一昨日", [("2026-05-18", "2026-05-19")], id="a longer Japanese word"),
+            pytest.param("2024年の夏はどこ", [("2024-06-01", "2024-09-01")], id="a summer in Japanese"),
+            pytest.param("先週の月曜日と昨日", [("2026-05-11", "2026-05-12"), ("2026-05-19", "2026-05-20")], id="kana"),
+        ],
+    )
+    def test_best_of_all_languages_counts(self, text: str, expected: list[tuple[str, str]]) -> None:
+        assert days(text, language="auto") == expected
+
+    def test_part_of_a_day_in_japanese_is_not_read_as_chinese(self) -> None:
+        assert spans("今日の午後", "auto") == [("2026-05-20 12:00", "2026-05-20 18:00", "今日の午後")]
+
+    @pytest.mark.parametrize("question", read_questions(), ids=lambda question: question["question"])
+    def test_questions_of_the_benchmark_in_any_language(self, question: dict[str, Any]) -> None:
+        expected = NOT_UNDERSTOOD.get(question["question"], "right" if question["expected"] else "none")
+
+        assert judge(question, find_in_any_language(question)) == expected
 
     @pytest.mark.parametrize("language", list_languages())
     def test_meanings_are_known(self, language: str) -> None:
