@@ -80,6 +80,7 @@ def test_benchmark_has_questions_without_a_time_in_each_language() -> None:
         ("on Tuesday last week", [("2026-05-12", "2026-05-13")]),
         ("this winter", [("2026-12-01", "2027-03-01")]),
         ("last weekend", [("2026-05-16", "2026-05-18")]),
+        ("the weekend before last", [("2026-05-09", "2026-05-11")]),
         ("between November and February", [("2025-11-01", "2026-03-01")]),
         ("between March and May 2022", [("2022-03-01", "2022-06-01")]),
         ("from Monday to Tuesday", [("2026-05-18", "2026-05-20")]),
@@ -300,6 +301,12 @@ class TestLanguages:
     )
     def test_next_word_is_no_suffix(self, language: str, text: str, expected: tuple[str, str] | None) -> None:
         assert days(text, language=language) == ([expected] if expected else [])
+
+    @pytest.mark.parametrize(
+        ("language", "text"), [("german", "vorletztes Wochenende"), ("spanish", "el fin de semana antepasado")]
+    )
+    def test_weekend_before_last(self, language: str, text: str) -> None:
+        assert days(text, language=language) == [("2026-05-09", "2026-05-11")]
 
     @pytest.mark.parametrize("language", ["none", "turkish", "auto"])
     def test_language_without_words_tries_all(self, language: str) -> None:

@@ -7,7 +7,7 @@
 | | `past` | that many units up to the end of the reference day |
 | `hour` | the same | an hour around that time; `past` is up to the reference time |
 | `weekday`, `weekend`, `named` (a month), `season`, `holiday`, `date` | none | of the named year, else the last begun |
-| | -1, +1 | the last that has ended; the next to begin |
+| | -2, -1, +1 | the last but one and the last that have ended; the next to begin |
 | | 0 | the present one, else the one of the current week or year |
 | | `in -1`, `in 0`, `in +1` | the one of the previous, the current or the next week or year |
 
@@ -177,8 +177,8 @@ def _recurring(kind: str, shift: str, values: Mapping[str, Any], now: datetime) 
     occurrences = list(_existing(make, _WEEKS if is_weekly else _YEARS))
     present = _period("week" if is_weekly else "year", now)
     match shift:
-        case "-1":
-            chosen = [span for span in occurrences if span[1] <= now][-1:]
+        case "-1" | "-2":
+            chosen = [span for span in occurrences if span[1] <= now][int(shift) :]
         case "+1":
             chosen = [span for span in occurrences if span[0] > now]
         case "0":
