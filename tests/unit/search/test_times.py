@@ -166,6 +166,15 @@ class TestZones:
         assert days("today", at=at, zone="America/New_York") == [("2025-12-31", "2026-01-01")]
         assert days("last year", at=at, zone="America/New_York") == [("2024-01-01", "2025-01-01")]
 
+    @pytest.mark.parametrize(
+        ("language", "text"),
+        [("english", "in the past hour"), ("german", "in der letzten Stunde"), ("spanish", "en la última hora")],
+    )
+    def test_last_hour_ends_at_the_reference_time(self, language: str, text: str) -> None:
+        [found] = find_times(text, language, reference_ms=parse_time(WEDNESDAY), time_zone="UTC")
+
+        assert (found.since_ms, found.until_ms) == (parse_time("2026-05-20T09:30:00Z"), parse_time(WEDNESDAY) + 1)
+
     def test_hours_are_real_hours_where_clocks_change(self) -> None:
         """At 3:30 after the change, two hours ago was 0:30."""
         found = spans("2 hours ago", at="2025-03-30T01:30:00Z", zone="Europe/Berlin")

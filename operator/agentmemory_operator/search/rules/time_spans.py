@@ -5,7 +5,7 @@
 | `day`, `week`, `month`, `year`, `unit` (the one in the text) | -1, 0, +1 | that calendar unit |
 | | `-number`, `+number` | the unit that many units away, the number being in the text |
 | | `past` | that many units up to the end of the reference day |
-| `hour` | the same | an hour around that time; `past` is up to the reference time |
+| `hour` | the same | an hour around that time; `past` and -1 are up to the reference time |
 | `weekday`, `weekend`, `named` (a month), `season`, `holiday`, `date` | none | of the named year, else the last begun |
 | | -2, -1, +1 | the last but one and the last that have ended; the next to begin |
 | | 0 | the present one, else the one of the current week or year |
@@ -154,7 +154,7 @@ def _bounds(mention: Mention, now: datetime) -> tuple[int, int]:
 
 
 def _hours(shift: str, number: int, now_ms: int) -> tuple[int, int]:
-    if shift == "past":
+    if shift in ("past", "-1"):
         return now_ms - number * _HOUR_MS, now_ms + 1
     middle_ms = now_ms + int(shift.replace("number", str(number))) * _HOUR_MS
     return middle_ms - _HOUR_MS // 2, middle_ms + _HOUR_MS // 2
