@@ -114,6 +114,16 @@ def test_english_times(text: str, expected: list[tuple[str, str]]) -> None:
         "v2023.4.1",
         "12023 apples",
         "three weeks",
+        "twenty-five days ago",
+        "twenty five days ago",
+        "one hundred and two days ago",
+        "half a year ago",
+        "three quarters of an hour ago",
+        "from yesterday to twenty-five days ago",
+        "1.5 hours ago",
+        "2.5 years ago",
+        "1,000 days ago",
+        "0 days ago",
         "lastweek",
         "-number",
     ],
@@ -317,6 +327,44 @@ class TestLanguages:
     def test_weekend_before_last(self, language: str, text: str) -> None:
         assert days(text, language=language) == [("2026-05-09", "2026-05-11")]
 
+    @pytest.mark.parametrize(
+        ("language", "text"),
+        [
+            ("russian", "двадцать пять дней назад"),
+            ("russian", "двадцать лет назад"),
+            ("russian", "полтора года назад"),
+            ("russian", "1000 дней назад"),
+            ("russian", "2,5 года назад"),
+            ("chinese", "二十五天前"),
+            ("chinese", "二十天前"),
+            ("chinese", "1.5年前"),
+            ("japanese", "二十五日前"),
+            ("korean", "스물 다섯 달 전"),
+            ("thai", "ยี่สิบวันก่อน"),
+            ("thai", "ยี่สิบห้าวันก่อน"),
+            ("thai", "ร้อยวันก่อน"),
+            ("thai", "1,000 วันก่อน"),
+        ],
+    )
+    def test_end_of_a_larger_number_is_no_number(self, language: str, text: str) -> None:
+        assert spans(text, language) == []
+
+    @pytest.mark.parametrize(
+        ("language", "text", "expected"),
+        [
+            ("english", "the year we sold a hundred, yesterday", ("2026-05-19", "2026-05-20")),
+            ("english", "room 5, 3 days ago", ("2026-05-17", "2026-05-18")),
+            ("english", "10 days ago", ("2026-05-10", "2026-05-11")),
+            ("english", "twelve days ago", ("2026-05-08", "2026-05-09")),
+            ("russian", "год назад", ("2025-01-01", "2026-01-01")),
+            ("chinese", "十二天前", ("2026-05-08", "2026-05-09")),
+            ("chinese", "周三今天", ("2026-05-20", "2026-05-21")),
+            ("thai", "12 วันก่อน", ("2026-05-08", "2026-05-09")),
+        ],
+    )
+    def test_numbers(self, language: str, text: str, expected: tuple[str, str]) -> None:
+        assert days(text, language=language)[-1] == expected
+
     @pytest.mark.parametrize("language", ["none", "turkish", "auto"])
     def test_language_without_words_tries_all(self, language: str) -> None:
         for text in ("yesterday", "gestern", "昨天", "เมื่อวาน"):
@@ -361,4 +409,4 @@ class TestLanguages:
 
 KINDS = {"hour", "day", "week", "month", "year", "unit", "weekday", "weekend", "named", "season", "holiday", "date"}
 SHIFTS = {"", "-1", "-2", "-3", "0", "+1", "+2", "-number", "+number", "past", "in -1", "in 0", "in +1"}
-RELATIONS = {"in", "since", "until", "before", "after", "between"}
+RELATIONS = {"number", "in", "since", "until", "before", "after", "between"}

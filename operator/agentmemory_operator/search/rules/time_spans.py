@@ -89,7 +89,8 @@ def find_time_spans(text: str, words: TimeWords, *, reference_ms: int, zone: Zon
         last, following = first, next(mentions, None)
         if following and is_range(lowered, words, first, following):
             last, following = following, next(mentions, None)
-        if last is not first or not first.pattern.is_weak or first.relation not in (None, "between"):
+        is_time = last is not first or not first.pattern.is_weak or first.relation not in (None, "between")
+        if is_time and "number" not in (first.relation, last.relation):
             spans.extend(_resolve(first, last, reference_ms, zone, text[first.start : last.end]))
         first = following
     return tuple(spans)
