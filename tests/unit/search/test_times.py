@@ -365,6 +365,38 @@ class TestLanguages:
     def test_numbers(self, language: str, text: str, expected: tuple[str, str]) -> None:
         assert days(text, language=language)[-1] == expected
 
+    @pytest.mark.parametrize(
+        ("language", "text", "expected"),
+        [
+            ("english", "5 January last year", ("2025-01-05", "2025-01-06")),
+            ("english", "on January 5th, last year", ("2025-01-05", "2025-01-06")),
+            ("english", "in May this year", ("2026-05-01", "2026-06-01")),
+            ("english", "in May of last year", ("2025-05-01", "2025-06-01")),
+            ("english", "29 February last year", None),
+            ("english", "Christmas last year", ("2025-12-24", "2025-12-27")),
+            ("english", "the summer of last year", ("2025-06-01", "2025-09-01")),
+            ("english", "Christmas the year before last", ("2024-12-24", "2024-12-27")),
+            ("german", "am 5. Januar letzten Jahres", ("2025-01-05", "2025-01-06")),
+            ("german", "im Mai letzten Jahres", ("2025-05-01", "2025-06-01")),
+            ("german", "Weihnachten letztes Jahr", ("2025-12-24", "2025-12-27")),
+            ("spanish", "en mayo del año pasado", ("2025-05-01", "2025-06-01")),
+            ("spanish", "el 5 de enero del año pasado", ("2025-01-05", "2025-01-06")),
+            ("french", "en mai de l'année dernière", ("2025-05-01", "2025-06-01")),
+            ("french", "le 5 janvier de l’an dernier", ("2025-01-05", "2025-01-06")),
+            ("russian", "в мае прошлого года", ("2025-05-01", "2025-06-01")),
+            ("russian", "5 января прошлого года", ("2025-01-05", "2025-01-06")),
+            ("russian", "зимой прошлого года", ("2025-12-01", "2026-03-01")),
+            ("chinese", "去年3月5日", ("2025-03-05", "2025-03-06")),
+            ("chinese", "去年三月", ("2025-03-01", "2025-04-01")),
+            ("japanese", "去年の3月5日", ("2025-03-05", "2025-03-06")),
+            ("japanese", "去年の夏", ("2025-06-01", "2025-09-01")),
+            ("korean", "작년 3월 5일", ("2025-03-05", "2025-03-06")),
+            ("thai", "5 มีนาคมปีที่แล้ว", ("2025-03-05", "2025-03-06")),
+        ],
+    )
+    def test_year_after_or_before_a_date(self, language: str, text: str, expected: tuple[str, str] | None) -> None:
+        assert days(text, language=language) == ([expected] if expected else [])
+
     @pytest.mark.parametrize("language", ["none", "turkish", "auto"])
     def test_language_without_words_tries_all(self, language: str) -> None:
         for text in ("yesterday", "gestern", "昨天", "เมื่อวาน"):
