@@ -106,6 +106,8 @@ def _resolve(first: Mention, last: Mention, reference_ms: int, zone: ZoneInfo, w
             is_relative = first.pattern.kind not in _RECURRING or first.pattern.shift
             end = now if is_relative else datetime.fromtimestamp((until_ms - 1) / 1000, zone)
             since_ms = _bounds(first, end)[0]
+            if since_ms >= until_ms:  # "Between yesterday and last week": the later one comes first.
+                since_ms, until_ms = _bounds(last, now)[0], _bounds(first, now)[1]
         else:
             since_ms, until_ms = _related(first.relation, since_ms, until_ms, now)
     except (OverflowError, ValueError):
