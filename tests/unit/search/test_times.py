@@ -388,7 +388,7 @@ class TestLanguages:
             ("spanish", "en mayo del año pasado", ("2025-05-01", "2025-06-01")),
             ("spanish", "el 5 de enero del año pasado", ("2025-01-05", "2025-01-06")),
             ("french", "en mai de l'année dernière", ("2025-05-01", "2025-06-01")),
-            ("french", "le 5 janvier de l’an dernier", ("2025-01-05", "2025-01-06")),
+            ("french", "le 5 janvier de l\u2019an dernier", ("2025-01-05", "2025-01-06")),
             ("russian", "в мае прошлого года", ("2025-05-01", "2025-06-01")),
             ("russian", "5 января прошлого года", ("2025-01-05", "2025-01-06")),
             ("russian", "зимой прошлого года", ("2025-12-01", "2026-03-01")),

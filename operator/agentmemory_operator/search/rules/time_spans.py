@@ -175,10 +175,8 @@ def _recurring(kind: str, shift: str, values: Mapping[str, Any], now: datetime) 
     make = partial(_in_week if is_weekly else _in_year, kind, values, now)
     if "year" in values:
         return make(values["year"] - now.year)
-    if "years" in values:
-        return make(values["years"])
-    if shift.startswith("in "):
-        return make(int(shift.removeprefix("in ")))
+    if "years" in values or shift.startswith("in "):
+        return make(int(values.get("years", shift.removeprefix("in "))))
     occurrences = list(_existing(make, _WEEKS if is_weekly else _YEARS))
     present = _period("week" if is_weekly else "year", now)
     match shift:

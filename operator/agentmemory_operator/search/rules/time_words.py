@@ -1,11 +1,11 @@
 """Words for times in one language, and where they occur in a text.
 
 A table (`search/time_words`) has the words of each slot, by the value that they stand for: `unit`, `month` (1..12),
-`weekday` (1 is Monday), `season` (its first month), `holiday` (month-day-days), `part` of a day, `number`, and `years` (of a month, season, holiday or date: -1 is last year). Its
-`times` are regular expressions with these slots in braces, and with the slots for digits below. Each has a meaning: the
-kind and the shift of `time_spans.py`, and optionally a part of the day. A meaning with `?` counts only if words of
-`prefixes` or `suffixes` are next to the time, because "may" and "march" are usually no months. A space matches one to
-three spaces, and ` ?` at most three.
+`weekday` (1 is Monday), `season` (its first month), `holiday` (month-day-days), `part` of a day, `number`, and `years`
+(of a month, season, holiday or date: -1 is last year). Its `times` are regular expressions with these slots in braces,
+and with the slots for digits below. Each has a meaning: the kind and the shift of `time_spans.py`, and optionally a
+part of the day. A meaning with `?` counts only if words of `prefixes` or `suffixes` are next to the time, because "may"
+and "march" are usually no months. A space matches one to three spaces, and ` ?` at most three.
 """
 
 import re
