@@ -85,6 +85,7 @@ def test_benchmark_has_questions_without_a_time_in_each_language() -> None:
         ("between March and May 2022", [("2022-03-01", "2022-06-01")]),
         ("from Monday to Tuesday", [("2026-05-18", "2026-05-20")]),
         ("between last week and yesterday", [("2026-05-11", "2026-05-20")]),
+        ("on 3 may we met", [("2026-05-03", "2026-05-04")]),
         ("between yesterday and last week", [("2026-05-11", "2026-05-20")]),
         ("between 2024 and 2022", [("2022-01-01", "2025-01-01")]),
         ("from Tuesday to Monday", [("2026-05-12", "2026-05-19")]),
