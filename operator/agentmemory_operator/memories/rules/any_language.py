@@ -120,7 +120,9 @@ def _word_parts(word: str) -> tuple[str, ...]:
     if len(exact) < _MIN_STEM_LETTERS or folded in _LANGUAGES_OF or any(map(str.isdecimal, exact)):
         return (exact,)
     plain = "".join(letter for letter in unicodedata.normalize("NFD", exact) if not unicodedata.combining(letter))
-    return exact, _BEGINNING + _ENDING.sub("", _PREFIX.sub("", plain))[:BEGINNING_LETTERS]
+    stem = _PREFIX.sub("", plain)
+    # In longer words no ending reaches the beginning, and the search for it takes quadratic time in runs of vowels.
+    return exact, _BEGINNING + (_ENDING.sub("", stem) if len(stem) <= _MAX_CACHED_LETTERS else stem)[:BEGINNING_LETTERS]
 
 
 def _letter(character: str) -> str:
