@@ -97,12 +97,23 @@ def _vote(words: Iterable[str]) -> set[str]:
 def _without_stop_words(words: Sequence[str]) -> Sequence[str]:
     """Return the words without stop words, or all if no other is left. Keep those that are names by their case."""
     languages = _vote(words)
+    # In a question in capitals, case marks no name.
+    has_case = sum(map(str.isupper, words)) < 2 or not "".join(words).isupper()
     kept = [
         word
         for at, word in enumerate(words)
-        if languages.isdisjoint(_LANGUAGES_OF.get(word.casefold(), ())) or (at and len(word) > 1 and word[0].isupper())
+        if languages.isdisjoint(_LANGUAGES_OF.get(word.casefold(), ())) or (has_case and _is_name(words, at))
     ]
     return kept or words
+
+
+def _is_name(words: Sequence[str], at: int) -> bool:
+    """Return whether case marks a stop word as a name or a code: `Will`, `IT`, `D` in `vitamin D`."""
+    word = words[at]
+    if len(word) > 1:
+        return word.isupper() or (at > 0 and word[0].isupper())
+    is_article = word == "A" and "".join(words[at + 1 : at + 2]).islower()
+    return at > 0 and word.isupper() and word != "I" and not is_article
 
 
 def _parts(word: str) -> Sequence[str]:
