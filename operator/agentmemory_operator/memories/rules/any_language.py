@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from agentmemory_operator.collections.rules.collection import AUTO_LANGUAGE, DEFAULT_LANGUAGE
 from agentmemory_operator.memories.rules.stop_words import STOP_WORDS
-from agentmemory_operator.memories.rules.words import character_parts, split_runs, word_pattern
+from agentmemory_operator.memories.rules.words import character_parts, compose, split_runs, word_pattern
 
 BEGINNING_LETTERS = 4
 """Number of letters of a word's beginning."""
@@ -76,7 +76,7 @@ def _split(text: str) -> list[str]:
     """Return the words of a text and its runs without spaces, in order; letters in the original case."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
-    composed = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
+    composed = compose(_INVISIBLE.sub("", text))
     return [part for found in word_pattern().finditer(composed) for part in split_runs(found.group())]
 
 
