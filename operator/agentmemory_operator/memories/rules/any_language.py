@@ -76,12 +76,14 @@ def _split(text: str) -> list[str]:
     """Return the words of a text and its runs without spaces, in order; letters in the original case."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
-    composed = compose(_INVISIBLE.sub("", text))
-    return [part for found in word_pattern().finditer(composed) for part in split_runs(found.group())]
+    words = word_pattern().findall(compose(_INVISIBLE.sub("", text)))
+    runs = {word: split_runs(word) for word in dict.fromkeys(words)}
+    return [run for word in words for run in runs[word]]
 
 
-def _join(words: Iterable[str]) -> str:
-    return " ".join(part for word in words for part in _parts(word))
+def _join(words: Sequence[str]) -> str:
+    joined = {word: " ".join(_parts(word)) for word in dict.fromkeys(words)}
+    return " ".join(map(joined.__getitem__, words))
 
 
 def _vote(words: Iterable[str]) -> set[str]:

@@ -214,6 +214,14 @@ def test_endings_are_searched_in_short_words_only(monkeypatch: pytest.MonkeyPatc
     assert [call.args[1] for call in ending.sub.call_args_list] == ["γατεσ"]
 
 
+def test_repeated_word_is_converted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Mock(wraps=any_language._parts)
+    monkeypatch.setattr(any_language, "_parts", parts)
+
+    assert any_language_text("Straße 茶 " * 100) == " ".join(["strasse ǂstra 茶"] * 100)
+    assert parts.call_count == 2
+
+
 def test_long_text_is_read_whole() -> None:
     text = "Straße नमस्ते 茶 " * 50_000
 
