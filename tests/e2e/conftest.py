@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.e2e.aged_pods import AgedPods, start_aged
 from tests.e2e.installed import KUBECONFIG, QDRANT, Installed, RunningCluster, as_pods, as_processes, wait_installed
 from tests.e2e.pods import CallerPod, QdrantPod, start_caller
 from tests.e2e.served_agent import PRINTER, ServedAgent, serve_agent
@@ -64,3 +65,19 @@ def caller(agent: ServedAgent) -> CallerPod:
     made.wait_for_calls()
     assert made.lines("failed") == []
     return made
+
+
+@pytest.fixture(scope="session")
+def aged_pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgedPods]:
+    """Pods with tokens of 10 minutes."""
+    with as_pods(pathlib.Path(os.environ[KUBECONFIG]), tmp_path_factory.mktemp("aged")) as installed:
+        wait_installed(installed)
+        with start_aged(installed) as made:
+            yield made
+
+
+@pytest.fixture(scope="session", autouse=True)
+def early_start(request: pytest.FixtureRequest) -> None:
+    """Start these pods with the first test, if any test needs them."""
+    if KUBECONFIG in os.environ and any("aged_pods" in item.fixturenames for item in request.session.items):
+        request.getfixturevalue("aged_pods")
