@@ -54,6 +54,11 @@ def find_by_rules(question: Json) -> Spans:
     return [(span.since_ms, span.until_ms) for span in found]
 
 
+def find_in_any_language(question: Json) -> Spans:
+    """Return the spans that a search uses if the agent's keywords have the language `auto`."""
+    return find_by_rules(question | {"language": "auto"})
+
+
 def find_by_dateparser(question: Json) -> Spans:
     """Return the periods of the dates that dateparser finds in a question."""
     zone = ZoneInfo(question["time_zone"])
@@ -121,7 +126,9 @@ def main() -> None:
     for language in CODES:
         read_words(language)
     print(f"all tables are read in {(time.process_time() - started_s) * 1000:.0f} ms")
-    ways = {"rules": find_by_rules} | ({"dateparser": find_by_dateparser} if find_spec("dateparser") else {})
+    ways = {"rules": find_by_rules, "rules, with the language `auto`": find_in_any_language} | (
+        {"dateparser": find_by_dateparser} if find_spec("dateparser") else {}
+    )
     for name, find in ways.items():
         print(f"\n{name}\n\n{render(HEAD, list(rows(questions, find)))}", flush=True)
     for question in questions:

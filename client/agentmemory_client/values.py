@@ -130,7 +130,8 @@ class SearchResult(Answer):
         generation: Generation of the AgentMemory object that provided the ranking settings.
         warnings: Reasons why the search is expensive, with remedies.
         candidates: Number of candidates that Qdrant scored and that thresholds removed; only with `explain`.
-        time_spans: Times that the query names, each with `since`, `until` and `words`; only with `explain`.
+        time_spans: Times that the query names, each with `since`, `until` and `words`, also where they do not count;
+            only with `explain`.
         threshold, min_similarity: Applied minimum of score and similarity; None if not applied, or with an older API.
         left_out: Id, session and score of the memories that `diversity` left out; only with `explain`.
     """

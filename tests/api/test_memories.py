@@ -295,6 +295,14 @@ def test_wrong_time_zone_header_is_refused(client: httpx.Client, user: str, zone
     assert [error["field"] for error in answer.json()["errors"]] == ["X-AgentMemory-Timezone"]
 
 
+def test_times_are_listed_also_where_they_do_not_count(client: httpx.Client, user: str) -> None:
+    body = {"user_id": user, "query": "What was there today?", "explain": True, "hybrid": False}
+
+    answer = client.post("/v1/agents/keywords/search", json=body).json()
+
+    assert [span["words"] for span in answer["time_spans"]] == ["today"]
+
+
 def test_agent_without_keywords_reads_no_times(client: httpx.Client, user: str) -> None:
     assert search(client, user, explain=True)["time_spans"] == []
 

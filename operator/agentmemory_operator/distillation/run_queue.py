@@ -19,7 +19,7 @@ from agentmemory_operator.memories.rules.filters import IS_DISTIL_DUE, NOT_DELET
 from agentmemory_operator.memories.rules.record import DISTIL_UNTIL_KEY
 from agentmemory_operator.ports.models import LanguageModel
 from agentmemory_operator.runtime.metrics_api import ModelMeter
-from agentmemory_operator.runtime.tasks import cancel
+from agentmemory_operator.runtime.tasks import cancel, start_task
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class DistillationQueue:
         Args:
             sweep_s: Seconds for one sweep over all agents.
         """
-        sweeping = asyncio.create_task(self._sweep(sweep_s))
+        sweeping = start_task(self._sweep(sweep_s), "searching for conversations to distil stopped")
         try:
             while True:
                 await self._news.wait()
@@ -156,6 +156,8 @@ class DistillationQueue:
                 self.enqueue(slug, last)
         except AgentMemoryError as error:
             log.info("search for conversations of agent %s is postponed: %s", slug, error)
+        except Exception:  # one agent must not end the search for all
+            log.exception("search for conversations of agent %s failed", slug)
 
 
 async def find_due_rows(agent: Agent) -> list[str]:

@@ -53,7 +53,7 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterIdentity
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.runtime.object_table import ObjectTable
-from agentmemory_operator.runtime.tasks import cancel
+from agentmemory_operator.runtime.tasks import cancel, start_task
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -186,8 +186,11 @@ class Api:
             requests=settings.max_requests, body_bytes=settings.max_body_mib * MIB, caller_rate=settings.max_caller_rate
         )
         app = create_app(self.services, guard, self._user_tokens, sources=self.readiness, limits=limits)
-        operations = (self._identity.run(), self._sweeper.run(), self.readiness.run())
-        background = [asyncio.create_task(operation) for operation in operations]
+        background = [
+            start_task(self._identity.run(), "reading the cluster id stopped"),
+            start_task(self._sweeper.run(), "sweeping the agents stopped"),
+            start_task(self.readiness.run(), "checking readiness stopped"),
+        ]
         try:
             async with serving(app, host=host, port=port, certificate=certificate) as url:
                 yield url

@@ -10,9 +10,10 @@ from weakref import WeakSet
 from cachetools import LRUCache
 
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
-from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder, FastEmbedReranker
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.embedding.http_reranker import HttpReranker
-from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles, has_fastembed_files
+from agentmemory_operator.adapters.embedding.sentence_models import check_runtime, find_model_folder
 from agentmemory_operator.connections.embedders import (
     EmbeddingMeter,
     MeteredEmbedder,
@@ -30,11 +31,11 @@ from agentmemory_operator.settings import SettingInvalid, Settings
 from agentmemory_operator.spec.effective.consolidation import ModelSettings
 from agentmemory_operator.spec.effective.embedding import (
     DEFAULT_EMBEDDINGS,
-    MODEL_DIMENSIONS,
     EmbeddingSettings,
     EmbeddingSource,
 )
 from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.spec.kinds.cel.embedding import FASTEMBED_DEFAULT_MODEL
 from agentmemory_operator.spec.presets.table import Reranking
 
 if TYPE_CHECKING:
@@ -55,14 +56,21 @@ class ClosableEmbedder(Protocol):
 
 def check_default_embedding(settings: Settings) -> None:
     """Raise SettingInvalid if the default embedding needs a model or package that this process does not have."""
-    default = DEFAULT_EMBEDDINGS[settings.default_embedding]
+    default, name = DEFAULT_EMBEDDINGS[settings.default_embedding], settings.default_embedding
+    if default.provider != "fastembed":
+        return
     files = ModelFiles(folder=settings.models, may_download=settings.may_download_models)
     model = default.model or ""
-    try:
-        if default.provider == "fastembed":
-            FastEmbedEmbedder(model=model, dimensions=MODEL_DIMENSIONS[model], files=files)
-    except SpecInvalid as exc:
-        raise SettingInvalid(f"AGENTMEMORY_DEFAULT_EMBEDDING={settings.default_embedding}: {exc}") from exc
+    if find_model_folder(model, files):
+        try:
+            check_runtime()
+        except SpecInvalid as exc:
+            raise SettingInvalid(f"AGENTMEMORY_DEFAULT_EMBEDDING={name}: {exc}") from exc
+    elif model != FASTEMBED_DEFAULT_MODEL or not has_fastembed_files(model, files):
+        remedy = "build it with MODEL_URL" if model == FASTEMBED_DEFAULT_MODEL else "name a volume that has the model"
+        message = f"{model} is not in this image, and AGENTMEMORY_MODELS has none that this process can open: set"
+        message += " embedding.default (AGENTMEMORY_DEFAULT_EMBEDDING) to wordllama, or"
+        raise SettingInvalid(f"AGENTMEMORY_DEFAULT_EMBEDDING={name}: {message} {remedy}")
 
 
 class Embedders:

@@ -57,17 +57,20 @@ class Sweeper:
         self._naming = EntityBackfill()
 
     async def run(self, round_s: float = ROUND_S) -> None:
-        """Sweep until cancelled, each agent about once per round."""
+        """Sweep until cancelled, each agent about once per round. Log the errors of an agent."""
         while True:
             slugs = [settings.slug for settings in self._directory.list_settings()]
             for slug in slugs:
-                await self.sweep(slug)
+                try:
+                    await self.sweep(slug)
+                except Exception:  # one agent must not end the sweep of all
+                    log.exception("sweep of agent %s failed", slug)
                 await asyncio.sleep(round_s / len(slugs))
             if not slugs:
                 await asyncio.sleep(round_s)
 
     async def sweep(self, slug: str) -> None:
-        """Sweep one agent. On an error, log it and leave the rest to the next round."""
+        """Sweep one agent. On an AgentMemoryError, log it and leave the rest to the next round."""
         try:
             # Renew no lease, because most sweeps find nothing to write, and need no further reads of the metadata.
             agent = await self._directory.open(slug, renews_lease=False)

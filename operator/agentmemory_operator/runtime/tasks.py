@@ -8,6 +8,7 @@ A thread would not help: `re` and `json` hold the interpreter lock for a whole c
 """
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Sequence
@@ -15,6 +16,8 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from agentmemory_operator.errors import TransientError
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -41,6 +44,22 @@ async def race(*runs: Coroutine[Any, Any, None]) -> None:
         await cancel(*tasks)
     for task in done:
         task.result()
+
+
+def start_task(operation: Coroutine[Any, Any, None], failure_message: str) -> asyncio.Task[None]:
+    """Start a background task.
+
+    Args:
+        failure_message: Message to log if the task ends with an error.
+    """
+
+    def report(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()):
+            log.error("%s", failure_message, exc_info=error)
+
+    task = asyncio.create_task(operation)
+    task.add_done_callback(report)
+    return task
 
 
 async def cancel(*tasks: asyncio.Task[Any]) -> None:

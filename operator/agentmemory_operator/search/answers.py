@@ -63,7 +63,8 @@ class SearchAnswer:
         threshold: Minimum score; minus infinity if there is none.
         duration_ms: Duration of embedding, requests to Qdrant and reranking, without reading neighbours.
         candidates: Figures of the candidates; None without `explain`.
-        time_spans: Times that the query names; None without `explain`.
+        time_spans: Times that the query names, also where `date` does not count; empty for an agent without keywords
+            or a search without a query; None without `explain`.
         neighbours: Neighbours of results; None unless requested.
         left_out: Points that the cap of their sessions left out before `top_k` was reached; None without `explain`.
         warnings: Reasons why this search is expensive, with the remedy, was not reranked, or has few results.

@@ -1,17 +1,22 @@
 """Find the times that a query names, with the words of its language in `time_words`."""
 
+import re
 from functools import lru_cache
 from importlib.resources import files
 
 import yaml
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.rules.any_language import languages_by_stop_words
+from agentmemory_operator.memories.rules.stop_words import STOP_WORDS
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.search.rules.query_features import CREATED_AT, VALID_FROM, QueryFeatures, extract_features
-from agentmemory_operator.search.rules.time_spans import TimeSpan, find_time_spans
+from agentmemory_operator.search.rules.time_spans import MAX_PARSED_CHARS, TimeSpan, find_time_spans
 from agentmemory_operator.search.rules.time_words import TimeWords, build_words
 from agentmemory_operator.spec.cron import zone_of
 
+_MAX_FOREIGN_CHARS = 4
+_KANA = re.compile("[\u3041-\u30fa]")
 _FOLDER = files("agentmemory_operator.search") / "time_words"
 
 
@@ -32,14 +37,25 @@ def find_times(query: str, language: str, *, reference_ms: int, time_zone: str) 
     """Return the spans of the times in a query.
 
     Args:
-        language: Language of the agent's keywords. If it has no words for times, all languages are tried, English
-            first, until one finds a time.
+        language: Language of the agent's keywords. If it has no words for times, all languages are tried. The one that
+            understands the most characters of the query counts; of equal ones English, then the first by name.
         time_zone: Name of an existing IANA time zone.
     """
-    names = [language] if language in list_languages() else list_languages()
     zone = zone_of(time_zone)
-    found = (find_time_spans(query, read_words(name), reference_ms=reference_ms, zone=zone) for name in names)
-    return next(filter(None, found), ())
+    if language in list_languages():
+        return find_time_spans(query, read_words(language), reference_ms=reference_ms, zone=zone)
+    # Chinese last in a text with kana: most of its words for times are Japanese words too.
+    names = sorted(list_languages(), key=lambda name: name == "chinese" and bool(_KANA.search(query)))
+    voted, most = languages_by_stop_words(query[:MAX_PARSED_CHARS]), 0
+    best: tuple[TimeSpan, ...] = ()
+    for name in names:
+        spans = find_time_spans(query, read_words(name), reference_ms=reference_ms, zone=zone)
+        understood = sum(len(span.words) for span in spans)
+        is_foreign = name in STOP_WORDS and voted and name not in voted
+        # "Hier" is yesterday in French, and here in German and Dutch.
+        if understood > (max(most, _MAX_FOREIGN_CHARS) if is_foreign else most):
+            best, most = spans, understood
+    return best
 
 
 def extract_request_features(agent: Agent, request: SearchRequest, now_ms: int) -> QueryFeatures | None:

@@ -3,17 +3,30 @@
 import os
 import pathlib
 import subprocess
+from contextlib import nullcontext
+from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.embedding import sentence_models
 from agentmemory_operator.adapters.embedding.fastembed_models import (
     MAX_TEXT_CHARS,
     FastEmbedEmbedder,
     FastEmbedReranker,
 )
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.embedding.sentence_models import find_model_folder
 from agentmemory_operator.errors import EmbedderFailed, RerankerUnavailable, SpecInvalid
-from tests.support.engine.tiny_model import CROSS_ENCODER, NAME, SIZE, write_cross_encoder, write_model
+from agentmemory_operator.main.models import check_default_embedding
+from agentmemory_operator.settings import SettingInvalid, Settings
+from tests.support.engine.tiny_model import (
+    CROSS_ENCODER,
+    NAME,
+    SIZE,
+    write_cross_encoder,
+    write_model,
+    write_sentence_model,
+)
 
 pytest.importorskip("fastembed", reason="the extra `fastembed` is not installed")
 
@@ -238,3 +251,61 @@ async def test_silent_cuda_fallback_is_rejected(tmp_path: pathlib.Path, monkeypa
 
     with pytest.raises(SpecInvalid, match="CUDA libraries failed to load"):
         await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device="CUDA").embed(["red"])
+
+
+@pytest.fixture
+def packaged(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """The image's folder of models, with the model in sentence-transformers' layout."""
+    monkeypatch.setattr(sentence_models, "PACKAGED", tmp_path / "packaged")
+    return write_sentence_model(tmp_path / "packaged")
+
+
+def test_fastembed_keeps_the_model_that_it_has(tmp_path: pathlib.Path, packaged: pathlib.Path) -> None:
+    """The image's weights would give an existing agent other vectors."""
+    cached = tmp_path / "cached"
+    (cached / "models--qdrant--all-MiniLM-L6-v2-onnx").mkdir(parents=True)
+    own, other = write_model(tmp_path / "own"), tmp_path / "other"
+    (other / "models--qdrant--bge-small-en-v1.5-onnx-q").mkdir(parents=True)
+
+    assert find_model_folder(NAME, ModelFiles(folder=cached)) is None
+    assert find_model_folder(NAME, ModelFiles(folder=own)) is None
+    assert find_model_folder(NAME, ModelFiles(may_download=True)) is None
+    assert find_model_folder(NAME, ModelFiles(folder=other)) == packaged / NAME
+    assert find_model_folder(NAME, ModelFiles(folder=tmp_path / "none")) == packaged / NAME
+
+
+async def test_name_of_a_reranker_that_is_too_long_is_rejected(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(SpecInvalid, match="is not supported"):
+        await reranker(tmp_path).rerank("a" * 256, "red", ["red"])
+
+
+async def test_path_is_no_name_of_a_reranker(folder: pathlib.Path) -> None:
+    with pytest.raises(SpecInvalid, match=r"rerank\.model: model must be a name without empty parts"):
+        await reranker(folder).rerank(f"../{CROSS_ENCODER}", "red", ["red"])
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "is_found"),
+    [
+        ("bge-small-en-v1.5", {"may_download_models": True}, True),
+        ("bge-small-en-v1.5", {}, False),
+        ("multilingual-e5-small", {"may_download_models": True}, False),
+    ],
+)
+def test_default_embedding_needs_a_model_that_fastembed_has(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, model: Any, options: Any, is_found: bool
+) -> None:
+    monkeypatch.setattr(sentence_models, "PACKAGED", tmp_path / "packaged")
+    settings = Settings(default_embedding=model, models=tmp_path / "none", **options)
+
+    with nullcontext() if is_found else pytest.raises(SettingInvalid, match="is not in this image"):
+        check_default_embedding(settings)
+
+
+async def test_failure_under_one_spelling_does_not_block_another(tmp_path: pathlib.Path) -> None:
+    """fastembed knows both spellings, but only one is a folder."""
+    folder = write_model(tmp_path)
+    with pytest.raises(SpecInvalid, match="cannot use model"):
+        await embedder(folder, model=NAME.upper()).embed(["red"])
+
+    assert len(await embedder(folder).embed(["red"])) == 1

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+import pytest
+
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.memories.repair import Sweeper
@@ -24,10 +26,10 @@ class Empty:
 
 
 class FakeDirectory:
-    """Three agents: one unavailable, one removed, one healthy."""
+    """Four agents: one unavailable, one removed, one with an error that nobody expects, one healthy."""
 
     def __init__(self) -> None:
-        self.slugs = ["away", "gone", "here"]
+        self.slugs = ["away", "gone", "odd", "here"]
         self.swept: list[str] = []
 
     def list_settings(self) -> list[Any]:
@@ -39,6 +41,8 @@ class FakeDirectory:
             raise StoreUnavailable("away")
         if slug == "gone":
             raise NotFound("gone")
+        if slug == "odd":
+            raise OSError("File name too long")
         return agent_of(settings_of(slug), Empty(self.swept))  # type: ignore[arg-type] # what the sweeper uses of it
 
 
@@ -49,13 +53,15 @@ async def run_for(directory: FakeDirectory, rounds_s: float) -> None:
     running.cancel()
 
 
-async def test_failing_agents_do_not_block_the_others() -> None:
+async def test_failing_agents_do_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
     directory = FakeDirectory()
 
     await run_for(directory, 0.1)
 
     assert set(directory.swept) == {settings_of("here").alias}
     assert len(directory.swept) > 1
+    assert "sweep of agent odd failed" in caplog.text
+    assert "OSError: File name too long" in caplog.text
 
 
 async def test_sweeper_waits_without_agents() -> None:

@@ -1,9 +1,9 @@
-"""Compare-and-set loop: reads again after each conflict, with bounded attempts."""
+"""Compare-and-set loop: reads again after each conflict, with bounded attempts. Background tasks log their errors."""
 
 import pytest
 
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.runtime.tasks import update
+from agentmemory_operator.runtime.tasks import start_task, update
 
 
 class Register:
@@ -53,3 +53,14 @@ async def test_falsy_result_ends_the_loop() -> None:
         return False
 
     assert await update(read, leave, busy=StoreUnavailable("busy")) is False
+
+
+async def test_error_of_a_background_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise OSError("odd")
+
+    with pytest.raises(OSError, match="odd"):
+        await start_task(fail(), "the work stopped")
+
+    assert "the work stopped" in caplog.text
+    assert "OSError: odd" in caplog.text

@@ -10,19 +10,29 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cachetools import LRUCache, TTLCache
+
 from agentmemory_operator.adapters.embedding.onnx_models import (
     ModelFiles,
+    check_name,
     check_openable,
+    find_subfolder,
     first_line,
     in_thread,
     model_errors,
     open_model,
 )
-from agentmemory_operator.adapters.embedding.sentence_models import SentenceModel, check_runtime, find_model_folder
+from agentmemory_operator.adapters.embedding.sentence_models import (
+    CUDA,
+    SentenceModel,
+    check_runtime,
+    find_model_folder,
+    find_providers,
+)
 from agentmemory_operator.errors import EmbedderFailed, RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 
@@ -38,7 +48,9 @@ FIELD = "spec.scoring.rerank.model"
 
 _THREADS = ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1), thread_name_prefix="rerank")
 
-_loading = threading.Lock()
+# Embedding models that a process keeps, about 100 MiB each, and failures to load one that it remembers.
+MAX_MODELS = 4
+MAX_FAILURES = 256
 
 
 class FastEmbedReranker:
@@ -126,7 +138,7 @@ class FastEmbedReranker:
 
 
 class FastEmbedEmbedder:
-    """Embeds with an ONNX model, which is loaded once per process, at its first text.
+    """Embeds with an ONNX model, which is loaded at its first text. A process keeps the last `MAX_MODELS` used.
 
     A model in sentence-transformers' layout needs onnxruntime only; all others are opened by fastembed.
 
@@ -137,13 +149,14 @@ class FastEmbedEmbedder:
         device: CPU, CUDA, or Auto, which uses CUDA if the runtime supports it.
 
     Raises:
-        SpecInvalid: If fastembed is needed but not installed, or there is neither a folder of models nor permission to
-            download.
+        SpecInvalid: If the name is not allowed, fastembed is needed but not installed, or there is neither a folder of
+            models nor permission to download.
     """
 
     def __init__(
         self, *, model: str, dimensions: int, files: ModelFiles, batch_size: int = 64, device: str = "Auto"
     ) -> None:
+        check_name(model, field="spec.embedding.model")
         if find_model_folder(model, files):
             check_runtime()
         else:
@@ -161,7 +174,8 @@ class FastEmbedEmbedder:
 
         Raises:
             SpecInvalid: If the model does not exist, its files are missing or unusable, or its vectors have another
-                length. Also if `device` is CUDA and CUDA is not available.
+                length. Also if `device` is CUDA and CUDA is not available. Such a failure to load is repeated for 30 s
+                without another attempt.
             EmbedderFailed: If the model fails, for example for lack of memory.
         """
         if not texts:
@@ -176,49 +190,91 @@ class FastEmbedEmbedder:
         return vectors
 
     def _embed(self, texts: list[str]) -> list[Vector]:
-        with _loading:
-            model = _load(self._model, self._files, self._device)
+        model = _loaded.open(self._model, self._files, self._device)
         try:
             return [vector.tolist() for vector in model.embed(texts, batch_size=self._batch_size)]
         except model_errors() as exc:
             raise EmbedderFailed(f"spec.embedding.model: {self._model!r} failed: {first_line(exc)}") from exc
 
 
-@cache
-def _load(name: str, files: ModelFiles, device: str) -> Any:
-    if folder := find_model_folder(name, files):
-        return _load_sentence_model(name, folder, device)
+_Key = tuple[Path | str, ModelFiles, tuple[str, ...]]
+"""Folder of a model, or the name of one in fastembed's cache; location of all models; providers of the runtime."""
+
+
+class _LoadedModels:
+    """The embedding models of this process; one at a time is loaded.
+
+    The last `MAX_MODELS` used are kept. A failure to load is repeated for 30 s without another attempt.
+    """
+
+    def __init__(self) -> None:
+        self._models: LRUCache[_Key, Any] = LRUCache(MAX_MODELS)
+        self._failures: TTLCache[_Key, str] = TTLCache(MAX_FAILURES, RELOAD_PAUSE_S)
+        # `_lock` protects both tables for microseconds, `_loading` is held while a model is loaded.
+        self._lock, self._loading = threading.Lock(), threading.Lock()
+
+    def open(self, name: str, files: ModelFiles, device: str) -> Any:
+        """Return a model, loaded now if it is not kept. Raise SpecInvalid if it cannot be loaded on the device."""
+        providers = find_providers(device)
+        if device == "CUDA" and CUDA not in providers:
+            raise _no_cuda("the installed runtime has no CUDA support")
+        folder = find_model_folder(name, files)
+        own = folder or find_subfolder(name, files.folder)
+        # fastembed ignores the case of the names that it knows.
+        key: _Key = (own.resolve() if own else name.lower(), files, providers)
+        model = self._find(key)
+        if model is None:
+            with self._loading:
+                model = self._find(key) or self._load(name, folder, key)
+        if device == "CUDA" and not _has_cuda(model):
+            # Fail without CUDA, because the runtime would silently continue on the CPU, many times slower.
+            raise _no_cuda("its CUDA libraries failed to load")
+        return model
+
+    def _find(self, key: _Key) -> Any:
+        with self._lock:
+            if message := self._failures.get(key):
+                raise SpecInvalid("InvalidSpec", message)
+            return self._models.get(key)
+
+    def _load(self, name: str, folder: Path | None, key: _Key) -> Any:
+        _, files, providers = key
+        try:
+            model = _load_sentence_model(name, folder, providers) if folder else _load(name, files, providers)
+        except SpecInvalid as exc:
+            with self._lock:
+                self._failures[key] = str(exc)
+            raise
+        with self._lock:
+            self._models[key] = model
+        return model
+
+
+_loaded = _LoadedModels()
+
+
+def _load(name: str, files: ModelFiles, providers: Sequence[str]) -> Any:
     # Import here, because that takes a second, and most processes never embed with it.
     from fastembed import TextEmbedding
 
-    if device == "CUDA":
-        from onnxruntime import get_available_providers  # type: ignore[import-untyped]
-
-        if _CUDA not in get_available_providers():
-            raise _no_cuda("the installed runtime has no CUDA support")
-    kind = TextEmbedding if device == "Auto" else partial(TextEmbedding, cuda=device == "CUDA")
-    model = open_model(
+    kind = partial(TextEmbedding, cuda=CUDA in providers)
+    return open_model(
         kind, name, files, first_use=lambda model: list(model.embed(["text"])), field="spec.embedding.model"
     )
-    if device == "CUDA" and _CUDA not in model.model.model.get_providers():
-        # Fail without CUDA, because the runtime would silently continue on the CPU, many times slower.
-        raise _no_cuda("its CUDA libraries failed to load")
-    return model
 
 
-def _load_sentence_model(name: str, folder: Path, device: str) -> SentenceModel:
+def _load_sentence_model(name: str, folder: Path, providers: Sequence[str]) -> SentenceModel:
     try:
-        model = SentenceModel(folder, device)
+        model = SentenceModel(folder, providers)
         list(model.embed(["text"]))
     except model_errors() as exc:
         message = f"spec.embedding.model: cannot use model {name!r} in {folder}: {first_line(exc)}"
         raise SpecInvalid("InvalidSpec", message) from exc
-    if device == "CUDA" and not model.has_cuda:
-        raise _no_cuda("the installed runtime has no CUDA support, or its libraries failed to load")
     return model
 
 
-_CUDA = "CUDAExecutionProvider"
+def _has_cuda(model: Any) -> bool:
+    return model.has_cuda if isinstance(model, SentenceModel) else CUDA in set(model.model.model.get_providers())
 
 
 def _no_cuda(reason: str) -> SpecInvalid:

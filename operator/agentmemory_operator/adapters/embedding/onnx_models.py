@@ -5,15 +5,18 @@ and no other work waits for them.
 """
 
 import asyncio
+import glob
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ParamSpec, TypeVar
 
 from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.spec.kinds.cel.embedding import BAD_NAME, BAD_NAME_MESSAGE
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -35,6 +38,35 @@ class ModelFiles:
     may_download: bool = False
 
 
+def find_subfolder(name: str, folder: Path | None) -> Path | None:
+    """Return the subfolder of a model. None if there is none, or if its name is too long for the file system."""
+    try:
+        return folder / name if folder and (folder / name).is_dir() else None
+    except OSError:
+        return None
+
+
+def has_fastembed_files(name: str, files: ModelFiles) -> bool:
+    """Return whether fastembed is installed and may download a model, or finds it in `files`, by the name or cached."""
+    if find_spec("fastembed") is None:
+        return False
+    if files.may_download or find_subfolder(name, files.folder):
+        return True
+    # The names in fastembed's cache contain the last part of the model's name.
+    cached = f"*{glob.escape(PurePosixPath(name).name)}*"
+    return files.folder is not None and any(files.folder.glob(cached))
+
+
+def check_name(name: str, *, field: str) -> None:
+    """Raise SpecInvalid if a name is no relative path in its shortest form, which could lead out of the folder.
+
+    Args:
+        field: Field of the object that names the model.
+    """
+    if re.search(BAD_NAME, f"/{name}/"):
+        raise SpecInvalid("InvalidSpec", f"{field}: {BAD_NAME_MESSAGE}")
+
+
 def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) -> None:
     """Raise if no model can be opened at all.
 
@@ -45,8 +77,10 @@ def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) ->
         instead: Alternative remedy, for the message.
 
     Raises:
-        SpecInvalid: If the package is not installed, or there is neither a folder nor permission to download.
+        SpecInvalid: If the name is not allowed, the package is not installed, or there is neither a folder nor
+            permission to download.
     """
+    check_name(name, field=field)
     if find_spec("fastembed") is None:
         message = (
             f"{field}: fastembed is not installed where the API runs: install agentmemory-operator[fastembed] there,"
@@ -75,8 +109,8 @@ def open_model(
     Raises:
         SpecInvalid: If the model does not exist, or its files are missing or unusable.
     """
-    folder = files.folder / name if files.folder else None
-    local_path = str(folder) if folder and folder.is_dir() else None
+    folder = find_subfolder(name, files.folder)
+    local_path = str(folder) if folder else None
     cache_folder = str(files.folder) if files.folder else None
     is_local = local_path is not None or not files.may_download
     try:

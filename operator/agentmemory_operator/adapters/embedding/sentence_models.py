@@ -12,13 +12,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles, find_subfolder, has_fastembed_files
 from agentmemory_operator.errors import SpecInvalid
 
 # Models of the image: image/fetch_model.py writes them.
 PACKAGED = Path(sys.prefix) / "models"
 
 POOLING = "1_Pooling/config.json"
+FASTEMBED_WEIGHTS = "model_optimized.onnx"
 WEIGHTS = ("model.onnx", "onnx/model_quantized.onnx", "onnx/model.onnx")
 # Length to which texts are cut. Memory grows with its square.
 MAX_TOKENS = 512
@@ -30,11 +31,27 @@ CUDA, CPU = "CUDAExecutionProvider", "CPUExecutionProvider"
 def find_model_folder(name: str, files: ModelFiles) -> Path | None:
     """Return the folder of a model in sentence-transformers' layout, first from `files`, then from the image.
 
-    None if neither has one, or if `files` has the model in another layout.
+    None if neither has one. Also None instead of the image's if fastembed can open the model: other weights give other
+    vectors.
     """
-    folders = (folder / name for folder in (files.folder, PACKAGED) if folder is not None)
-    found = next((folder for folder in folders if folder.is_dir()), None)
-    return found if found and (found / POOLING).is_file() else None
+    own = find_subfolder(name, files.folder)
+    if own and _has_layout(own):
+        return own
+    packaged = None if has_fastembed_files(name, files) else find_subfolder(name, PACKAGED)
+    return packaged if packaged and _has_layout(packaged) else None
+
+
+def find_providers(device: str) -> tuple[str, ...]:
+    """Return the providers of the runtime that a device may use, the best first; without CUDA if it has none."""
+    from onnxruntime import get_available_providers  # type: ignore[import-untyped]
+
+    wanted = [CPU] if device == "CPU" else [CUDA, CPU]
+    return tuple(name for name in wanted if name in get_available_providers())
+
+
+def _has_layout(folder: Path) -> bool:
+    has_weights = any((folder / name).is_file() for name in WEIGHTS)
+    return has_weights and (folder / POOLING).is_file() and not (folder / FASTEMBED_WEIGHTS).exists()
 
 
 def check_runtime() -> None:
@@ -49,27 +66,21 @@ class SentenceModel:
 
     Args:
         folder: Folder of the model.
-        device: CPU, CUDA, or Auto, which uses CUDA if the runtime supports it.
+        providers: Providers of the runtime, the best first.
 
     Raises:
         ValueError, OSError, RuntimeError, or an exception of onnxruntime: If a file is missing or unusable.
     """
 
-    def __init__(self, folder: Path, device: str) -> None:
+    def __init__(self, folder: Path, providers: Sequence[str]) -> None:
         # Import here: most processes never embed with it.
-        from onnxruntime import (  # type: ignore[import-untyped]
-            InferenceSession,
-            SessionOptions,
-            get_available_providers,
-        )
+        from onnxruntime import InferenceSession, SessionOptions
 
         options = SessionOptions()
         # One thread: the runtime would start one for each CPU of the node, whatever the limits of the pod.
         options.intra_op_num_threads = options.inter_op_num_threads = 1
-        wanted = [CPU] if device == "CPU" else [CUDA, CPU]
-        providers = [name for name in wanted if name in get_available_providers()]
         weights = next((folder / name for name in WEIGHTS if (folder / name).is_file()), folder / WEIGHTS[0])
-        self._session = InferenceSession(str(weights), options, providers=providers)
+        self._session = InferenceSession(str(weights), options, providers=list(providers))
         self._inputs = [entry.name for entry in self._session.get_inputs()]
         self._tokenizer = _open_tokenizer(folder)
         self._is_mean = bool(json.loads((folder / POOLING).read_text()).get("pooling_mode_mean_tokens"))

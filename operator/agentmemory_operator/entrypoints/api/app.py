@@ -1,9 +1,8 @@
 """Build the FastAPI application: routes, error handlers, probes, metrics and background tasks."""
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -51,7 +50,7 @@ from agentmemory_operator.entrypoints.api.transfer import change_routes, hook_ro
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, render
-from agentmemory_operator.runtime.tasks import cancel
+from agentmemory_operator.runtime.tasks import cancel, start_task
 
 # Routers in the order of matching. Those with the most requests come first.
 ROUTERS = (
@@ -184,28 +183,12 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         "writing access counts stopped": services.access_counts.run(),
         "distilling conversations stopped": services.distillation.run(),
     }
-    tasks = [_start_task(task, failure_message) for failure_message, task in background.items()]
+    tasks = [start_task(task, failure_message) for failure_message, task in background.items()]
     try:
         yield
     finally:
         await cancel(*tasks)
         await app.state.mcp.close()
-
-
-def _start_task(operation: Coroutine[Any, Any, None], failure_message: str) -> asyncio.Task[None]:
-    """Start a background task.
-
-    Args:
-        failure_message: Message to log if the task ends with an error.
-    """
-
-    def report(task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()):
-            log.error("%s", failure_message, exc_info=error)
-
-    task = asyncio.create_task(operation)
-    task.add_done_callback(report)
-    return task
 
 
 def _describe_once(app: FastAPI) -> None:

@@ -182,7 +182,8 @@ class SearchOut(Answer):
     min_similarity: float | None = Field(description="Effective threshold of the similarity; null if there is none.")
     candidates: CandidatesOut | None = Field(description="Only with `explain`, even without results.")
     time_spans: list[TimeSpanOut] | None = Field(
-        description="Times in the query that the evidence `date` uses (docs/hybrid.md); only with `explain`."
+        description="Times in the query, also where the evidence `date` does not count (docs/hybrid.md); empty for an "
+        "agent without keywords; only with `explain`."
     )
     left_out: list[LeftOutOut] | None = Field(
         description="Memories that `diversity` left out before `top_k` was reached, best first; only with `explain`."

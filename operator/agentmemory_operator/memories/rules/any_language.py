@@ -69,7 +69,12 @@ def language_of(text: str, language: str) -> str:
     """Return the language by whose rules a text is read: english or none for a text of an agent with `auto`."""
     if language != AUTO_LANGUAGE:
         return language
-    return DEFAULT_LANGUAGE if _vote(_split(text)) == {DEFAULT_LANGUAGE} else "none"
+    return DEFAULT_LANGUAGE if languages_by_stop_words(text) == {DEFAULT_LANGUAGE} else "none"
+
+
+def languages_by_stop_words(text: str) -> set[str]:
+    """Return the languages with the most stop words in a text, or the empty set if it has none."""
+    return _vote(_split(text))
 
 
 def _split(text: str) -> list[str]:

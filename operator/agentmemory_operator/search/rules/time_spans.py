@@ -5,9 +5,9 @@
 | `day`, `week`, `month`, `year`, `unit` (the one in the text) | -1, 0, +1 | that calendar unit |
 | | `-number`, `+number` | the unit that many units away, the number being in the text |
 | | `past` | that many units up to the end of the reference day |
-| `hour` | the same | an hour around that time; `past` is up to the reference time |
+| `hour` | the same | an hour around that time; `past` and -1 are up to the reference time |
 | `weekday`, `weekend`, `named` (a month), `season`, `holiday`, `date` | none | of the named year, else the last begun |
-| | -1, +1 | the last that has ended; the next to begin |
+| | -2, -1, +1 | the last but one and the last that have ended; the next to begin |
 | | 0 | the present one, else the one of the current week or year |
 | | `in -1`, `in 0`, `in +1` | the one of the previous, the current or the next week or year |
 
@@ -21,14 +21,18 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from agentmemory_operator.search.rules.time_words import Mention, TimeWords, find_mentions, is_range
 from agentmemory_operator.spec.expression.variables import DAY_MS
 
-MAX_PARSED_CHARS = 2_000
+MAX_PARSED_CHARS = 500
 """Number of leading characters of a query in which times are recognised. It bounds the CPU time of a long one."""
+
+MAX_MENTIONS = 32
+"""Number of times in a query that are examined, also those that do not count or do not exist, such as 31 February."""
 
 MAX_SPANS = 4
 LAST_MS = 253_402_300_799_999
@@ -70,7 +74,7 @@ class TimeSpan:
 
 
 def find_time_spans(text: str, words: TimeWords, *, reference_ms: int, zone: ZoneInfo) -> tuple[TimeSpan, ...]:
-    """Return the spans of the first four times that a text names. Times that do not exist are left out.
+    """Return the spans of the first four times that a text names, of at most 32. Those that do not exist are left out.
 
     Args:
         reference_ms: Time that relative ones refer to, Unix milliseconds.
@@ -79,13 +83,14 @@ def find_time_spans(text: str, words: TimeWords, *, reference_ms: int, zone: Zon
     # The dotted capital I is the only letter whose lower case has two characters, which would shift the places.
     lowered = text.replace("\u0130", "i").lower()
     spans: list[TimeSpan] = []
-    mentions = find_mentions(lowered, words)
+    mentions = islice(find_mentions(lowered, words), MAX_MENTIONS)
     first = next(mentions, None)
     while first and len(spans) < MAX_SPANS:
         last, following = first, next(mentions, None)
         if following and is_range(lowered, words, first, following):
             last, following = following, next(mentions, None)
-        if last is not first or not first.pattern.is_weak or first.relation not in (None, "between"):
+        is_time = last is not first or not first.pattern.is_weak or first.relation not in (None, "between")
+        if is_time and "number" not in (first.relation, last.relation):
             spans.extend(_resolve(first, last, reference_ms, zone, text[first.start : last.end]))
         first = following
     return tuple(spans)
@@ -101,6 +106,8 @@ def _resolve(first: Mention, last: Mention, reference_ms: int, zone: ZoneInfo, w
             is_relative = first.pattern.kind not in _RECURRING or first.pattern.shift
             end = now if is_relative else datetime.fromtimestamp((until_ms - 1) / 1000, zone)
             since_ms = _bounds(first, end)[0]
+            if since_ms >= until_ms:  # "Between yesterday and last week": the later one comes first.
+                since_ms, until_ms = _bounds(last, now)[0], _bounds(first, now)[1]
         else:
             since_ms, until_ms = _related(first.relation, since_ms, until_ms, now)
     except (OverflowError, ValueError):
@@ -150,7 +157,7 @@ def _bounds(mention: Mention, now: datetime) -> tuple[int, int]:
 
 
 def _hours(shift: str, number: int, now_ms: int) -> tuple[int, int]:
-    if shift == "past":
+    if shift in ("past", "-1"):
         return now_ms - number * _HOUR_MS, now_ms + 1
     middle_ms = now_ms + int(shift.replace("number", str(number))) * _HOUR_MS
     return middle_ms - _HOUR_MS // 2, middle_ms + _HOUR_MS // 2
@@ -168,13 +175,13 @@ def _recurring(kind: str, shift: str, values: Mapping[str, Any], now: datetime) 
     make = partial(_in_week if is_weekly else _in_year, kind, values, now)
     if "year" in values:
         return make(values["year"] - now.year)
-    if shift.startswith("in "):
-        return make(int(shift.removeprefix("in ")))
+    if "years" in values or shift.startswith("in "):
+        return make(int(values.get("years", shift.removeprefix("in "))))
     occurrences = list(_existing(make, _WEEKS if is_weekly else _YEARS))
     present = _period("week" if is_weekly else "year", now)
     match shift:
-        case "-1":
-            chosen = [span for span in occurrences if span[1] <= now][-1:]
+        case "-1" | "-2":
+            chosen = [span for span in occurrences if span[1] <= now][int(shift) :]
         case "+1":
             chosen = [span for span in occurrences if span[0] > now]
         case "0":
@@ -213,8 +220,13 @@ def _in_year(kind: str, values: Mapping[str, Any], now: datetime, count: int) ->
             start = datetime(year, values["season"], 1)
             return start, _moved("month", start, _SEASON_MONTHS)
         case "date":
-            return _period("day", datetime(year, values.get("mm") or values["month"], values["day"]))
-    return _period("month", datetime(year, values.get("mm") or values["month"], 1))
+            return _period("day", datetime(year, _month(values), values["day"]))
+    return _period("month", datetime(year, _month(values), 1))
+
+
+def _month(values: Mapping[str, Any]) -> int:
+    # 0 is a number of no month, which `datetime` rejects.
+    return int(values["mm"] if "mm" in values else values["month"])
 
 
 def _period(unit: str, moment: datetime) -> Wall:

@@ -1,11 +1,11 @@
 """Words for times in one language, and where they occur in a text.
 
 A table (`search/time_words`) has the words of each slot, by the value that they stand for: `unit`, `month` (1..12),
-`weekday` (1 is Monday), `season` (its first month), `holiday` (month-day-days), `part` of a day, and `number`. Its
-`times` are regular expressions with these slots in braces, and with the slots for digits below. Each has a meaning: the
-kind and the shift of `time_spans.py`, and optionally a part of the day. A meaning with `?` counts only if words of
-`prefixes` or `suffixes` are next to the time, because "may" and "march" are usually no months. A space matches one to
-three spaces, and ` ?` at most three.
+`weekday` (1 is Monday), `season` (its first month), `holiday` (month-day-days), `part` of a day, `number`, and `years`
+(of a month, season, holiday or date: -1 is last year). Its `times` are regular expressions with these slots in braces,
+and with the slots for digits below. Each has a meaning: the kind and the shift of `time_spans.py`, and optionally a
+part of the day. A meaning with `?` counts only if words of `prefixes` or `suffixes` are next to the time, because "may"
+and "march" are usually no months. A space matches one to three spaces, and ` ?` at most three.
 """
 
 import re
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
-_WORD_SLOTS = ("unit", "month", "weekday", "season", "holiday", "part", "number")
+_WORD_SLOTS = ("unit", "month", "weekday", "season", "holiday", "part", "number", "years")
 _DIGIT_SLOTS = {
     "year": r"(?:19|20)\d\d",
     "buddhist": r"2[45]\d\d",
@@ -22,7 +22,7 @@ _DIGIT_SLOTS = {
     "mm": r"[01]?\d",
     "day": r"[0-3]?\d",
 }
-_DIGIT_NUMBER = r"\d{1,3}"
+_DIGIT_NUMBER = r"(?!0)\d{1,3}"
 # Characters before a time in which a prefix is looked for, longer than each prefix.
 _PREFIX_CHARS = 32
 
@@ -45,7 +45,8 @@ class TimeWords:
     Attributes:
         scan: Expression that matches where a pattern does.
         slots: Expressions of the words of each slot, by the value that they stand for.
-        prefixes, suffixes: Words before or after a time, by relation: in, since, until, before, after or between.
+        prefixes, suffixes: Words before or after a time, by relation: in, since, until, before, after or between; and
+            `number`, the beginning of a larger number, such as "twenty-" before "five days ago".
         gaps: Words between the two times of a range: `to`, and `and`, which needs the relation `between`.
     """
 
@@ -82,7 +83,7 @@ def build_words(table: Mapping[str, Any]) -> TimeWords:
     before, after = table.get("boundaries", (r"(?<!\w)", r"(?!\w)"))
 
     def bounded(text: str) -> str:
-        return rf"{before}(?<!\d)(?:{text})(?!\d){after}"
+        return rf"{before}(?<!\d)(?<!\d[.,])(?:{text})(?!\d){after}"
 
     def relations(name: str, form: str) -> dict[str, re.Pattern[str]]:
         return {key: re.compile(form.replace("WORDS", _spaced(text))) for key, text in table.get(name, {}).items()}
@@ -157,7 +158,8 @@ def _with_relation(mention: Mention, text: str, words: TimeWords) -> Mention:
             return replace(mention, end=found.end(), relation=relation)
     near = text[max(0, mention.start - _PREFIX_CHARS) : mention.start]
     for relation, expression in words.prefixes.items():
-        if found := expression.search(near):
+        is_possible = relation != "number" or "number" in mention.pattern.shift
+        if is_possible and (found := expression.search(near)):
             return replace(mention, start=mention.start - len(near) + found.start(), relation=relation)
     return mention
 

@@ -231,7 +231,8 @@ class AgentMemorySpec(Model):
     )
     embedding: Embedding | None = Field(
         default=None,
-        description="Conversion of texts to vectors. Default: provider wordllama, offline and without a key.",
+        description="Conversion of texts to vectors. Default: the operator's setting AGENTMEMORY_DEFAULT_EMBEDDING"
+        " (with the chart bge-small-en-v1.5) when the collection is created, which keeps it; offline, no key.",
     )
     index: Index | None = Field(default=None, description="Layout and tuning of the collection. Default: the preset's.")
     types: tuple[TypeSpec, ...] | None = Field(

@@ -35,8 +35,9 @@ class Embedding(Model):
 
     provider: Literal["openai", "wordllama", "fastembed", "none"] = Field(
         description="Embedding provider: openai is any OpenAI-compatible HTTP API, wordllama a small model in the"
-        " process (offline, no key), fastembed an ONNX model in the process (needs an optional package and a model"
-        " folder); with none, callers send vectors. Changing it requires a Rebuild."
+        " process (offline, no key), fastembed an ONNX model in the process (the image has bge-small-en-v1.5; others"
+        " need a model folder, or the package fastembed); with none, callers send vectors. Changing it requires a"
+        " Rebuild."
     )
     model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         default=None,

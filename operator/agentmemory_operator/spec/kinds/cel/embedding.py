@@ -15,6 +15,11 @@ FASTEMBED_MODELS = {
     "intfloat/multilingual-e5-small": 384,
 }
 FASTEMBED_DEFAULT_MODEL = "BAAI/bge-small-en-v1.5"
+# Matches the name of a model between slashes if a part of the name is empty, `.` or `..`.
+BAD_NAME = "/[.]{0,2}/"
+BAD_NAME_MESSAGE = (
+    "model must be a name without empty parts, `.` or `..` between its slashes, for example BAAI/bge-small-en-v1.5"
+)
 
 
 def _takes_no(provider: str, field: str, instead: str) -> CelRule:
@@ -80,6 +85,11 @@ EMBEDDING = (
         f" || self.model in {list(FASTEMBED_MODELS)}",
         f"dimensions is needed with a model other than {', '.join(FASTEMBED_MODELS)}: set the size of its vectors",
         ".dimensions",
+    ),
+    CelRule(
+        f"self.provider != 'fastembed' || !has(self.model) || !('/' + self.model + '/').matches('{BAD_NAME}')",
+        BAD_NAME_MESSAGE,
+        ".model",
     ),
     *(_has_just(model, dimensions) for model, dimensions in FASTEMBED_MODELS.items()),
 )
