@@ -184,7 +184,9 @@ def _resolve(
     keyword, query = agent.keyword, request.query
     corpus = request.selection if IDF_CORPUS in agent.capabilities else None
     extra_lists = 0 if fusion is None else 2 if along else 1
-    plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, extra_lists=extra_lists)
+    plan = plan_candidates(
+        ranking, filter_, eligible=eligible, top_k=top_k, fetched=fetched, now_ms=now_ms, extra_lists=extra_lists
+    )
     return _SearchSetup(
         ranking=ranking,
         now_ms=now_ms,

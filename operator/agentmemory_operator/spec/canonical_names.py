@@ -31,10 +31,13 @@ _VISIBLE = re.compile(VISIBLE_PATTERN)
 # Length of the longest names to compare, because a request may contain many names, and each comparison is slow.
 MAX_COMPARED_CHARS = 32
 
+MAX_NORMALISED_CHARS = 2_000
+"""Length of the longest name that is normalised: a run of marks takes quadratic time, and no valid name is longer."""
+
 
 def canonical(name: str) -> str:
-    """Return the NFC spelling of a name, in which it is stored and compared."""
-    return name if name.isascii() else unicodedata.normalize("NFC", name)
+    """Return the NFC spelling of a name, in which it is stored and compared. Unchanged above 2,000 characters."""
+    return name if name.isascii() or len(name) > MAX_NORMALISED_CHARS else unicodedata.normalize("NFC", name)
 
 
 def canonical_name(value: Any) -> Any:

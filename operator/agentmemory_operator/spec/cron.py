@@ -55,7 +55,7 @@ def zone_fault(time_zone: str) -> str | None:
     """Return why a time zone cannot be used. None if it can."""
     try:
         zone_of(time_zone)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError):
         return f"{time_zone!r} is not an IANA time zone: use for example Europe/Berlin or Etc/UTC"
     return None
 
@@ -144,6 +144,6 @@ def zone_of(name: str) -> ZoneInfo:
     """Return the IANA time zone of a name.
 
     Raises:
-        ZoneInfoNotFoundError, ValueError, OSError: If there is no such zone. `zone_fault` checks for it.
+        ZoneInfoNotFoundError, ValueError, OSError, TypeError: If there is no such zone. `zone_fault` checks for it.
     """
     return ZoneInfo(name)

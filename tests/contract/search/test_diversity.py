@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.search import search as search_module
 from agentmemory_operator.search.answers import SearchAnswer
+from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from tests.support.engine.agents import EVERYTHING, SIZE, World, open_world, search_request
 
 # Memories in order of similarity: ten of one session, two of another, one without a session.
@@ -69,3 +71,20 @@ async def test_strict_mode_bounds_what_is_fetched(world: World) -> None:
 
     assert contents(answer) == ["0"]
     assert [warning.partition(":")[0] for warning in answer.warnings] == ["diversity"]
+
+
+async def test_results_fetched_for_a_cap_keep_all_lists(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[CandidatePlan] = []
+
+    def plan(*arguments: Any, **options: Any) -> CandidatePlan:
+        plans.append(plan_candidates(*arguments, **options))
+        return plans[-1]
+
+    monkeypatch.setattr(search_module, "plan_candidates", plan)
+    world.set_ranking(replace(EVERYTHING, max_query_limit=10))
+
+    await search(world, top_k=2)
+    await search(world, top_k=2, per_session=1)
+
+    assert plans[0].classes == plans[1].classes
+    assert len(plans[0].classes) == 5

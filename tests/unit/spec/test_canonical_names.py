@@ -34,6 +34,14 @@ def test_rights_hold_for_both_unicode_forms(listed: str, requested: str) -> None
     assert not token_scopes.allows("Zoe")
 
 
+def test_only_names_too_long_for_any_field_are_left_as_they_are() -> None:
+    """A run of marks takes quadratic time: minutes for a request of 1 MiB."""
+    longest, too_long = "\u03b1\u0313\u0301\u0345" * 320, "a" + "\u0301\u0323" * 1_000
+
+    assert canonical(longest) == "\u1f84" * 320
+    assert canonical(too_long) == too_long != unicodedata.normalize("NFC", too_long)
+
+
 def test_scope_is_checked_in_canonical_form() -> None:
     kelvin = "group:\u212a"
 

@@ -81,7 +81,21 @@ def test_fault_of_an_impossible_schedule_is_found(schedule: str, message: str | 
     assert message is None or message in str(fault)
 
 
-@pytest.mark.parametrize(("zone", "is_valid"), [("Europe/Berlin", True), ("Etc/UTC", True), ("Europe/Berlun", False)])
+@pytest.mark.parametrize(
+    ("zone", "is_valid"),
+    [
+        ("Europe/Berlin", True),
+        ("Etc/UTC", True),
+        ("Europe/Berlun", False),
+        # Each of these is another error of ZoneInfo.
+        ("Europe", False),
+        ("leapseconds", False),
+        ("Europe/__init__/x", False),
+        ("A" * 256, False),
+        ("\ud800", False),
+        ("../UTC", False),
+    ],
+)
 def test_zone_must_exist_in_the_database(zone: str, is_valid: bool) -> None:
     assert (zone_fault(zone) is None) == is_valid
 

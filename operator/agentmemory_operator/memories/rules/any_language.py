@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from agentmemory_operator.collections.rules.collection import AUTO_LANGUAGE, DEFAULT_LANGUAGE
 from agentmemory_operator.memories.rules.stop_words import STOP_WORDS
-from agentmemory_operator.memories.rules.words import character_parts, split_runs, word_pattern
+from agentmemory_operator.memories.rules.words import character_parts, compose, split_runs, word_pattern
 
 BEGINNING_LETTERS = 4
 """Number of letters of a word's beginning."""
@@ -81,12 +81,14 @@ def _split(text: str) -> list[str]:
     """Return the words of a text and its runs without spaces, in order; letters in the original case."""
     if text.isascii():
         return _ASCII_WORD.findall(text)
-    composed = unicodedata.normalize("NFKC", _INVISIBLE.sub("", text))
-    return [part for found in word_pattern().finditer(composed) for part in split_runs(found.group())]
+    words = word_pattern().findall(compose(_INVISIBLE.sub("", text)))
+    runs = {word: split_runs(word) for word in dict.fromkeys(words)}
+    return [run for word in words for run in runs[word]]
 
 
-def _join(words: Iterable[str]) -> str:
-    return " ".join(part for word in words for part in _parts(word))
+def _join(words: Sequence[str]) -> str:
+    joined = {word: " ".join(_parts(word)) for word in dict.fromkeys(words)}
+    return " ".join(map(joined.__getitem__, words))
 
 
 def _vote(words: Iterable[str]) -> set[str]:
@@ -102,12 +104,23 @@ def _vote(words: Iterable[str]) -> set[str]:
 def _without_stop_words(words: Sequence[str]) -> Sequence[str]:
     """Return the words without stop words, or all if no other is left. Keep those that are names by their case."""
     languages = _vote(words)
+    # In a question in capitals, case marks no name.
+    has_case = sum(map(str.isupper, words)) < 2 or not "".join(words).isupper()
     kept = [
         word
         for at, word in enumerate(words)
-        if languages.isdisjoint(_LANGUAGES_OF.get(word.casefold(), ())) or (at and len(word) > 1 and word[0].isupper())
+        if languages.isdisjoint(_LANGUAGES_OF.get(word.casefold(), ())) or (has_case and _is_name(words, at))
     ]
     return kept or words
+
+
+def _is_name(words: Sequence[str], at: int) -> bool:
+    """Return whether case marks a stop word as a name or a code: `Will`, `IT`, `D` in `vitamin D`."""
+    word = words[at]
+    if len(word) > 1:
+        return word.isupper() or (at > 0 and word[0].isupper())
+    is_article = word == "A" and "".join(words[at + 1 : at + 2]).islower()
+    return at > 0 and word.isupper() and word != "I" and not is_article
 
 
 def _parts(word: str) -> Sequence[str]:
@@ -125,7 +138,9 @@ def _word_parts(word: str) -> tuple[str, ...]:
     if len(exact) < _MIN_STEM_LETTERS or folded in _LANGUAGES_OF or any(map(str.isdecimal, exact)):
         return (exact,)
     plain = "".join(letter for letter in unicodedata.normalize("NFD", exact) if not unicodedata.combining(letter))
-    return exact, _BEGINNING + _ENDING.sub("", _PREFIX.sub("", plain))[:BEGINNING_LETTERS]
+    stem = _PREFIX.sub("", plain)
+    # In longer words no ending reaches the beginning, and the search for it takes quadratic time in runs of vowels.
+    return exact, _BEGINNING + (_ENDING.sub("", stem) if len(stem) <= _MAX_CACHED_LETTERS else stem)[:BEGINNING_LETTERS]
 
 
 def _letter(character: str) -> str:

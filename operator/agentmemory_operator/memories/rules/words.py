@@ -27,6 +27,7 @@ _UNSPOKEN = re.compile(
     "[\u0e47-\u0e4c\u0e4e\u0ec8-\u0ecc\u0ece\u1037\u1039\u103a\u17c9-\u17d3\u17dd\u302a-\u302f\u3099\u309a]"
 )
 _LAST_MARK = 0x1FFFF
+_MAX_MARKS = 30
 
 MAX_OCCURRENCES = 64
 """Maximum number of occurrences of a name that are checked for word boundaries. Usually the first of them matches."""
@@ -111,7 +112,7 @@ def engine_text(text: str) -> str:
     A run of characters of a script without spaces becomes its single characters and its pairs of neighbours. The rest
     of such a text is converted to NFKC. A text without such runs is returned unchanged.
     """
-    composed = unicodedata.normalize("NFKC", text)
+    composed = compose(text)
     if not _RUN.search(composed):
         return text
     return _RUN.sub(lambda run: f" {' '.join(_parts(run.group()))} ", composed)
@@ -139,14 +140,38 @@ def _parts(run: str) -> list[str]:
 
 def _folded(text: str) -> str:
     """Return a text without differences of case, width and composition."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return compose(compose(text).casefold())
+
+
+def compose(text: str) -> str:
+    """Return a text in NFKC, with at most 30 marks in a row, as in the Stream-Safe Text Format of UAX 15.
+
+    Sorting the marks of a longer run takes quadratic time: 6 s for 65,000.
+    """
+    mark, long_run = _mark_patterns()
+    # A longer run has a mark at a multiple of 30. Most texts have none there, and need no slow search for runs.
+    if not text.isascii() and mark.search(text[::_MAX_MARKS]):
+        text = long_run.sub(lambda run: run.group()[:_MAX_MARKS], text)
+    return unicodedata.normalize("NFKC", text)
 
 
 @lru_cache(maxsize=1)
 def word_pattern() -> re.Pattern[str]:
     r"""Return the pattern of a word: letters, digits, and the marks of Hindi, Thai and so on, which `\w` lacks."""
+    return re.compile(f"(?:[^\\W_]|[{_marks()}])+")
+
+
+@lru_cache(maxsize=1)
+def _mark_patterns() -> tuple[re.Pattern[str], re.Pattern[str]]:
+    """Return the patterns of a mark and of more than 30 in a row."""
+    return re.compile(f"[{_marks()}]"), re.compile(f"[{_marks()}]{{{_MAX_MARKS + 1},}}")
+
+
+@lru_cache(maxsize=1)
+def _marks() -> str:
+    """Return the content of a character class: all marks, and two half-width letters that NFKC turns into marks."""
     marks = [chr(code) for code in range(_LAST_MARK) if unicodedata.category(chr(code)).startswith("M")]
-    return re.compile(f"(?:[^\\W_]|[{''.join(_ranges(marks))}])+")
+    return "".join(_ranges([*marks, "\uff9e", "\uff9f"]))
 
 
 def _ranges(characters: list[str]) -> Iterator[str]:

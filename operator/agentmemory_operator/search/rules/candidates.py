@@ -139,19 +139,20 @@ class CandidatePlan:
         return ({} if self.search_ef is None else {"hnsw_ef": self.search_ef}) | {"quantization": quantization}
 
 
-def plan_candidates(
-    ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int, extra_lists: int = 0
+def plan_candidates(  # noqa: PLR0913 # each is a property of one search
+    ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int, fetched: int = 0, extra_lists: int = 0
 ) -> CandidatePlan:
     """Choose the candidates of one search.
 
     Args:
         eligible: Number of memories that match the filter.
-        top_k: Number of results to request from Qdrant.
+        top_k: Maximum number of results. It decides whether the query limit leaves room for further classes.
+        fetched: Number of results to request from Qdrant if above `top_k`. Lists are as long, if the query limit is.
         extra_lists: Number of keyword and entity lists. They share the query limit, unless all memories are scored.
     """
     max_limit = ranking.max_query_limit or ANY_NUMBER
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
-    limit = min(max(ranking.candidates or MAX_SCORED, top_k), max_limit)
+    limit = min(max(ranking.candidates or MAX_SCORED, top_k, fetched), max_limit)
     if eligible > limit:
         limit = min(limit, max_limit // (1 + extra_lists))
     if ranking.candidates is None and eligible > limit:
@@ -160,7 +161,7 @@ def plan_candidates(
         classes = all_classes if max_limit // (len(all_classes) + extra_lists) >= top_k else classes
         count = len(classes) + extra_lists
         limit = min(
-            max(min(MAX_SCORED // count * max(SPARSE_BELOW, eligible) // eligible, MAX_SCORED), top_k),
+            max(min(MAX_SCORED // count * max(SPARSE_BELOW, eligible) // eligible, MAX_SCORED), top_k, fetched),
             max_limit // count,
         )
     return CandidatePlan(

@@ -1,11 +1,14 @@
 """Words of a text in any language, and the containment of words and names."""
 
+import re
 import unicodedata
+from collections.abc import Callable
 
 import pytest
 import qdrant_edge as edge
 
-from agentmemory_operator.memories.rules.words import MAX_OCCURRENCES, engine_text, prepare_search, split_words
+from agentmemory_operator.memories.rules.any_language import any_language_text
+from agentmemory_operator.memories.rules.words import MAX_OCCURRENCES, compose, engine_text, prepare_search, split_words
 
 
 @pytest.mark.parametrize(
@@ -127,3 +130,34 @@ def test_name_does_not_match_part_of_a_word(text: str, name: str) -> None:
 def test_name_search_is_limited() -> None:
     assert prepare_search("ab" * (MAX_OCCURRENCES - 1) + " a").has("a")
     assert not prepare_search("aab" * MAX_OCCURRENCES + " a").has("a")
+
+
+@pytest.mark.parametrize(
+    "marks", ["\u0301\u0323", "\u0301\uff9e", "\u0301\u0f73", "\u0301\u200d\u0323", "\u3099\u0301"]
+)
+@pytest.mark.parametrize("split", [split_words, prepare_search, engine_text, any_language_text])
+def test_long_runs_of_marks_are_cut(
+    monkeypatch: pytest.MonkeyPatch, split: Callable[[str], object], marks: str
+) -> None:
+    """Normalisation sorts the marks of a run in quadratic time: 6 s for 65,000."""
+    normalize, lengths = unicodedata.normalize, []
+
+    def record(form: str, text: str) -> str:
+        runs = re.split(
+            "[^\0]+", "".join("\0" if unicodedata.combining(mark) else "x" for mark in normalize("NFKD", text))
+        )
+        lengths.append(max(map(len, runs)))
+        return normalize(form, text)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(unicodedata, "normalize", record)
+    split("か" + marks * 500)
+
+    assert 0 < max(lengths) <= 60
+
+
+@pytest.mark.parametrize("marks", [0, 1, 29, 30, 31, 59, 60, 61, 1000])
+def test_thirty_marks_of_a_run_are_kept(marks: int) -> None:
+    for letters in range(1, 32):
+        text = "b" * letters + "\u0323" * marks + "c"
+
+        assert compose(text) == unicodedata.normalize("NFKC", "b" * letters + "\u0323" * min(marks, 30) + "c")

@@ -81,6 +81,20 @@ def test_lists_share_the_query_limit(
 
 
 @pytest.mark.parametrize(
+    ("eligible", "top_k", "most", "lists", "limit"),
+    [(10**5, 20, 500, 5, 100), (10**5, 101, 500, 1, 500), (10**5, 20, None, 5, 700), (10**6, 20, None, 5, 700)],
+)
+def test_fetched_results_lengthen_the_lists(
+    eligible: int, top_k: int, most: int | None, *, lists: int, limit: int
+) -> None:
+    ranking = replace(EVERYTHING, max_query_limit=most)
+
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=top_k, fetched=700, now_ms=NOW_MS)
+
+    assert (len(plan.filters), plan.limit) == (lists, limit)
+
+
+@pytest.mark.parametrize(
     ("weights", "lists"), [(Weights(1, 0, 0), 1), (Weights(0.6, 0.4, 0), 2), (Weights(0.6, 0, 0.4), 2)]
 )
 def test_signal_without_weight_has_no_list(weights: Weights, lists: int) -> None:
