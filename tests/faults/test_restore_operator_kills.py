@@ -25,7 +25,7 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest, ForgetUseCase
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
-from tests.faults.test_operator_kills import MOST_STEPS, PERIODS, SETTLED_S, ended_by_kill, operating
+from tests.faults.test_operator_kills import MAX_STEPS, PERIODS, SETTLED_S, ended_by_kill, operating
 from tests.support.cluster.operators import ForkedOperator, OperatorForks
 from tests.support.cluster.workspace import SIZE, Workspace, conditions_of, marker_of
 from tests.support.patience import wait_until
@@ -200,7 +200,7 @@ def check_served(agent: Agent) -> Iterator[None]:
 
 def test_killed_swap_is_completed(agent: Agent) -> None:
     with check_served(agent):
-        for step in range(2, MOST_STEPS, 2):
+        for step in range(2, MAX_STEPS, 2):
             name, previous = f"r{step}", agent.live
             agent.write_since()
             was_killed = agent.die_at(step, partial(agent.restore, name), partial(agent.is_restored, name))
@@ -219,7 +219,7 @@ def test_killed_swap_is_completed(agent: Agent) -> None:
 def test_killed_rollback_is_completed(agent: Agent) -> None:
     original = agent.workspace.physical
     with check_served(agent):
-        for step in range(2, MOST_STEPS, 2):
+        for step in range(2, MAX_STEPS, 2):
             name = f"r{step}"
             with operating(agent.nursery) as operator:
                 agent.restore(name)
@@ -240,7 +240,7 @@ def test_killed_rollback_is_completed(agent: Agent) -> None:
 def test_deleted_restore_leaves_nothing_partial(agent: Agent) -> None:
     original, outcomes = agent.workspace.physical, set()
     with check_served(agent):
-        for step in range(2, MOST_STEPS, SPARSE):
+        for step in range(2, MAX_STEPS, SPARSE):
             name, before = f"r{step}", agent.live
             agent.write_since()
             was_killed = agent.die_at(step, partial(agent.restore, name), partial(agent.is_restored, name))
