@@ -241,8 +241,10 @@ async def test_continues_without_annotation_after_deletion(world: PlainWorld) ->
 async def test_refused_alias_is_created_by_the_next_pass(world: PlainWorld) -> None:
     world.alias_error = StoreRejected(403, "not allowed")
 
-    await world.rebuild()
+    with pytest.raises(TransientError, match="not allowed"):
+        await world.rebuild()
 
+    assert world.rebuild_status["state"] == "Waiting"
     assert (world.aliases(), world.alias in world.collections()) == ({}, False)
     world.alias_error = None
     await world.reconcile_collection()
