@@ -20,7 +20,7 @@ def take_snapshot(workspace: Workspace, name: str = "before") -> None:
 
 def wait_restored(workspace: Workspace, name: str = "undo") -> dict[str, Any]:
     """Return the restore's status once it is applied."""
-    workspace.wait_condition("Succeeded", "True/Restored", name=name, of="MemoryRestore", seconds=20)
+    workspace.wait_condition("Succeeded", "True/Restored", name=name, of="MemoryRestore", seconds=40)
     return workspace.status(name, "MemoryRestore")
 
 
@@ -42,7 +42,7 @@ class TestRestore:
         assert found
         assert "Restored" in workspace.events("undo", kind="Normal")
         workspace.annotate("undo", of="MemoryRestore", rollback="yes")
-        workspace.wait_condition("RolledBack", "True/RolledBack", name="undo", of="MemoryRestore")
+        workspace.wait_condition("RolledBack", "True/RolledBack", name="undo", of="MemoryRestore", seconds=40)
         assert workspace.count_points() == POINTS + 3
 
     def test_agent_is_bootstrapped_from_a_snapshot(self, workspace: Workspace) -> None:
