@@ -8,11 +8,11 @@ import math
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from cachetools import LRUCache, TTLCache
 
@@ -48,9 +48,48 @@ FIELD = "spec.scoring.rerank.model"
 
 _THREADS = ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1), thread_name_prefix="rerank")
 
-# Embedding models that a process keeps, about 100 MiB each, and failures to load one that it remembers.
+# Models of a kind that a process keeps, 100 MiB and more each, and failures to load one that it remembers.
 MAX_MODELS = 4
 MAX_FAILURES = 256
+
+K = TypeVar("K", bound=Hashable)
+
+
+class _OpenModels(Generic[K]):
+    """Models that are loaded, and failures to load one, by key. Threads share it.
+
+    The last `MAX_MODELS` used are kept. A failure to load is repeated for 30 s without another attempt.
+    """
+
+    def __init__(self) -> None:
+        self._models: LRUCache[K, Any] = LRUCache(MAX_MODELS)
+        self._failures: TTLCache[K, str] = TTLCache(MAX_FAILURES, RELOAD_PAUSE_S)
+        self._lock = threading.Lock()
+
+    def find(self, key: K) -> Any:
+        """Return a model, or None if it is not kept. Raise SpecInvalid if it failed to load in the last 30 s."""
+        with self._lock:
+            if message := self._failures.get(key):
+                raise SpecInvalid("InvalidSpec", message)
+            return self._models.get(key)
+
+    def load(self, key: K, load: Callable[[], Any]) -> Any:
+        """Return a model, loaded now if it is not kept. Two calls for one key may load it twice.
+
+        Raises:
+            SpecInvalid: If `load` raises it, now or in the last 30 s.
+        """
+        if (model := self.find(key)) is not None:
+            return model
+        try:
+            model = load()
+        except SpecInvalid as exc:
+            with self._lock:
+                self._failures[key] = str(exc)
+            raise
+        with self._lock:
+            self._models[key] = model
+        return model
 
 
 class FastEmbedReranker:
@@ -64,8 +103,7 @@ class FastEmbedReranker:
     def __init__(self, files: ModelFiles, *, timeout_s: float = MAX_RERANK_S) -> None:
         self._files = files
         self._longest_s = timeout_s
-        self._models: dict[str, Any] = {}
-        self._failures: dict[str, tuple[float, str]] = {}
+        self._models = _OpenModels[str]()
         self._loading = threading.Lock()
 
     async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
@@ -100,22 +138,14 @@ class FastEmbedReranker:
         return numbers
 
     def _model(self, name: str) -> Any:
-        if name in self._models:
-            return self._models[name]
-        retry_at_s, message = self._failures.get(name, (0.0, ""))
-        if time.monotonic() < retry_at_s:
-            raise SpecInvalid("InvalidSpec", message)
+        if (model := self._models.find(name)) is not None:
+            return model
         if not self._loading.acquire(blocking=False):
             raise RerankerUnavailable(f"{FIELD}: the model is still loading")
         try:
-            if name not in self._models:
-                self._models[name] = self._load(name)
-        except SpecInvalid as exc:
-            self._failures[name] = time.monotonic() + RELOAD_PAUSE_S, str(exc)
-            raise
+            return self._models.load(name, partial(self._load, name))
         finally:
             self._loading.release()
-        return self._models[name]
 
     def _load(self, name: str) -> Any:
         check_openable(name, self._files, field=FIELD, instead="remove rerank")
@@ -157,7 +187,8 @@ class FastEmbedEmbedder:
         self, *, model: str, dimensions: int, files: ModelFiles, batch_size: int = 64, device: str = "Auto"
     ) -> None:
         check_name(model, field="spec.embedding.model")
-        if find_model_folder(model, files):
+        self._folder = find_model_folder(model, files)
+        if self._folder:
             check_runtime()
         else:
             check_openable(model, files, field="spec.embedding.provider", instead="choose another provider")
@@ -190,7 +221,9 @@ class FastEmbedEmbedder:
         return vectors
 
     def _embed(self, texts: list[str]) -> list[Vector]:
-        model = _loaded.open(self._model, self._files, self._device)
+        # Look for a folder that has been added since, but not again for one that was found: that takes 0.1 ms.
+        self._folder = self._folder or find_model_folder(self._model, self._files)
+        model = _loaded.open(self._model, self._folder, self._files, self._device)
         try:
             return [vector.tolist() for vector in model.embed(texts, batch_size=self._batch_size)]
         except model_errors() as exc:
@@ -202,51 +235,39 @@ _Key = tuple[Path | str, ModelFiles, tuple[str, ...]]
 
 
 class _LoadedModels:
-    """The embedding models of this process; one at a time is loaded.
-
-    The last `MAX_MODELS` used are kept. A failure to load is repeated for 30 s without another attempt.
-    """
+    """The embedding models of this process; one at a time is loaded."""
 
     def __init__(self) -> None:
-        self._models: LRUCache[_Key, Any] = LRUCache(MAX_MODELS)
-        self._failures: TTLCache[_Key, str] = TTLCache(MAX_FAILURES, RELOAD_PAUSE_S)
-        # `_lock` protects both tables for microseconds, `_loading` is held while a model is loaded.
-        self._lock, self._loading = threading.Lock(), threading.Lock()
+        self._models = _OpenModels[_Key]()
+        self._loading = threading.Lock()
 
-    def open(self, name: str, files: ModelFiles, device: str) -> Any:
-        """Return a model, loaded now if it is not kept. Raise SpecInvalid if it cannot be loaded on the device."""
+    def open(self, name: str, folder: Path | None, files: ModelFiles, device: str) -> Any:
+        """Return a model, loaded now if it is not kept.
+
+        Args:
+            folder: Folder of the model in sentence-transformers' layout; None if fastembed opens it.
+
+        Raises:
+            SpecInvalid: If it cannot be loaded on the device.
+        """
         providers = find_providers(device)
         if device == "CUDA" and CUDA not in providers:
             raise _no_cuda("the installed runtime has no CUDA support")
-        folder = find_model_folder(name, files)
         own = folder or find_subfolder(name, files.folder)
         # fastembed ignores the case of the names that it knows.
         key: _Key = (own.resolve() if own else name.lower(), files, providers)
-        model = self._find(key)
+        model = self._models.find(key)
         if model is None:
+            load = (
+                partial(_load_sentence_model, name, folder, providers)
+                if folder
+                else partial(_load, name, files, providers)
+            )
             with self._loading:
-                model = self._find(key) or self._load(name, folder, key)
+                model = self._models.load(key, load)
         if device == "CUDA" and not _has_cuda(model):
             # Fail without CUDA, because the runtime would silently continue on the CPU, many times slower.
             raise _no_cuda("its CUDA libraries failed to load")
-        return model
-
-    def _find(self, key: _Key) -> Any:
-        with self._lock:
-            if message := self._failures.get(key):
-                raise SpecInvalid("InvalidSpec", message)
-            return self._models.get(key)
-
-    def _load(self, name: str, folder: Path | None, key: _Key) -> Any:
-        _, files, providers = key
-        try:
-            model = _load_sentence_model(name, folder, providers) if folder else _load(name, files, providers)
-        except SpecInvalid as exc:
-            with self._lock:
-                self._failures[key] = str(exc)
-            raise
-        with self._lock:
-            self._models[key] = model
         return model
 
 

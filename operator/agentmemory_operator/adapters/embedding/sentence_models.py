@@ -45,8 +45,8 @@ def find_providers(device: str) -> tuple[str, ...]:
     """Return the providers of the runtime that a device may use, the best first; without CUDA if it has none."""
     from onnxruntime import get_available_providers  # type: ignore[import-untyped]
 
-    wanted = [CPU] if device == "CPU" else [CUDA, CPU]
-    return tuple(name for name in wanted if name in get_available_providers())
+    wanted, available = [CPU] if device == "CPU" else [CUDA, CPU], get_available_providers()
+    return tuple(name for name in wanted if name in available)
 
 
 def _has_layout(folder: Path) -> bool:
