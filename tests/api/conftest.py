@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, dev_qdrant, running_api
+from tests.support.web.http_server import serve
+from tests.support.web.rerankers import FakeRerankService
 
 PROBE = agent_document("probe")
 WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 64}, items={"keepVersions": 2})
@@ -60,3 +62,19 @@ def client(stack: Stack) -> Iterator[httpx.Client]:
 def user() -> str:
     """Return a new user id."""
     return f"user-{uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="module")
+def rerank_server() -> Iterator[tuple[FakeRerankService, str]]:
+    """A rerank service and its URL."""
+    service = FakeRerankService()
+    with serve(service.app()) as url:
+        yield service, url
+
+
+@pytest.fixture
+def rerank_service(rerank_server: tuple[FakeRerankService, str]) -> FakeRerankService:
+    """The service of `rerank_server`, as new."""
+    service, _ = rerank_server
+    service.__init__()  # type: ignore[misc]
+    return service

@@ -1,7 +1,7 @@
 """Reranker of a service over real HTTP: the forms of four services, and their faults."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -22,27 +22,13 @@ Make = Callable[..., HttpReranker]
 DOCUMENT = "a very private text"
 
 
-@pytest.fixture(scope="module")
-def running() -> Iterator[tuple[FakeRerankService, str]]:
-    service = FakeRerankService()
-    with serve(service.app()) as url:
-        yield service, url
-
-
 @pytest.fixture
-def service(running: tuple[FakeRerankService, str]) -> FakeRerankService:
-    service, _ = running
-    service.__init__()  # type: ignore[misc]
-    return service
-
-
-@pytest.fixture
-async def make(service: FakeRerankService, running: tuple[FakeRerankService, str]) -> AsyncIterator[Make]:
+async def make(rerank_service: FakeRerankService, rerank_server: tuple[FakeRerankService, str]) -> AsyncIterator[Make]:
     """Factory of rerankers of the service's endpoint; closes them afterwards."""
     rerankers: list[HttpReranker] = []
 
     def make(**options: Any) -> HttpReranker:
-        rerankers.append(HttpReranker(running[1] + service.path, **options))
+        rerankers.append(HttpReranker(rerank_server[1] + rerank_service.path, **options))
         return rerankers[-1]
 
     yield make
@@ -51,25 +37,25 @@ async def make(service: FakeRerankService, running: tuple[FakeRerankService, str
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-async def test_scores_are_in_the_order_of_texts(shape: str, service: FakeRerankService, make: Make) -> None:
-    service.shape = shape
+async def test_scores_are_in_the_order_of_texts(shape: str, rerank_service: FakeRerankService, make: Make) -> None:
+    rerank_service.shape = shape
     reranker = make(api_key="k")
 
     first = await reranker.rerank("m", "q", ["b", "c", "a"])
-    calls = len(service.keys)
+    calls = len(rerank_service.keys)
     second = await reranker.rerank("m", "q", ["z", "y"])
 
     assert (first, second) == ([98.0, 99.0, 97.0], [122.0, 121.0])
-    assert (calls, len(service.keys)) == (2 if shape == "tei" else 1, calls + 1)
-    assert set(service.keys) == {"Bearer k"}
-    assert {body.get("model", "m") for body in service.bodies} == {"m"}
+    assert (calls, len(rerank_service.keys)) == (2 if shape == "tei" else 1, calls + 1)
+    assert set(rerank_service.keys) == {"Bearer k"}
+    assert {body.get("model", "m") for body in rerank_service.bodies} == {"m"}
 
 
-async def test_long_texts_are_cut(service: FakeRerankService, make: Make) -> None:
+async def test_long_texts_are_cut(rerank_service: FakeRerankService, make: Make) -> None:
     await make().rerank("m", "q" * 3_000, ["t" * 3_000])
 
-    (body,) = service.bodies
-    assert service.keys == [""], "no key, no header"
+    (body,) = rerank_service.bodies
+    assert rerank_service.keys == [""], "no key, no header"
     assert (len(body["query"]), len(body["documents"][0])) == (2_000, 2_000)
 
 
@@ -108,9 +94,9 @@ def raw(text: str) -> Response:
     ],
 )
 async def test_unusable_answer_is_unavailable(
-    answer: Response, reason: str, service: FakeRerankService, make: Make
+    answer: Response, reason: str, rerank_service: FakeRerankService, make: Make
 ) -> None:
-    service.faults = [answer]
+    rerank_service.faults = [answer]
 
     with pytest.raises(RerankerUnavailable, match=reason) as raised:
         await make().rerank("m", "what", [DOCUMENT, "b"])
@@ -130,33 +116,33 @@ async def test_unusable_answer_is_unavailable(
     ],
 )
 async def test_permanent_refusal_names_the_remedy(
-    answer: Response, remedy: str, service: FakeRerankService, make: Make
+    answer: Response, remedy: str, rerank_service: FakeRerankService, make: Make
 ) -> None:
-    service.faults = [answer]
+    rerank_service.faults = [answer]
 
     with pytest.raises(SpecInvalid, match=remedy) as raised:
         await make().rerank("m", "what", [DOCUMENT])
 
     assert isinstance(raised.value, RerankRequestRefused) == (answer.status_code == 413)
     assert DOCUMENT not in str(raised.value)
-    assert len(service.keys) == 1
+    assert len(rerank_service.keys) == 1
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-async def test_refusal_that_depends_on_the_request(status: int, service: FakeRerankService, make: Make) -> None:
+async def test_refusal_that_depends_on_the_request(status: int, rerank_service: FakeRerankService, make: Make) -> None:
     reranker = make()
     await reranker.rerank("m", "q", ["a"])
-    service.faults = [PlainTextResponse(DOCUMENT, status)]
+    rerank_service.faults = [PlainTextResponse(DOCUMENT, status)]
 
     with pytest.raises(RerankRequestRefused, match="lower candidates") as raised:
         await reranker.rerank("m", "what", [DOCUMENT])
 
     assert DOCUMENT not in str(raised.value)
-    assert len(service.keys) == 2
+    assert len(rerank_service.keys) == 2
 
 
-async def test_both_forms_are_tried_until_one_is_accepted(service: FakeRerankService, make: Make) -> None:
-    service.faults = [PlainTextResponse(DOCUMENT, 422), PlainTextResponse(DOCUMENT, 400)]
+async def test_both_forms_are_tried_until_one_is_accepted(rerank_service: FakeRerankService, make: Make) -> None:
+    rerank_service.faults = [PlainTextResponse(DOCUMENT, 422), PlainTextResponse(DOCUMENT, 400)]
     reranker = make()
 
     with pytest.raises(SpecInvalid, match="answered 400: it rejects the request"):
@@ -165,30 +151,30 @@ async def test_both_forms_are_tried_until_one_is_accepted(service: FakeRerankSer
     assert await reranker.rerank("m", "q", ["a"]) == [97.0]
 
 
-async def test_refusal_in_the_accepted_form_is_not_repeated(service: FakeRerankService, make: Make) -> None:
+async def test_refusal_in_the_accepted_form_is_not_repeated(rerank_service: FakeRerankService, make: Make) -> None:
     reranker = make()
     await reranker.rerank("m", "q", ["a"])
-    service.faults = [PlainTextResponse("", 422)]
+    rerank_service.faults = [PlainTextResponse("", 422)]
 
     with pytest.raises(SpecInvalid, match="lower candidates"):
         await reranker.rerank("m", "q", ["a"])
 
-    assert len(service.keys) == 2
+    assert len(rerank_service.keys) == 2
 
 
-async def test_forbidden_host_gets_no_request(service: FakeRerankService, make: Make) -> None:
+async def test_forbidden_host_gets_no_request(rerank_service: FakeRerankService, make: Make) -> None:
     with pytest.raises(SpecInvalid, match=r"spec\.scoring\.rerank\.url"):
         await make(egress=Egress(EgressPolicy(is_in_cluster=True))).rerank("m", "q", ["a"])
 
-    assert service.keys == []
+    assert rerank_service.keys == []
 
 
-async def test_key_of_two_lines_is_not_sent(service: FakeRerankService, make: Make) -> None:
+async def test_key_of_two_lines_is_not_sent(rerank_service: FakeRerankService, make: Make) -> None:
     with pytest.raises(SpecInvalid, match="secretRef: the key cannot be sent") as raised:
         await make(api_key="two\nlines").rerank("m", "q", ["a"])
 
     assert "two" not in str(raised.value)
-    assert service.keys == []
+    assert rerank_service.keys == []
 
 
 async def test_closed_port_is_unavailable() -> None:

@@ -9,7 +9,6 @@ from starlette.responses import PlainTextResponse
 
 from tests.support.spec.documents import ALL_PASS, agent_document
 from tests.support.web.api_stack import create_collection, running_api
-from tests.support.web.http_server import serve
 from tests.support.web.rerankers import FakeRerankService
 from tests.support.zone_agents import Keys, zoned_document
 
@@ -19,30 +18,16 @@ SEALED = "zebra: sealed"
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[tuple[FakeRerankService, str]]:
-    service = FakeRerankService()
-    with serve(service.app()) as url:
-        yield service, url
-
-
-@pytest.fixture
-def service(running: tuple[FakeRerankService, str]) -> FakeRerankService:
-    service, _ = running
-    service.__init__()  # type: ignore[misc]
-    return service
-
-
-@pytest.fixture(scope="module")
 def secrets() -> dict[tuple[str, str, str], str]:
     return {("agents", name, "api-key"): f"key of {name}" for name in ("rerank", "rotated")}
 
 
 @pytest.fixture(scope="module")
 def reranked(
-    qdrant_url: str, running: tuple[FakeRerankService, str], secrets: dict[tuple[str, str, str], str]
+    qdrant_url: str, rerank_server: tuple[FakeRerankService, str], secrets: dict[tuple[str, str, str], str]
 ) -> Iterator[httpx.Client]:
     """Agents `remote`; `zoned` with a sealed memory; `flaky`; `rotated`; `keyless`, whose Secret does not exist."""
-    rerank = {"provider": "http", "url": f"{running[1]}/rerank", "model": "m", "secretRef": KEY, "candidates": 5}
+    rerank = {"provider": "http", "url": f"{rerank_server[1]}/rerank", "model": "m", "secretRef": KEY, "candidates": 5}
     embedding = {"provider": "wordllama", "dimensions": 64}
     missing, rotated = (rerank | {"secretRef": KEY | {"name": name}} for name in ("missing", "rotated"))
     documents = [
@@ -73,28 +58,28 @@ def search(client: httpx.Client, agent: str, **options: Any) -> dict[str, Any]:
     return answer
 
 
-def test_results_are_reranked_and_explained(service: FakeRerankService, reranked: httpx.Client) -> None:
+def test_results_are_reranked_and_explained(rerank_service: FakeRerankService, reranked: httpx.Client) -> None:
     answer = search(reranked, "remote")
 
     assert [found["content"] for found in answer["results"]] == sorted(CONTENTS, reverse=True)
     assert [found["explain"]["rerank"] for found in answer["results"]] == [100.0, 99.0, 98.0, 97.0]
     assert sorted(found["explain"]["rank_before"] for found in answer["results"]) == [1, 2, 3, 4]
     assert answer["warnings"] == []
-    (body,) = service.bodies
+    (body,) = rerank_service.bodies
     assert (body["query"], body["model"], set(body["documents"])) == ("fruit", "m", set(CONTENTS))
-    assert service.keys == ["Bearer key of rerank"]
+    assert rerank_service.keys == ["Bearer key of rerank"]
 
 
-def test_sealed_text_is_not_sent(service: FakeRerankService, reranked: httpx.Client) -> None:
+def test_sealed_text_is_not_sent(rerank_service: FakeRerankService, reranked: httpx.Client) -> None:
     answer = search(reranked, "zoned")
 
     ranks = {found["content"]: found["explain"]["rerank"] for found in answer["results"]}
     assert ranks == {SEALED: None, "apple": 97.0, "banana": 98.0, "cherry": 99.0, "damson": 100.0}
-    assert set(service.bodies[0]["documents"]) == set(CONTENTS)
+    assert set(rerank_service.bodies[0]["documents"]) == set(CONTENTS)
 
 
-def test_failed_service_keeps_the_order_and_warns(service: FakeRerankService, reranked: httpx.Client) -> None:
-    service.faults = [PlainTextResponse("private", 500) for _ in range(3)]
+def test_failed_service_keeps_the_order_and_warns(rerank_service: FakeRerankService, reranked: httpx.Client) -> None:
+    rerank_service.faults = [PlainTextResponse("private", 500) for _ in range(3)]
 
     answers = [search(reranked, "flaky") for _ in range(5)]
 
@@ -106,27 +91,27 @@ def test_failed_service_keeps_the_order_and_warns(service: FakeRerankService, re
         assert warning.endswith("; results are ordered by score")
         assert "private" not in warning
     assert ["not asked now" in answer["warnings"][0] for answer in answers] == [False] * 3 + [True] * 2
-    assert len(service.keys) == 3
+    assert len(rerank_service.keys) == 3
 
 
 def test_refused_key_is_read_again(
-    service: FakeRerankService, reranked: httpx.Client, secrets: dict[tuple[str, str, str], str]
+    rerank_service: FakeRerankService, reranked: httpx.Client, secrets: dict[tuple[str, str, str], str]
 ) -> None:
     search(reranked, "rotated")
     secrets["agents", "rotated", "api-key"] = "new key"
-    service.faults = [PlainTextResponse("", 401)]
+    rerank_service.faults = [PlainTextResponse("", 401)]
 
     answer = search(reranked, "rotated")
 
     assert answer["warnings"] == []
-    assert service.keys == ["Bearer key of rotated"] * 2 + ["Bearer new key"]
+    assert rerank_service.keys == ["Bearer key of rotated"] * 2 + ["Bearer new key"]
 
 
-def test_missing_key_keeps_the_order_and_warns(service: FakeRerankService, reranked: httpx.Client) -> None:
+def test_missing_key_keeps_the_order_and_warns(rerank_service: FakeRerankService, reranked: httpx.Client) -> None:
     (warning,) = search(reranked, "keyless")["warnings"]
 
     assert "missing" in warning
-    assert service.keys == []
+    assert rerank_service.keys == []
 
 
 def test_agent_shows_the_provider_without_url_and_key(reranked: httpx.Client) -> None:
