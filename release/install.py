@@ -27,7 +27,7 @@ LOCK = ROOT / "requirements" / "run.txt"
 
 
 class Places:
-    """Where everything of a user goes. The memories of `agentmemory dev` are in the same folder, and stay."""
+    """Paths of a user's installation. The memories of `agentmemory dev` are in the same folder, and are kept."""
 
     def __init__(self) -> None:
         home = pathlib.Path.home()
@@ -52,7 +52,7 @@ class Places:
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Print what is done, and how long it took."""
+    """Print the name of a step, and its duration."""
     print(f"{what} ...", end=" ", flush=True)
     started = time.monotonic()
     yield
@@ -92,7 +92,7 @@ def pip_install(places: Places, *options: str) -> None:
 
 
 def report(places: Places) -> None:
-    """Print what is where, and the line that the shell needs if it does not find the command."""
+    """Print the installed paths, and a line for the shell's profile if it does not find the command."""
     print(f"\ncommand   {places.commands / COMMANDS[0]}")
     print(f"program   {places.program}")
     print(f"packages  {places.wheels}, for your own projects")
@@ -102,7 +102,7 @@ def report(places: Places) -> None:
 
 
 def remove(places: Places) -> None:
-    """Remove everything that `install` has made. Memories stay."""
+    """Remove all files of `install`. Memories are kept."""
     for path in [path for path in places.links() if path.is_symlink()]:
         path.unlink()
         print(f"removed {path}")

@@ -1,7 +1,7 @@
-"""The folder and the cgroup of a run of `make e2e-node`, and what a killed run left of them.
+"""Folder and cgroup of a run of `make e2e-node`, and removal of those that a killed run left.
 
-Each run locks a file in its folder, and the kernel releases the lock with the process. So a folder whose file exists
-and is not locked belongs to a killed run. Its cgroup has the name of the folder.
+Each run locks a file in its folder, and the kernel releases the lock with the process. So a folder with an
+unlocked file belongs to a killed run. Its cgroup has the name of the folder.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ ENDED_S = 20.0
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[pathlib.Path]:
-    """Create a folder that `remove_leftovers` of another run leaves alone; the end removes it."""
+    """Create a folder, locked against `remove_leftovers` of another run; remove it at the end."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix=PREFIX))
     with (folder / MARKER).open("w") as marker:
         fcntl.flock(marker, fcntl.LOCK_EX)

@@ -121,5 +121,5 @@ def test_the_house_stays_within_its_budgets() -> None:
         ),
     }
     assert {name: (count, BUDGETS[name]) for name, count in counted.items() if count > BUDGETS[name]} == {}
-    # A budget that is far above what there is would hold nothing.
+    # A budget far above the present count would prevent nothing.
     assert {name: (count, BUDGETS[name]) for name, count in counted.items() if count < 0.98 * BUDGETS[name]} == {}

@@ -1,8 +1,8 @@
 """Reranking by a service that may be slow or down: a time limit, and a pause after repeated failures.
 
-1. A call opens the reranker if needed and asks it, together within the time limit.
+1. A call opens the reranker if needed and sends the request, together within the time limit.
 2. After `MAX_FAILURES` failed calls in a row, except `RerankRequestRefused`, calls fail at once for `PAUSE_S`.
-3. After the pause one call tries again. The others continue to fail at once until it has succeeded.
+3. After the pause one call tries again. All further calls fail at once until it has succeeded.
 """
 
 import asyncio
@@ -17,14 +17,14 @@ PAUSE_S = 30.0
 
 
 class RerankRequestRefused(SpecInvalid):
-    """The service refuses a request that may depend on the query or the texts, such as one that is too long."""
+    """The service refuses one request because of its query or texts, for example because they are too long."""
 
 
 class GuardedReranker:
-    """Implements ports.Reranker by another one.
+    """Implements ports.Reranker by an inner reranker, which may be slow or down.
 
     Args:
-        open_inner: Opens the other reranker. It is called until it succeeds once.
+        open_inner: Opens the inner reranker. It is called until it succeeds once.
         timeout_s: Time limit of one call in seconds.
         now_s: Monotonic clock.
     """
@@ -44,7 +44,7 @@ class GuardedReranker:
         """Return a score for each text, in order. Larger is better, on the model's own scale.
 
         Raises:
-            RerankRequestRefused: If the service refuses this request. Others may succeed.
+            RerankRequestRefused: If the service refuses this request. Another request may succeed.
             SpecInvalid: If the object, its Secret or the egress policy must be corrected.
             RerankerUnavailable: If the service fails or takes too long, its key cannot be read, or calls are paused.
         """
