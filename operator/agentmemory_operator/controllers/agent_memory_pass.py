@@ -1,6 +1,5 @@
 """Pass over an AgentMemory. It converts errors to conditions, except a TransientError that is no StoreUnavailable.
 
-A pass over an AgentMemory:
 1. A deleted object: carry out the deletion (`controllers/deletion.py`), and stop.
 2. Parse the object. If it is suspended, write that into the status, renew the Secrets of the retrieval API, and stop.
 3. Check that the object owns its slug, and record the claim of its namespace.
@@ -98,10 +97,9 @@ class Passes:
         handover: Copies Secrets to the retrieval API. None if the API reads them itself.
         cleanup_schedule: Schedule of cleanups. Each successful pass plans the next cleanup of its object.
         webhooks: Delivers webhooks. Each successful pass schedules the deliveries of its object.
-        consolidation_schedule, snapshots: Schedules of consolidations and snapshots. Each status write plans the next
-            ones of its object.
+        consolidation_schedule, snapshots: Each status write plans the next consolidation and snapshot of its object.
         key_checks: Checks of zone keys. Each status write schedules those of its object.
-        rebuilds: Rebuild controller. A pass calls it after each success and each suspension.
+        rebuilds: Rebuild controller. A pass calls it after each success, and if it finds the object suspended.
     """
 
     table: ObjectTable
@@ -191,14 +189,17 @@ class Passes:
         return self._due_s(key, done)
 
     async def _sync_api_secret(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
-        """Copy Secrets; return the API's access to Qdrant (`Token`, `Key`, None), and an error to raise afterwards."""
+        """Copy Secrets to the API; return the kind of its credential for Qdrant (None if it needs none), and None.
+
+        After a TransientError, return the kind in the last status, and the error, which the pass raises at its end.
+        """
         try:
             return await self.handover.sync_secret(memory) if self.handover else None, None
         except TransientError as exc:
             return ((memory.status.get("access") or {}).get("qdrant")), exc
 
     async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
-        """Renew the API's Secrets of a suspended agent; return the seconds until the next time, None if it has none."""
+        """Renew a suspended agent's copied Secrets; return the seconds until the next, None if it has no copies."""
         if self.handover is None or self.table.find_owner(memory.slug) != key:
             return None
         try:
@@ -392,7 +393,7 @@ class Passes:
         await self.writer.write(document, memory.metadata, status)
 
     def _parse(self, document: Json) -> AgentMemory:
-        """Parse the object. An error message also describes which callers the API accepts in the meantime."""
+        """Parse the object. The message of a SpecInvalid names the callers that the API accepts in the meantime."""
         try:
             return self.table.parse(document)
         except SpecInvalid as exc:

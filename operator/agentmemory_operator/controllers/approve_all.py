@@ -1,7 +1,7 @@
 """Approve the newer revision of a preset for all objects that use it, a few at a time.
 
-The objects themselves record the approvals. After an interruption the same command continues: it first waits for the
-changes in progress before it approves others.
+The objects themselves record the approvals. After an interruption the same command continues: it starts with the
+objects with approved changes in progress.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class ApprovalTarget:
     """Object with a plan to carry out.
 
     Attributes:
-        points: Number of points in its collection.
+        points: Number of points in its collection, as its status reports; 0 if it reports none.
         approval_value: Value of the annotation that approves the plan.
         pending: Approval that the plan waits for. None if it is already approved.
     """
@@ -92,7 +92,7 @@ class BulkApproval:
     _has_failed: bool = field(default=False, init=False)
 
     async def find(self) -> list[ApprovalTarget]:
-        """Return the objects to process: first those in progress, then those to approve, each by number of points.
+        """Return the objects to process: those in progress, then those to approve, both by ascending number of points.
 
         A small collection reveals a fault early.
 
@@ -143,7 +143,11 @@ class BulkApproval:
             return ApprovalResult(agent=str(target), is_done=False, message="it was deleted in the meantime")
 
     async def _approve(self, target: ApprovalTarget) -> str | None:
-        """Approve a plan; return an error message if it has changed or Kubernetes is unavailable, else None."""
+        """Approve a plan; return an error message if the plan has changed or Kubernetes is unavailable, else None.
+
+        Raises:
+            NotFound: If the object was deleted.
+        """
         try:
             document = await self.objects.read_object(AGENT_MEMORY, target.namespace, target.name)
             pending = find_pending_approval(document)
@@ -156,7 +160,14 @@ class BulkApproval:
         return None
 
     async def _end_of(self, target: ApprovalTarget) -> ApprovalResult:
-        """Wait until an approved plan is carried out or fails, or no operator acts on it within `ack_timeout_s`."""
+        """Wait for the end of an approved plan.
+
+        The result is a failure if the plan fails, no operator acts on it within `ack_timeout_s`, or the object cannot
+        be read for as long as `read_through_outage` retries.
+
+        Raises:
+            NotFound: If the object was deleted.
+        """
         waited_s, read = 0.0, partial(self.objects.read_object, AGENT_MEMORY, target.namespace, target.name)
         while True:
             await asyncio.sleep(self.poll_s)
@@ -183,7 +194,10 @@ def _preset_of(document: Mapping[str, Any]) -> str:
 
 
 def _chosen(document: Json) -> ApprovalTarget | None:
-    """Return a target if an object waits for the approval of a newer preset revision, or applies a plan; else None."""
+    """Return a target if an object waits for approval of a newer preset revision, or applies an approved plan.
+
+    None for other objects, and while the status of a waiting object is not that of its current generation.
+    """
     metadata, status = document["metadata"], document.get("status") or {}
     points = int((status.get("collection") or {}).get("points") or 0)
     fields: Mapping[str, Any] = {"namespace": metadata["namespace"], "name": metadata["name"], "points": points}

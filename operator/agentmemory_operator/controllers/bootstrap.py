@@ -116,7 +116,8 @@ async def count_unlisted(memory: AgentMemory, observed: Observation, store: Coll
     the server is only called after a change or a failure, and while the last status reports unlisted memories.
 
     Returns:
-        Number by type, for the most frequent types; empty if there are none or they were not counted.
+        Number by type, for the most frequent types (at most 8), including pending writes; empty if there are none or
+        they were not counted.
     """
     types = effective_types(memory)
     is_countable = observed.points > 0 and "type" in dict(observed.collection.indexes)
@@ -130,7 +131,7 @@ async def count_to_reseal(
 ) -> int | None:
     """Count the memories encrypted with data keys created before `spec.zones.rotateKeysBefore`.
 
-    None if the object has no zones, or the field is not set or is in the future.
+    Pending writes count too. None if the object has no zones, or the field is not set or is in the future.
     """
     zones = effective_zones(memory)
     if zones is None or not 0 < zones.rotate_before_ms <= now_ms:

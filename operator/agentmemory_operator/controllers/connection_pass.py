@@ -30,7 +30,7 @@ class ConnectionPasses:
 
     Attributes:
         request: Requests a pass over another object.
-        probe_s: Seconds between two probes of a connection.
+        probe_s: Seconds between two probes of a connection that responds (`probe_growth`).
         reconnect_passes_per_s: Average number of passes per second over the objects of a connection that responds
             again.
     """
@@ -47,7 +47,8 @@ class ConnectionPasses:
         """Do one pass; return the seconds until the next probe, which grow while the server is unavailable.
 
         Raises:
-            TransientError: If Kubernetes failed and the pass should be retried. Errors of Qdrant go into the status.
+            TransientError: If Kubernetes failed, or this process may no longer write. Errors of Qdrant go into the
+                status.
         """
         metadata = Metadata.model_validate(document["metadata"])
         old = document.get("status") or {}
@@ -68,7 +69,7 @@ class ConnectionPasses:
         return jittered(self.probe_s)
 
     def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
-        """Request passes over the connection's objects, about `per_s` a second, or all now if it is infinite."""
+        """Request passes over the connection's AgentMemories: about `per_s` a second, or all now if it is infinite."""
         users = self.table.find_users(connection)
         for key in users:
             self.request(key, after_s=random.uniform(0.0, len(users) / per_s))

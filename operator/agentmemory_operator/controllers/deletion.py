@@ -7,8 +7,9 @@
 4. Post events, and remove the finalizer.
 
 If the object is suspended, the operator keeps its collection and keys, and only does step 4. Only objects with one of
-these policies have the finalizer. A deletion cannot block a namespace forever: after `Periods.release_s` the operator
-keeps the remaining data, posts an event, and removes the finalizer.
+these policies have the finalizer. A deletion cannot block a namespace forever. The final snapshot has a deadline of its
+own. If Qdrant or the key store is unavailable after `Periods.release_s`, the operator keeps the remaining data, posts
+an event, and removes the finalizer.
 """
 
 import logging
@@ -70,17 +71,18 @@ class Deletion:
     key_shards: KeyShards | None
 
     async def run(self, document: Json, metadata: Metadata, *, is_overdue: bool) -> None:
-        """Delete the collection if its deletion policy permits that, then remove the finalizer.
+        """Delete the collection and the data keys as the deletion policy permits, then remove the finalizer.
 
-        After any other AgentMemoryError, keep the remaining data, post an event, and remove the finalizer.
+        Do nothing without the finalizer. After an AgentMemoryError that is not listed below, keep the remaining data,
+        post an event, and remove the finalizer.
 
         Args:
             is_overdue: True if the deletion has waited for Qdrant long enough. Then data that cannot be deleted is
                 kept.
 
         Raises:
-            DeletionPending: If the final snapshot is in progress, or the key store is unavailable and the deletion is
-                not overdue.
+            DeletionPending: If the final snapshot is in progress, even if the deletion is overdue. Also if the key
+                store is unavailable and the deletion is not overdue.
             TransientError: If Qdrant is unavailable and the deletion is not overdue, or Kubernetes is unavailable.
             LeadershipLost: If this process may no longer write.
         """
@@ -105,6 +107,10 @@ class Deletion:
         """Delete the collection, then the keys; return events that describe the result.
 
         A suspended object keeps both. If the collection is kept, the keys are too.
+
+        Raises:
+            NotOwned: If another namespace has claimed the slug, or another object owns the collection.
+            AgentMemoryError: Other errors of Qdrant, Kubernetes and the key store.
         """
         if memory.spec.deletion_policy not in DELETING_POLICIES:
             return []
@@ -185,7 +191,7 @@ class Deletion:
         return Event("Normal", "CollectionDeleted", message)
 
     def _backup_of(self, memory: AgentMemory, points: int) -> str:
-        """Describe the memories that the final snapshot contains."""
+        """Return the end of a message: the final snapshot's name, and how many memories were written after it."""
         name = final_name(memory.metadata)
         document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name)) or {}
         included = ((document.get("status") or {}).get("points") or {}).get("after", points)
@@ -196,7 +202,7 @@ class Deletion:
         """Return an event with the reason to keep the collection, or None to delete it.
 
         Raises:
-            DeletionPending: If the final snapshot is in progress.
+            DeletionPending, TransientError, NamespaceTerminating: As in `_ensure_final_snapshot`.
         """
         if points and memory.spec.deletion_policy == "Snapshot":
             reason = await self._ensure_final_snapshot(memory, is_overdue=is_overdue)
@@ -211,7 +217,7 @@ class Deletion:
         Creates the MemorySnapshot if needed.
 
         Raises:
-            DeletionPending: If the snapshot is in progress. It has a deadline of its own.
+            DeletionPending: If the snapshot was created just now or is in progress. It has a deadline of its own.
             TransientError: If the MemorySnapshot cannot be created now.
             NamespaceTerminating: If the namespace is being deleted and accepts no new objects.
         """

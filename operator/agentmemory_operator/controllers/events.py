@@ -46,7 +46,7 @@ def pass_events(done: PassOutcome, *, old: Json, new: Json) -> Iterator[Event]:
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and _plan_identity(old) != _plan_identity(new):
-        # Post a normal event, no warning, if the changes wait for a slot or run in the background.
+        # Changes that wait for a slot or run in the background need no action of a user, so they get no warning.
         needs_no_action = done.refusal.is_running or done.refusal.reason == Reason.REINDEX_QUEUED
         kind = "Normal" if needs_no_action else "Warning"
         yield Event(kind, done.refusal.reason, done.refusal.message)
@@ -65,7 +65,10 @@ def capacity_event(old: Json, new: Json) -> Event | None:
 
 
 def _plan_identity(status: Json) -> Json | None:
-    """Return the parts of a plan that cause a new event if they change: not the costs, which vary with the points."""
+    """Return the parts of a plan that cause a new event if they change; None without a plan.
+
+    The costs are no part, because they vary with the number of points.
+    """
     plan = status.get("plan")
     if plan is None:
         return None

@@ -34,8 +34,8 @@ from agentmemory_operator.spec.naming import alias_of, physical_names
 class PreviewOutcome(StrEnum):
     """Result that a pass over one object would have, ordered from harmless to worst.
 
-    HELD: Some changes would be withheld, for example until an approval. REFUSED: The object is invalid, or does not own
-    its slug or collection.
+    HELD: Some changes would be withheld, for example until an approval. REFUSED: The object or its connection is
+    invalid, or the object does not own its slug or collection.
     """
 
     UNCHANGED = "unchanged"
@@ -146,6 +146,9 @@ def with_identity(desired: Collection, observed: Observation | None) -> Collecti
 
     An object of the same namespace and name as the collection's owner counts as that owner. Without an ownership marker
     on both sides, `desired` is returned unchanged.
+
+    Args:
+        observed: The existing collection, or None.
     """
     live = observed.collection.marker if observed else None
     if desired.marker is None or live is None:
@@ -183,6 +186,10 @@ async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> 
     """Find the collections on the catalogue's server without an owner in the reader's cluster, as `OrphanKind` defines.
 
     Collections marked by another cluster are only counted.
+
+    Raises:
+        TransientError: If Qdrant or Kubernetes is unavailable.
+        StoreRejected: If Qdrant refuses the requests.
     """
     holdings = await catalogue.list_agent_collections()
     # List objects after collections, so that the collection of an object created in between counts as no orphan.

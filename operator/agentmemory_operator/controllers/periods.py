@@ -14,12 +14,13 @@ class Periods:
         converged_s: Delay of the next pass over a converged object. That pass detects changes made by others.
         busy_s: Delay of the next pass while Qdrant indexes the collection, or a deletion waits for a snapshot or keys.
         settle_s: Delay of the next pass after a reindex was requested, while Qdrant has not started it.
-        stalled_s: Delay of the next pass over an object that waits for a user's action, for a slot, or for Qdrant to
+        stalled_s: Delay of the next pass over an object that waits for a user's action, a slot, a restore, or Qdrant to
             repair the collection. The operator does not watch Secrets: that pass detects a newly created Secret.
-        probe_s: Interval between two probes of a connection.
+        probe_s: Interval between two probes of a connection; up to three times as long while its server is unavailable.
         capacity_s: Interval between two reads of a server's capacity.
         release_s: Longest time that an unreachable Qdrant or key store may delay a deletion.
-        resync_s: Interval between two comparisons of all objects, and of copied Secrets, with lists of the API server.
+        resync_s: Interval between two comparisons of all objects, and of copied Secrets, with lists of the API server,
+            and between two checks that the signing key of user tokens exists.
         keys_settle_s: Longest time that data keys are still created under the old wrapping key after a rotation.
         reconnect_passes_per_s: Passes per second over the objects of a connection that responds again.
     """

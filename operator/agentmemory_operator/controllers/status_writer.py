@@ -83,7 +83,10 @@ class StatusWriter:
         return await self.write(document, metadata, status)
 
     def _refused(self, key: Key, document: Json, exc: AgentMemoryError) -> Json:
-        """Record or drop the takeover request of an object; return the status fields about the foreign owner."""
+        """Record or drop the takeover request of an object; return the status fields about the foreign owner.
+
+        Only an owner in the same namespace is reported there; otherwise the result is empty.
+        """
         if not isinstance(exc, NotOwned) or exc.owner is None:
             self.takeover_requests.forget(key)
             return {}
@@ -99,6 +102,9 @@ class StatusWriter:
 
         Args:
             is_ended: True if the pass is complete. Then the requested reconcile counts as handled.
+
+        Raises:
+            TransientError: If Kubernetes is unavailable.
         """
         if document["kind"] == AGENT_MEMORY:
             if is_ended:

@@ -31,7 +31,7 @@ POLL_S = 0.2
 LEASE_CHECK_S = 6.0
 # Seconds without any deletion after which a wait fails. An unavailable server delays an object by up to 300 s.
 PROGRESS_TIMEOUT_S = 330.0
-# Seconds for which every request may fail.
+# Seconds without a successful request after which a wait fails.
 ERROR_TIMEOUT_S = 30.0
 MAX_LISTED_NAMES = 5
 
@@ -40,7 +40,7 @@ class InstallationApi(Protocol):
     """Objects, definitions and leases in a cluster, as far as an uninstall reads or deletes them.
 
     Raises:
-        TransientError: If it cannot be read or changed now, or the user may not do so.
+        TransientError: If the cluster cannot be read or changed now, or the user may not do so.
     """
 
     async def has_definition(self, kind: str) -> bool:
@@ -75,7 +75,7 @@ class Installation:
     Attributes:
         definitions: Defined kinds.
         objects: All objects of these kinds.
-        operators: Namespaces with a running operator.
+        operators: Namespaces with a running operator; empty if none runs. If several run, some may be missing.
     """
 
     definitions: tuple[str, ...]
@@ -89,7 +89,11 @@ class Installation:
 
 
 async def read_installation(installed: InstallationApi) -> Installation:
-    """Read the definitions, the objects and the running operators. Takes at least 6 s if no operator is running."""
+    """Read the definitions, the objects and the running operators. Takes at least 6 s if no operator is running.
+
+    Raises:
+        TransientError: As in `InstallationApi`.
+    """
     operators = await _operators(installed)
     definitions = tuple([kind for kind in DELETION_ORDER if await installed.has_definition(kind)])
     objects = [document for kind in definitions for document in await _objects(installed, kind)]
@@ -144,7 +148,8 @@ class Uninstall:
         self._note(target.objects)
         for kind in DELETION_ORDER:
             await self._end_objects(kind)
-            # Add the final snapshots, which the deletion of agents creates. Drop snapshots whose files were deleted.
+            # Add the final snapshots, which the deletion of agents creates. The saved catalogue also lacks snapshots
+            # with deleted files: `_end_objects` has removed them.
             self._note(await _objects(self.installed, "MemorySnapshot"))
         for kind in DELETION_ORDER:
             await self.installed.delete_definition(kind)

@@ -16,7 +16,7 @@ APPROVABLE = frozenset({Reason.AWAITING_APPROVAL, Reason.REBUILD_CANCELLED, Reas
 _IN_PROGRESS_REASONS = frozenset(
     {
         *(Reason.REBUILD_RUNNING, Reason.REBUILD_PAUSED, Reason.REINDEX_QUEUED, Reason.INDEXING),
-        # Transient states, in which the progress is unknown.
+        # In these states the progress of the plan is unknown.
         *(Reason.QDRANT_UNAVAILABLE, Reason.SUSPENDED),
     }
 )
@@ -51,7 +51,7 @@ class ApprovalProgress(StrEnum):
 
 
 def find_pending_approval(document: Json) -> PendingApproval | None:
-    """Return the plan of an AgentMemory that waits for an approval, or None."""
+    """Return the approval that an AgentMemory waits for: of a held rebuild, or of its plan; None without one."""
     status = document.get("status") or {}
     plan, rebuild = status.get("plan") or {}, status.get("rebuild") or {}
     changes, costs = tuple(plan.get("changes") or ()), plan.get("costs") or {}
@@ -81,8 +81,9 @@ def is_status_current(document: Json) -> bool:
 def read_progress(document: Json, approval_value: str) -> tuple[ApprovalProgress, str]:
     """Return the progress of an approved plan and a message about it.
 
-    FAILED if the object waits for the approval of another plan, or is not Ready or not InSync for a reason that
-    does not pass by itself.
+    DONE if the object is Ready, no rebuild or reindex is in progress, and InSync is True or reports only drift. FAILED
+    if it waits for the approval of another plan, or is not Ready or not InSync for a reason outside
+    `_IN_PROGRESS_REASONS`.
 
     Args:
         document: AgentMemory as read.

@@ -66,7 +66,8 @@ class OwnershipClaims:
         """Return whether an object claims a collection.
 
         That is the case if the alias of a claimed slug is a name or alias of the collection, or if a status in the
-        namespace of the collection's owner reports it.
+        namespace of the collection's owner reports it. Without a marker, the owner is the namespace that has claimed
+        the slug in the collection's name.
         """
         slugs = {name: find_slug(name) or "" for name in (collection.physical, *collection.aliases)}
         if any(slug in self.slugs and alias_of(slug) == name for name, slug in slugs.items()):
@@ -139,8 +140,6 @@ def _kind_of(summary: CollectionSummary, owners: OwnershipClaims) -> OrphanKind 
         return None
     if (marker.namespace, marker.name) not in owners.objects:
         return OrphanKind.OBJECT_GONE
-    # The object exists, but the collection was left behind if no alias and no status refers to it, and no sweep will
-    # remove it.
     return None if is_claimed or summary.aliases or summary.is_kept else OrphanKind.UNREFERENCED
 
 

@@ -112,7 +112,7 @@ def describe_compression(layout: Layout, memories: int) -> str | None:
 
 
 def describe_layout(collection: Collection) -> str:
-    """Return the figures of a new collection as text, with the names of the manifest's fields."""
+    """Return the configuration of a new collection and its payload indexes as one line; unset figures are left out."""
     figures = {
         "dimensions": collection.size,
         "distance": collection.distance,

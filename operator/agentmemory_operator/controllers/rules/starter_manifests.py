@@ -106,7 +106,7 @@ def _namespace(namespace: str | None) -> str:
 
 
 def _scalar(text: str) -> str:
-    """Quote a name if YAML would read it as a number or boolean."""
+    """Quote a name that YAML might read as a number, a boolean or null."""
     return text if _PLAIN.fullmatch(text) and text not in _TRUTHS else json.dumps(text)
 
 

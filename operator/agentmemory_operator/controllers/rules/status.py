@@ -86,7 +86,8 @@ def converged_status(settings: AgentSettings, done: PassOutcome, *, old: Mapping
 
     Args:
         done: Result of the pass: the observed collection, the plan with its refusal, and the drift.
-        old: Previous status. It supplies the times of unchanged conditions.
+        old: Previous status. It supplies the times of unchanged conditions and drift, and of the last wake-up of the
+            optimizers.
         now: Current time, RFC 3339 UTC.
     """
     conditions = merge_conditions(
@@ -232,7 +233,10 @@ def connection_status(
 
 
 def _capacity(loads: Sequence[Load], old: Mapping[str, Any]) -> tuple[CapacityStatus | None, ConditionState]:
-    """Build capacity status and condition. Both stay unchanged until a figure moves enough or the level changes."""
+    """Build the capacity status (None without loads) and the condition.
+
+    Both stay unchanged until a usage changes by 1 % of its limit, a limit changes, or the level changes.
+    """
     old_level = read_level(find_condition(old, NEAR_CAPACITY))
     level = level_of(loads, old_level)
     old_capacity = old.get("capacity")

@@ -76,7 +76,7 @@ def deletes_files(document: Json) -> bool:
 
 
 def operator_finalizers(document: Json) -> list[str]:
-    """Return the operator's finalizers of an object."""
+    """Return those finalizers of an object that start with the operator's API group."""
     return [name for name in document["metadata"].get("finalizers") or () if name.startswith(f"{GROUP}/")]
 
 
