@@ -42,11 +42,12 @@ from agentmemory_operator.webhooks.rules.events import (
 
 log = logging.getLogger(__name__)
 
-# Maximum for a tenant that is alone. `WorkQueue` permits twice as many for all tenants together.
+# Maximum number of agents of one tenant that are served concurrently. `WorkQueue` permits twice as many for all tenants
+# together.
 MAX_CONCURRENT_AGENTS = 8
 POLL_S, START_DELAY_S = 10.0, 1.0
 PAGE = 100
-# Milliseconds after which a webhook sends no further event in this pass, because the agent's other webhooks wait.
+# Milliseconds after which the delivery to one webhook pauses until the next read: the agent's other webhooks wait.
 MAX_WEBHOOK_MS = 20_000
 # Delay before a cursor is written to the status, so that one write covers several events.
 STATUS_DELAY_S = 5.0
@@ -122,7 +123,10 @@ class WebhookDelivery:
         self.queue = WorkQueue(self._deliver, tenant_lane_of=self.table.tenant_lane_of, share=MAX_CONCURRENT_AGENTS)
 
     def schedule(self, key: Key, memory: AgentMemory) -> Json:
-        """Schedule delivery for an object that a pass has read; return its status field `webhooks`, or {}."""
+        """Schedule delivery for an object that a pass has read; return its status field `webhooks`.
+
+        Without `spec.webhooks`, forget the delivery state and return {}.
+        """
         hooks = memory.spec.webhooks or ()
         if not hooks:
             self._forget(key)
@@ -144,10 +148,16 @@ class WebhookDelivery:
         return by_name[hook.name]
 
     async def _deliver(self, key: Key) -> float | None:
-        """Deliver an object's pending events; return the seconds until the next read, or None if none is needed.
+        """Deliver an object's pending events; return the seconds until the next read.
+
+        None if nothing can be delivered until a pass schedules it again: the object does not exist, is being deleted,
+        invalid or suspended, does not own its slug, or has no collection or no webhooks.
 
         Raises:
-            TransientError: If it ended the delivery to a webhook. The other webhooks were processed.
+            LeadershipLost: If this process may no longer write. The remaining webhooks were not processed.
+            TransientError: If the agent cannot be opened now. Or if it ended the delivery to a webhook: then the other
+                webhooks were processed.
+            AgentMemoryError: If the agent cannot be opened for another reason.
         """
         memory = owned_memory(self.table, key)
         if memory is None:
@@ -189,7 +199,10 @@ class WebhookDelivery:
         progress.message = failure[:1024]
 
     async def _send_pending(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
-        """Deliver pending events until one fails or 20 s have passed; return the failure message, or None."""
+        """Deliver pending events until one fails or 20 s have passed; return the failure message, or None.
+
+        Without a cursor, start at the current end of the change log, and treat the last cleanup as reported.
+        """
         slug, deadline_ms = memory.slug, self.clock.now_ms() + MAX_WEBHOOK_MS
         if progress.cursor is None:
             progress.cursor = Position(agent.epoch, complete_until_ms(agent)).encode(slug)
@@ -218,7 +231,10 @@ class WebhookDelivery:
         return None
 
     async def _send(self, memory: AgentMemory, hook: Webhook, progress: _Progress, event: WebhookEvent) -> str | None:
-        """Post a subscribed event that is at most 72 h old; return the failure message, or None if there is none."""
+        """Post a subscribed event; return the failure message, or None if there is none.
+
+        An event that the webhook does not subscribe to is skipped, and one older than 72 h is counted as dropped.
+        """
         if event.name not in hook.events:
             return None
         if event.at_ms < self.clock.now_ms() - MAX_EVENT_AGE_MS:
@@ -239,7 +255,7 @@ class WebhookDelivery:
 
 
 async def _read(agent: Agent, progress: _Progress) -> Sequence[Change]:
-    """Read the next page. If the cursor is invalid, move it to the current end of the log and return no changes."""
+    """Read the next page of the change log. If the cursor is invalid, move it to the log's end; return no changes."""
     try:
         page = await read_changes(agent, ChangesRequest(limit=PAGE, cursor=progress.cursor))
     except RequestInvalid:

@@ -17,7 +17,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.webhooks.rules.events import decode_key, verify_signature
 
-# Milliseconds in which unsigned requests of strangers cause at most one read of a hook's Secret, in each process.
+# Milliseconds in which requests, which anybody may send, cause at most one read of a hook's Secret in each process.
 KEY_CACHE_MS = 10_000
 MAX_KEYS = 1_000
 

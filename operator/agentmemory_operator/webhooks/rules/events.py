@@ -22,7 +22,7 @@ MAX_EVENT_AGE_MS = 72 * 3_600_000
 FIRST_RETRY_S, MAX_RETRY_S = 10.0, 3_600.0
 MIN_KEY_BYTES = 24
 MAX_CLOCK_SKEW_S = 300
-# Maximum length of the header, with space for several signatures: senders add one for each key during a rotation.
+# Bytes of the header that are compared; the rest is ignored. Senders add a signature for each key during a rotation.
 MAX_SIGNATURES_CHARS = 1024
 _ID = re.compile(r"[!-~]{1,128}")
 _SECONDS = re.compile(r"[0-9]{1,12}")
@@ -64,7 +64,11 @@ class WebhookEvent:
 
 
 def to_event(change: Change, uid: str, slug: str) -> WebhookEvent | None:
-    """Convert a change to an event; None if webhooks do not report its kind."""
+    """Convert a change to an event; None if webhooks do not report its kind.
+
+    Args:
+        uid: Uid of the AgentMemory, so that a recreated object sends other ids.
+    """
     name = _EVENTS.get(change.kind)
     if name is None:
         return None
@@ -108,7 +112,13 @@ def sign(key: bytes, id_: str, time_s: str, body: bytes) -> str:
 
 
 def verify_signature(key: bytes, headers: Mapping[str, str], body: bytes, now_s: int) -> bool:
-    """Return whether a message has a valid signature and a time at most five minutes from now."""
+    """Return whether a message has a valid signature and a time at most five minutes from now.
+
+    False too if the id is empty, longer than 128 characters or not visible ASCII.
+
+    Args:
+        now_s: Current time in Unix seconds.
+    """
     id_, time_s = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not _ID.fullmatch(id_) or not _SECONDS.fullmatch(time_s) or abs(int(time_s) - now_s) > MAX_CLOCK_SKEW_S:
         return False
@@ -118,7 +128,11 @@ def verify_signature(key: bytes, headers: Mapping[str, str], body: bytes, now_s:
 
 
 def retry_delay_s(attempts: int) -> float:
-    """Return the delay in seconds after consecutive failures: 10 s, doubled for each further one, at most an hour."""
+    """Return the delay in seconds after consecutive failures: 10 s, doubled for each further failure, at most an hour.
+
+    Args:
+        attempts: Number of consecutive failures, from 1.
+    """
     return min(FIRST_RETRY_S * 2.0 ** min(attempts - 1, 20), MAX_RETRY_S)
 
 
