@@ -102,7 +102,12 @@ def operator_settings() -> kopf.OperatorSettings:
 async def run_kopf(
     registry: kopf.OperatorRegistry, namespaces: Sequence[str], *, started: asyncio.Event | None = None
 ) -> None:
-    """Watch namespaces, or all if none is named, until SIGTERM or SIGINT. `started` is set when watching starts."""
+    """Watch namespaces until SIGTERM or SIGINT.
+
+    Args:
+        namespaces: Namespaces to watch; empty watches all.
+        started: Event that is set when watching starts, or None.
+    """
     # Without an identity, kopf asks for the name of the user, and a container's user may have none.
     identity: Any = socket.gethostname()
     await kopf.operator(

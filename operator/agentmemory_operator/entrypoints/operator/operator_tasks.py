@@ -26,10 +26,10 @@ from agentmemory_operator.runtime.tasks import cancel, race
 
 log = logging.getLogger(__name__)
 
-# Kinds that are listed before the first pass, which decides among all objects, e.g. on the owner of a slug.
+# Kinds that are listed before the first pass: a pass compares all objects, for example to find the owner of a slug.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 LIST_RETRY_S = 2.0
-# The same time as Kubernetes controllers wait for their first lists.
+# Kubernetes controllers wait for their first lists for the same time.
 STARTUP_TIMEOUT_S = 120.0
 
 
@@ -108,6 +108,7 @@ async def operate(
     Raises:
         AgentMemoryError: If the objects cannot be listed in time, or the lease cannot be read or written for 120 s.
         LeadershipLost: If the lease is lost. The process must exit.
+        Exception: Any other error that has ended a task or the watches.
     """
     # Imported here, because other commands do not need kopf and its dependencies.
     from agentmemory_operator.entrypoints.operator.handlers import build_registry, run_kopf
@@ -131,7 +132,12 @@ async def operate(
 def start_background(
     operator: ReconcilingOperator, cluster: KubernetesCluster, leadership: Leadership | None, namespaces: Sequence[str]
 ) -> tuple[asyncio.Task[None], ...]:
-    """Start everything that writes, which runs only while this process leads, and `resync`, which runs immediately."""
+    """Start two tasks and return them: one that writes while this process leads, and `resync`, which needs no lease.
+
+    Args:
+        leadership: None starts the writing immediately.
+        namespaces: Namespaces that the operator watches; empty is all.
+    """
     period_s = operator.periods.resync_s
     runs = [operator.run()]
     if operator.handover is not None:
@@ -167,6 +173,11 @@ async def run_while_leading(runs: Sequence[Coroutine[Any, Any, None]], leadershi
 
     Args:
         leadership: None starts the runs immediately.
+
+    Raises:
+        AgentMemoryError: If the lease cannot be read or written for 120 s while this process waits for it.
+        LeadershipLost: If the lease is lost.
+        Exception: The error of a run that failed.
     """
     if leadership is None:
         await race(*runs)
@@ -187,6 +198,9 @@ async def sweep_secrets(
     """Delete the Secret copies of deleted agents, now and every `period_s` seconds.
 
     A TransientError is only logged, except LeadershipLost, which is raised.
+
+    Args:
+        namespaces: Namespaces that the operator watches; empty is all.
     """
     while True:
         try:
@@ -202,7 +216,7 @@ async def sweep_secrets(
 async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
     """Create the signing key of user tokens if it is missing, now and every `period_s` seconds.
 
-    A TransientError is logged, and retried within 2 s, except LeadershipLost, which is raised.
+    After a TransientError, which is logged, it retries after at most 2 s. LeadershipLost is raised.
     """
     while True:
         pause_s = period_s
@@ -239,7 +253,7 @@ async def list_all_objects(feed: OperatorFeed, cluster: KubernetesCluster, start
     Of each kind, objects with an unfinished one-off operation are fed first.
 
     Raises:
-        AgentMemoryError: If the objects cannot be listed within `patience_s` of `startup`. The message says why.
+        AgentMemoryError: If the objects cannot be listed within `patience_s` of `startup`. The message gives the cause.
     """
     for kind in KINDS:
         while True:
