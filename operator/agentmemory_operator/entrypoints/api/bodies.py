@@ -56,7 +56,7 @@ _MESSAGES = {
     "list_type": "must be a list",
     "string_type": "must be a string",
 }
-# Names of fields in other memory stores, and the fields to suggest for them: the first that the model has.
+# Field names of other memory stores, with the fields to suggest instead. The first one that the model has is suggested.
 _CALLED_ELSEWHERE = {
     "text": ("content", "query"),
     "memory": ("content",),
@@ -170,7 +170,7 @@ def limit_problem(error: LimitExceeded | MalformedJson) -> RequestInvalid | Prob
 
 
 def invalid_json(reason: str) -> ProblemRaised:
-    """Build the error for a body that is not JSON."""
+    """Build the 400 error for a body that is not JSON. Its detail contains the reason."""
     return ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is not JSON: {reason}"))
 
 
@@ -246,6 +246,7 @@ async def read_model(
 
     Raises:
         ProblemRaised: Errors of `read_body`, `reserve_parsed_body` and `parse_json`.
+        ClientDisconnect: If the client disconnects before the body is complete.
         Forbidden: If the body names a user, scope or author that the caller may not act for.
         RequestInvalid: If fields are invalid (the error lists the first 50), or the body has too many parts or is
             nested too deeply.

@@ -96,7 +96,7 @@ class Edge:
             await self._app(scope, receive, send)
             return
         method, is_head = scope["method"], scope["method"] == "HEAD"
-        # A copy, because the server uses the original method to omit the body of a response to HEAD.
+        # Change a copy, because the server uses the original method to omit the body of a response to HEAD.
         # Whitespace around header values is not part of them (RFC 9110, 5.5).
         header_pairs = [(name, value.strip(b" \t")) for name, value in scope["headers"]]
         scope = {**scope, "headers": header_pairs, "method": "GET" if is_head else method}
@@ -155,7 +155,10 @@ class Edge:
     async def _respond_authenticated(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
-        """Authenticate before the body is read, then serve the request within the caller's share of the capacity."""
+        """Authenticate before the body is read, then serve the request within the caller's share of the capacity.
+
+        A request to a hook is authenticated by its route instead.
+        """
         # Check this first: until the objects are loaded, the rights of a valid caller are not known.
         if unread := self._find_unread():
             raise ProblemRaised(not_ready_problem(unread))

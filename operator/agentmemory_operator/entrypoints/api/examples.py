@@ -60,7 +60,6 @@ def _add_answer(operation: Json, answer: Any) -> None:
 
 
 def _set_example(response: Json, answer: Any) -> None:
-    # An export also lists a JSON type without a schema.
     for content in response["content"].values():
         if content.get("schema"):
             content["example"] = answer

@@ -227,6 +227,10 @@ class QueryTimes(BaseModel):
     )
 
     def time_options(self, default_time_zone: str | None) -> dict[str, Any]:
-        """Return the arguments of a `SearchRequest`. Without any zone they lack `time_zone`."""
+        """Return the arguments of a `SearchRequest`. Without any zone they lack `time_zone`.
+
+        Args:
+            default_time_zone: Zone from the request header, used if the body names none. None without the header.
+        """
         time_zone = self.time_zone or default_time_zone
         return {"reference_time": self.reference_time} | ({"time_zone": time_zone} if time_zone else {})

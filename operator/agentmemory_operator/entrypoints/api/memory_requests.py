@@ -112,7 +112,13 @@ class MemoryIn(Body):
     def new_memory(
         self, *, default_type: str | None, stored_by: str | None = None, idempotency_key: str | None = None
     ) -> IncomingMemory:
-        """Convert to the use case's `IncomingMemory`. A missing type becomes `default_type`; None lets it choose."""
+        """Convert to the `IncomingMemory` of the use case. A missing type becomes `default_type`.
+
+        Args:
+            default_type: None lets the use case choose the type.
+            stored_by: Authenticated caller, who becomes the author if the body names none. None if there is no caller.
+            idempotency_key: Key from the request header; None if the client sends none.
+        """
         values = self.__dict__ | {"stored_by": stored_by, "idempotency_key": idempotency_key}
         if self.type is None:
             values["type"] = default_type
@@ -192,6 +198,10 @@ class SearchIn(Body, MemoryView, QueryTimes):
 
     def search_request(self, *, default_scopes: tuple[str, ...], default_time_zone: str | None = None) -> SearchRequest:
         """Convert to the `SearchRequest` of the use case.
+
+        Args:
+            default_scopes: Shared scopes to search if the body has no `include_scopes`.
+            default_time_zone: Zone from the request header, used if the body names none. None without the header.
 
         Raises:
             RequestInvalid: If `filters` are invalid.

@@ -49,8 +49,8 @@ def record_result(request: Request, count: int, *, id: str | None = None, top_k:
 
     Args:
         count: Number of memories that were returned, stored, changed or removed.
-        id: Id of the memory, if the request is about a single one.
-        top_k: Maximum number of results of a search.
+        id: Id of the memory; None if the request is about several.
+        top_k: Requested maximum number of results; None if the request names none or is no search.
     """
     if (span := request.scope.get(SPAN)) is None:
         return

@@ -17,8 +17,8 @@ Parts = tuple[str, ...]
 def nearest_path(path: str, templates: Iterable[str]) -> str:
     """Return the path of the most similar template, filled with the values of this path.
 
-    If no template is similar, or the path is too long to compare, return its longest prefix of at most `MAX_PARTS`
-    parts that fits a template, or "/".
+    Values that the path lacks stay `{name}`. If no template is similar, or the path is too long to compare, return the
+    path's longest prefix of at most `MAX_PARTS` parts that fits a template, or "/".
 
     Args:
         templates: Paths with `{name}` for values.

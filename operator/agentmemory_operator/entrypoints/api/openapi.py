@@ -175,7 +175,7 @@ def describe(
         }
     arguments: dict[str, Any] = {"status_code": status, "responses": responses}
     if not body and media_type != JSON:
-        # Of this class, FastAPI does not add its own media type to the document.
+        # With this response class, FastAPI adds no media type of its own to the document.
         arguments["response_class"] = Response
     if body:
         content = {media_type: {"schema": _ref(body)}}
@@ -261,7 +261,7 @@ def _schemas() -> dict[str, Any]:
 
 
 def _refer_to_errors(responses: dict[str, Any]) -> set[str]:
-    """Replace the errors by references to the components; return their statuses."""
+    """Drop the framework's own 422, and replace other errors by references to the components; return their statuses."""
     if "application/json" in responses.get("422", {}).get("content", {}):
         del responses["422"]
     statuses = {status for status in responses if status >= "4"}

@@ -286,7 +286,7 @@ def problem_of(error: AgentMemoryError) -> Problem:
 
 
 def not_ready_problem(detail: str) -> Problem:
-    """Build the problem for a process that cannot serve agents yet."""
+    """Build the 503 problem for a process that cannot serve agents yet; it asks for a retry after a second."""
     return Problem(type=UNAVAILABLE, detail=detail, headers={"Retry-After": "1"})
 
 

@@ -67,7 +67,7 @@ _MODEL_FIGURES = (
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Build a JSON response."""
+    """Build a JSON response from a value that orjson can serialise."""
     return Response(orjson.dumps(content), status, media_type="application/json", headers=headers)
 
 

@@ -185,7 +185,7 @@ def build_guard(settings: Settings, host: str, *, callers: CallerCache | None = 
             " AGENTMEMORY_AUTH=token and AGENTMEMORY_TOKEN, or accept it with AGENTMEMORY_AUTH_NONE_ACCEPTED=yes"
         )
         raise SettingInvalid(message)
-    # Who has accepted it needs no warning, unless other machines are concerned.
+    # Do not warn if the user has accepted this mode and only this machine can reach the API.
     level = logging.INFO if is_loopback(host) and settings.accepts_auth_none else logging.WARNING
     log.log(level, "AGENTMEMORY_AUTH=none: anybody who can reach %s can read and write all memories", host)
     return OpenGuard("loopback" if is_loopback(host) else "network")

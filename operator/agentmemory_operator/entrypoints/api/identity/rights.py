@@ -171,6 +171,6 @@ def rights_of(request: Request) -> AgentRights:
 
 
 def caller_of(request: Request) -> Caller:
-    """Return the caller that `Edge` has authenticated."""
+    """Return the caller that `Edge` has authenticated; UNKNOWN_CALLER for a request to a hook."""
     caller: Caller = request.scope[CALLER]
     return caller

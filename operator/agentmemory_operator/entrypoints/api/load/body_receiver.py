@@ -29,6 +29,7 @@ def has_body(headers: Mapping[bytes, bytes]) -> bool:
 class BodyReceiver:
     """Wraps the ASGI `receive` of a request: measures the rate of its body, and starts the request after the body.
 
+    A request that is processed in pieces is not started here: it takes a processing slot for each piece.
     Only time in which the application waits for the body counts for the rate.
 
     Attributes:
@@ -46,7 +47,7 @@ class BodyReceiver:
     _received_bytes: int = 0
 
     async def __call__(self) -> Message:
-        """Return the next message; after the last part of the body, `RequestSlot.start` has been called.
+        """Return the next message. Before the last part of the body is returned, the request is started.
 
         Raises:
             ProblemRaised: If the body arrives too slowly or there is no capacity for it, the request was dropped, or it
@@ -72,7 +73,6 @@ class BodyReceiver:
         slot.add_body_bytes(size)
         if not message.get("more_body", False):
             self._is_complete = True
-            # Take no slot here for a request that is processed in pieces: it takes one for each piece.
             if not slot.is_in_pieces:
                 await slot.start()
         return message

@@ -125,7 +125,7 @@ def parts_if_small(document: bytes) -> int | None:
 
 
 def _is_shallow(document: bytes) -> bool:
-    """Return whether the brackets are balanced and at most `MAX_DEPTH` deep, ignoring those in strings."""
+    """Return whether brackets of any kind outside strings are balanced and at most `MAX_DEPTH` deep."""
     brackets = _STRING.sub(b"", document).translate(_AS_SQUARE, _NO_BRACKETS)
     # Compare the numbers first: many more closing brackets than opening ones would make each pass below expensive.
     if brackets.count(b"[") != brackets.count(b"]"):
@@ -168,7 +168,8 @@ def split_list(document: bytes, name: str, *, max_items: int) -> Generator[None,
     `fault`.
 
     Raises:
-        LimitExceeded: If there are too many items, too many parts in total, or the remainder is too large or too deep.
+        LimitExceeded: If there are too many items, too many parts in total, or the remainder is too large or too deep
+            or has too many parts itself.
         MalformedJson: If brackets are unbalanced, a string is not closed, the key before a list is not a string, or the
             document is too deep for the parser.
     """
@@ -203,7 +204,7 @@ class _Splitter:
     _total_parts: int = 0
 
     def take(self, start: int, end: int) -> None:
-        """Process the next token."""
+        """Process the token between two positions of the document. Errors are those of `split_list`."""
         before = self._depth
         self._depth = _deeper(before, self.document[start])
         if self._is_inside and before == 2:
@@ -228,7 +229,7 @@ class _Splitter:
         self._last = start, end
 
     def cut(self) -> SplitDocument:
-        """Return the result after the last token."""
+        """Return the result after the last token. Errors are those of `split_list`."""
         if self._depth:
             raise MalformedJson("a bracket is not closed")
         if self._around.fault:
@@ -240,7 +241,11 @@ class _Splitter:
         return SplitDocument(envelope, self._items, self._accepted_parts + self._around.parts)
 
     def _begins_list(self, start: int) -> bool:
-        """Return whether the bracket opens the value of the key `name`."""
+        """Return whether the bracket at `start` opens the list that is the value of the key `name`.
+
+        Raises:
+            MalformedJson: If the key is not a valid JSON string.
+        """
         name = self.document[slice(*self._last)]
         is_key = self.document[start] == ord("[") and name[:1] == b'"' and len(name) <= 8 * len(self.name) + 2
         if not is_key or self.document[self._last[1] : start].strip(_BLANK) != b":":
@@ -300,6 +305,9 @@ def _match_piece(document: bytes, position: int) -> tuple[int, bool]:
 
     Args:
         position: Position in the string.
+
+    Raises:
+        MalformedJson: If the document ends before the string is closed.
     """
     match = _INSIDE.match(document, position, position + _BYTES_AT_ONCE)
     assert match is not None
@@ -311,7 +319,11 @@ def _match_piece(document: bytes, position: int) -> tuple[int, bool]:
 
 
 def _deeper(depth: int, token: int) -> int:
-    """Return the depth after a token, which is given by its first byte."""
+    """Return the depth after a token, which is given by its first byte.
+
+    Raises:
+        MalformedJson: If the depth exceeds the parser's, or a bracket was not opened.
+    """
     if token in _OPENING:
         if depth == MAX_PARSER_DEPTH:
             raise MalformedJson(f"it is nested deeper than {MAX_PARSER_DEPTH:,} levels")

@@ -42,7 +42,7 @@ class AdmissionControl(RequestTotals):
         """Count an unauthenticated request while the context is open.
 
         Raises:
-            ProblemRaised: If there are too many.
+            ProblemRaised: If `Limits.unauthenticated` of these requests are in progress.
         """
         if self.unauthenticated >= self.limits.unauthenticated:
             raise overload_problem(f"{self.unauthenticated} requests of unauthenticated callers are in progress")

@@ -97,7 +97,15 @@ class CallerUsage:
 
 
 class RequestTotals:
-    """Resources that all requests use, with the share of each caller that has requests in progress."""
+    """Resources that all requests use, with the share of each caller that has requests in progress.
+
+    Attributes:
+        requests, receiving: Number of requests with a processing slot, and with a receiving slot.
+        body_bytes: Bytes of all bodies in memory, and those reserved for their parsed parts.
+        large_bytes: The same without the first `SMALL_BYTES` of each body. `Limits.body_bytes` limits this sum.
+        exports: Number of exports and change streams in progress.
+        shares: Usage by key of the caller.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits

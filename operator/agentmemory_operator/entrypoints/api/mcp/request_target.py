@@ -69,7 +69,7 @@ def _only(kind: str, names_by_source: Mapping[str, str | None]) -> str | None:
 
 
 def agent_missing() -> TargetUnresolved:
-    """Build the error for a missing agent."""
+    """Build the error of a request that names no agent. The message lists the places where a client can name one."""
     return TargetUnresolved(
         f"no agent is set: the client must set ?agent=NAME in the URL of the MCP server, the header"
         f" {AGENT_HEADER}, or send a user token"
@@ -77,7 +77,7 @@ def agent_missing() -> TargetUnresolved:
 
 
 def user_missing() -> TargetUnresolved:
-    """Build the error for a missing user."""
+    """Build the error of a request that names no user. The message lists the places where a client can name one."""
     return TargetUnresolved(
         f"no user is set: the client must set ?user_id=USER in the URL of the MCP server, the header"
         f" {USER_HEADER}, or send a user token. A model may set user_id only if the caller has the verb impersonate"

@@ -52,6 +52,7 @@ class McpEndpoint:
 
         Raises:
             ProblemRaised, RequestInvalid: Errors of `read_body`, `reserve_parsed_body` and `check_keys`.
+            ClientDisconnect: If the client disconnects before the body is complete.
             Exception: If the SDK could not be started. Every later request raises the same error.
         """
         request = Request(scope, receive)
@@ -166,7 +167,7 @@ def _message_of(error: Any) -> str:
 
 
 async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int, dict[str, Any]]:
-    """Send a request to the application inside `Edge`, with the caller of this one."""
+    """Send a request to the application inside `Edge`, as the caller of the MCP request; return status and body."""
     body = json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [pair for pair in request.scope["headers"] if pair[0] == TIME_ZONE_HEADER.lower().encode()]
@@ -192,7 +193,7 @@ class _Answer:
 
 
 def _replaying(body: bytes, receive: Receive | None = None) -> Receive:
-    """Return an ASGI `receive` that replays a body, then continues with `receive` or a disconnect."""
+    """Return an ASGI `receive` that replays a body, then continues with `receive` (None: with a disconnect)."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replay() -> Message:

@@ -126,7 +126,7 @@ def render_result(tool: Tool, document: Json) -> Json:
 
 
 def render_problem(document: Json) -> str:
-    """Convert a problem of the API to one text with fault and remedy."""
+    """Convert a problem of the API to one text: its title, then the invalid fields, or without any the detail."""
     errors = "; ".join(f"{error['field']}: {error['message']}" for error in document.get("errors", ()))
     return f"{document['title']}: {errors or document['detail']}"
 

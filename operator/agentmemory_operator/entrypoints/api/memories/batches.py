@@ -72,7 +72,10 @@ class BatchReader(Generic[T]):
         return read
 
     def _small(self, body: bytes) -> list[Any] | None:
-        """Return the items of a small batch. None if it is larger than one item may be, or an error must be located."""
+        """Parse a small batch as a whole and return its items, after reserving memory for it.
+
+        None if the batch exceeds the limits of a single item, or has an error that `split_list` may find in one item.
+        """
         parts = parts_if_small(body)
         if parts is None or may_exceed_int64(body):
             return None

@@ -43,7 +43,12 @@ class ConversationIn(Body):
     )
 
     def conversation(self, *, stored_by: str | None, idempotency_key: str | None) -> Conversation:
-        """Convert to the `Conversation` of the use case."""
+        """Convert to the `Conversation` of the use case.
+
+        Args:
+            stored_by: Authenticated caller, who becomes the author if the body names none. None if there is no caller.
+            idempotency_key: Key from the request header; None if the client sends none.
+        """
         values = {name: value for name, value in dict(self).items() if name != _MESSAGES}
         turns = tuple(SpokenTurn(**dict(turn)) for turn in self.messages)
         return Conversation(**values, turns=turns, stored_by=stored_by, idempotency_key=idempotency_key)

@@ -74,6 +74,9 @@ class ForgetIn(Body):
     def forget_request(self, idempotency_key: str | None) -> ForgetRequest:
         """Convert to the `ForgetRequest` of the use case.
 
+        Args:
+            idempotency_key: Key from the request header; None if the client sends none.
+
         Raises:
             RequestInvalid: If `filters` are invalid.
         """

@@ -48,7 +48,12 @@ class ItemIn(Body):
     )
 
     def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
-        """Convert to the `ItemContent` of the use case."""
+        """Convert to the `ItemContent` of the use case.
+
+        Args:
+            author: Authenticated caller; None stores no author.
+            idempotency_key: Key from the request header; None if the client sends none.
+        """
         fields = {name: getattr(self, name) for name in ItemIn.model_fields} | {"tags": tuple(self.tags)}
         return ItemContent(**fields, author=author, idempotency_key=idempotency_key)
 

@@ -263,7 +263,10 @@ def _time_zone_of(request: Request) -> str | None:
 
 
 def default_type_of(settings: AgentSettings) -> str | None:
-    """Return the type of memories without one; None lets the use case take the agent's first type."""
+    """Return the type of memories that are sent without one: `PREFERRED_TYPE` if the agent has it, else None.
+
+    With None, the use case takes the agent's first type.
+    """
     return PREFERRED_TYPE if any(type_.name == PREFERRED_TYPE for type_ in settings.ranking.types) else None
 
 

@@ -31,7 +31,12 @@ class ChangesParameters(Parameters):
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Entries per page.")
 
     def changes_request(self, *, cursor: str | None) -> ChangesRequest:
-        """Convert to the `ChangesRequest` of the use case."""
+        """Convert to the `ChangesRequest` of the use case.
+
+        Args:
+            cursor: Replaces the parameter `cursor`, because a stream sends its position in a header or moves on. None
+                starts with the oldest entry.
+        """
         return ChangesRequest(limit=self.limit, cursor=cursor, user_id=self.user_id)
 
 

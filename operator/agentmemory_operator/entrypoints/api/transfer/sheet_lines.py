@@ -54,13 +54,13 @@ class ExportedSheet(Body):
 
 
 class SheetLine(Body):
-    """The line with relations and aliases."""
+    """Line of an export with the relations and aliases of the user's entities."""
 
     entities: ExportedSheet
 
 
 def render_sheet_line(sheet: EntitySheet) -> bytes:
-    """Render the line; return b'' if the sheet has neither relations nor aliases."""
+    """Render the JSON of `SheetLine` as a line; return b'' if the sheet has neither relations nor aliases."""
     if not sheet.relations and not sheet.aliases:
         return b""
     relations: list[dict[str, Any]] = [
@@ -79,7 +79,7 @@ class ExportedProfile(Body):
 
 
 class ProfileLine(Body):
-    """The line with the user's name."""
+    """Line of an export with the user's name."""
 
     user: ExportedProfile
 
@@ -89,7 +89,7 @@ class ProfileLine(Body):
 
 
 def render_profile_line(profile: UserProfile | None) -> bytes:
-    """Render the line; return b'' if the user has no name (None)."""
+    """Render the JSON of `ProfileLine` as a line; return b'' if the user has no name (None)."""
     if profile is None:
         return b""
     document = {"name": profile.name, "created_at": render_time(profile.created_at)}

@@ -167,9 +167,12 @@ class LineIn(MemoryIn):
     def line(self, user_id: str, *, default_type: str | None, rights: AgentRights) -> ImportLine:
         """Convert to the `ImportLine` of the use case.
 
+        Args:
+            default_type: Type of a line without one. None lets the use case choose.
+
         Raises:
-            Forbidden: If it names an author that the caller may not name.
-            RequestInvalid: If it belongs to another user.
+            Forbidden: If the line names an author that the caller may not name.
+            RequestInvalid: If the line belongs to another user.
         """
         rights.check_author(self.author)
         for author in self.observed_by:
@@ -232,9 +235,13 @@ def read_line(
 ) -> ImportLine | EntitySheet | UserProfile | None:
     """Parse a line: a memory, the entity sheet, or the user's name. Return None for the counts at the end.
 
+    Args:
+        user_id: User of the request.
+        default_type: Type of a memory without one. None lets the use case choose.
+
     Raises:
-        Forbidden: If it names an author that the caller may not name.
-        RequestInvalid: If it is invalid, belongs to another user, or marks the end of an interrupted export.
+        Forbidden: If the line names an author that the caller may not name.
+        RequestInvalid: If the line is invalid, belongs to another user, or marks the end of an interrupted export.
     """
     try:
         run_without_pause(count_parts(text))
@@ -256,7 +263,11 @@ def read_line(
 
 
 def render_line(exported: ExportedMemory, *, embedding: str) -> bytes:
-    """Render a memory as a line without null and empty fields."""
+    """Render a memory as a line without null and empty fields.
+
+    Args:
+        embedding: Name of the embedding that created the vector, written only with a vector.
+    """
     rendered = response_views.render_memory(exported.record)
     line = {name: value for name, value in rendered.items() if value not in (None, (), [], {})}
     if exported.sealed is not None:

@@ -203,7 +203,13 @@ class _Import:
         return await import_lines(await self.open_agent(), lines, can_restore_erased=erased)
 
     async def _join(self, facts: Sequence[tuple[int, EntitySheet | UserProfile]]) -> None:
-        """Import facts that do not exist yet. An agent without entities ignores relations and aliases."""
+        """Store relations, aliases and the user's name that do not exist yet, and count rejected lines as failed.
+
+        An agent without entities ignores relations and aliases.
+
+        Raises:
+            TransientError: If a line could not be stored now.
+        """
         user_id = self.parameters.user_id
         for number, fact in facts:
 
@@ -308,7 +314,8 @@ async def _split(stream: AsyncIterator[bytes], release_bytes: Callable[[int], No
 def _interrupted(error: TransientError, lines: int) -> TransientError:
     """Build the error of an import that stops after its first `lines` lines.
 
-    It is OutcomeUnknown, or if no line was imported, an error of the same kind as `error`.
+    It is OutcomeUnknown. If no line was imported, it is StoreUnavailable for any subclass of that, else of the class of
+    `error`.
     """
     message = f"the first {lines} lines are imported, and possibly some of the next; send all lines again: {error}"
     # Convert CollectionMoved too, because it would repeat the request, whose body is already consumed.
