@@ -19,7 +19,7 @@ from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """Entry of a command in the table.
+    """Entry of a command in `COMMANDS`.
 
     Attributes:
         panel: Group of the command in `--help`.
@@ -293,7 +293,7 @@ def build_cli(verbs: CommandDependencies) -> typer.Typer:
         ctx: typer.Context,
         _: Annotated[bool, typer.Option("--version", callback=show, is_eager=True, help="Print the version.")] = False,
     ) -> None:
-        """Pass the stacks to the command; check settings and configure logging unless it only prints."""
+        """Pass the stacks to the command. Except for `completion` and `version`, check settings and set up logging."""
         ctx.obj = verbs.stacks
         if COMMANDS[str(ctx.invoked_subcommand)].adder != PRINTERS:
             verbs.prepare()

@@ -19,6 +19,9 @@ def endpoint_at(inspection: QdrantAccess, url: str) -> Endpoint:
 def dev_endpoint(inspection: QdrantAccess, qdrant: str | None) -> Endpoint:
     """Return the endpoint of the development stack's server, which replaces those of all connections.
 
+    Args:
+        qdrant: Value of the option --qdrant; None uses QDRANT_URL.
+
     Raises:
         AgentMemoryError: If neither the option --qdrant nor QDRANT_URL names it.
     """
@@ -34,7 +37,7 @@ async def connection_endpoint(
     """Return the endpoint of a connection, with the values of its Secrets.
 
     Args:
-        at: URL that replaces the connection's, or None.
+        at: URL that replaces the connection's; None keeps that.
 
     Raises:
         SpecInvalid: If a URL is invalid, a Secret is missing, or it does not list the host its value would be sent to.
@@ -48,6 +51,10 @@ async def memory_endpoint(
 ) -> Endpoint:
     """Return the endpoint of an object's connection, or of the development stack on a folder.
 
+    Args:
+        at: URL that replaces the connection's. None keeps that; with a folder, None uses QDRANT_URL.
+        is_folder: True if the object is a manifest in the folder of a development stack.
+
     Raises:
         AgentMemoryError: Errors of `dev_endpoint` or `connection_endpoint`. Also if the connection cannot be
             read.
@@ -60,5 +67,11 @@ async def memory_endpoint(
 
 
 async def read_memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
-    """Read an AgentMemory and parse it."""
+    """Read and parse an AgentMemory.
+
+    Raises:
+        NotFound: If it does not exist.
+        SpecInvalid: If it is invalid.
+        TransientError: If it cannot be read now, or the kind is not installed.
+    """
     return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))

@@ -48,7 +48,7 @@ class JobsLocation:
     Attributes:
         namespace: Namespace of the command line. None is the default of the cluster's context or of the folder.
         context: kubeconfig context; None is the current one.
-        manifests: Folder that replaces a cluster.
+        manifests: Folder that replaces a cluster; None for a cluster.
         qdrant: URL of the server that the stack on that folder uses for all connections; None if no stack runs on it.
         is_detected: True if the folder is that of a running stack, and no option names it.
     """
@@ -75,6 +75,9 @@ def find_jobs_location(
     stacks: Stacks, namespace: str | None, context: str | None, manifests: Path | None
 ) -> JobsLocation:
     """Return the folder or cluster that the options name, else the folder of the only running stack, else the cluster.
+
+    Args:
+        namespace, context, manifests: Values of the options; None for an option that is not given.
 
     Raises:
         typer.BadParameter: If both --manifests and --context are given.
@@ -161,7 +164,7 @@ def print_message(text: str, output: TableJsonOrYaml) -> None:
 
 
 def print_object(document: Json, output: TableJsonOrYaml) -> None:
-    """Print an object as JSON or YAML; with table output, do nothing."""
+    """Print spec, status and main metadata of an object as JSON or YAML; with table output, do nothing."""
     if output is not TableJsonOrYaml.TABLE:
         print_document(status_document(document) | {"spec": document["spec"]}, output)
 

@@ -72,7 +72,7 @@ def refuse_empty_values(ctx: typer.Context) -> None:
 
 
 def print_document(document: Any, output: TableJsonOrYaml) -> None:
-    """Print a document as JSON or YAML."""
+    """Print a document as JSON, or for any other output format as YAML."""
     if output is TableJsonOrYaml.JSON:
         print_json(document)
     else:

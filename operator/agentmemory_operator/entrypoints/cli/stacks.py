@@ -3,7 +3,7 @@
 | given | objects | API |
 |---|---|---|
 | `--manifests DIR` | of the folder | |
-| `--context NAME`, or called by kubectl | of the cluster | `AGENTMEMORY_URL`, else the default URL |
+| `--context NAME`, called by kubectl, or in a pod | of the cluster | `AGENTMEMORY_URL`, else the default URL |
 | `--url`, `AGENTMEMORY_URL` | of the stack with this URL, else of the cluster | that URL |
 | nothing | of the running stack, else of the cluster | of the stack, else the default URL |
 
@@ -72,7 +72,8 @@ class Stacks:
             context: kubeconfig context from an option. Any value excludes development stacks.
 
         Raises:
-            AgentMemoryError: If several stacks run, or one listens at the default URL of a cluster's API.
+            AgentMemoryError: If several stacks run and neither `url` nor `context` is given. Also if a stack listens at
+                the default URL, which would be used as that of a cluster's API.
         """
         if url is not None:
             matching = (stack for stack in self.find() if stack.api == url.rstrip("/"))

@@ -75,7 +75,7 @@ def show(sections: Sequence[Section], console: Console) -> None:
 
 
 def _width_for_cut(section: Section, width: int) -> int | None:
-    """Return the characters that the other columns leave for the truncated column; None if no column is truncated.
+    """Return how many characters the other columns leave for the truncated one; None if no column is truncated.
 
     The number may be negative. Without a limit on the truncated column, rich would shrink the other columns to nothing,
     because they can be wrapped.

@@ -108,6 +108,9 @@ async def _approve(options: Approve, objects: JobObjects, namespace: str) -> tup
 def _find_pending(document: Json, digest: str | None) -> PendingApproval:
     """Return the pending approval of an object.
 
+    Args:
+        digest: Digest that the plan must have; None allows any.
+
     Raises:
         AgentMemoryError: If the last edit is not reconciled yet, no plan waits for approval, or the plan that waits
             does not have this `digest`.

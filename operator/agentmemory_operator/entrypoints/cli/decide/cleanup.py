@@ -121,6 +121,9 @@ async def preview_cleanup(memory: AgentMemory, store: PointStore, cluster_id: st
     Args:
         store: Client for the points of the server with the agent's collection.
         cluster_id: Cluster id that the collection's ownership marker must contain.
+
+    Raises:
+        TransientError, StoreRejected: As in `open_collection`.
     """
 
     async def known() -> str:

@@ -126,7 +126,9 @@ async def _ask(
     """Request the action. With --wait, return `status.lastConsolidation` once it contains the result, else None.
 
     Raises:
-        SpecInvalid: If a run or a dry run is requested and the AgentMemory has no language model.
+        SpecInvalid: If the AgentMemory is invalid, or has no language model for a requested run or dry run.
+        AgentMemoryError: If it does not exist, or is deleted during the wait.
+        TransientError: As in `reread`. The request stays.
     """
     memory = await read_memory(objects, options.name, namespace)
     if action in (Action.RUN, Action.DRY_RUN) and effective_model(memory) is None:
@@ -176,7 +178,7 @@ def _show(proposals: Sequence[Proposal], output: TableOrJson) -> None:
 
 
 def proposals_document(proposals: Sequence[Proposal]) -> dict[str, Any]:
-    """Render proposals as JSON."""
+    """Render proposals as JSON, with the ids of their sources and of the memories that they would supersede."""
     return {
         "proposals": [
             {

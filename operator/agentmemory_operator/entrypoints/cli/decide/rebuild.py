@@ -219,6 +219,7 @@ async def _follow(objects: JobObjects, before: Json, options: RebuildOptions) ->
     Raises:
         AgentMemoryError: If the rebuild did not start or did not end in the expected state (Stopped after --cancel,
             else Done), or the object was deleted.
+        TransientError: As in `reread`. The rebuild continues.
     """
     started_s, document, initial = time.monotonic(), before, read_rebuild(before)
     with JobProgress(title_of(before)) as progress:

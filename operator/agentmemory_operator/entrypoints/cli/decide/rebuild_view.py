@@ -14,7 +14,7 @@ from agentmemory_operator.spec.times import render_time, time_or_none
 
 Json = Mapping[str, Any]
 
-# Steps to show. Only a rebuild of a collection that has the name of its alias has the step Keep.
+# Steps to show. Keep is left out: it only occurs if the source collection has the name of its alias.
 STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
 _MOODS: dict[str, str] = {
     RebuildState.DONE: "good",
@@ -86,7 +86,7 @@ class ReportedRebuild:
 
 
 def read_rebuild(document: Json) -> ReportedRebuild:
-    """Read the rebuild that an AgentMemory reports."""
+    """Read the last rebuild of an AgentMemory, and the plan that needs another, from its status and spec."""
     status, spec = document.get("status") or {}, document.get("spec") or {}
     keep_hours, plan = spec.get("keepPreviousHours"), status.get("plan") or {}
     rebuild_changes = [change for change in plan.get("changes") or [] if change.get("class") == ChangeClass.REBUILD]

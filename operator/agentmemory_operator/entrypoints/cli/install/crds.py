@@ -47,7 +47,11 @@ def render_files(root: Path) -> Iterator[tuple[Path, str]]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print all CRDs, or with `--write` write them to the repository; return the exit status."""
+    """Print all CRDs, or with `--write` write them to the repository; return the exit status, which is always 0.
+
+    Args:
+        arguments: Command-line arguments; None uses those of the process.
+    """
     parser = argparse.ArgumentParser(prog="agentmemory crds", description="Print the CRDs.")
     parser.add_argument("--write", action="store_true", help="write crds/ and the chart's copy instead")
     parser.add_argument("--root", type=Path, default=Path(), help="the repository; default: the current folder")

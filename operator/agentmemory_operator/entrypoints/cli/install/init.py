@@ -51,6 +51,9 @@ def add_init(cli: typer.Typer) -> None:
 def check_names(name: str, namespace: str | None) -> None:
     """Raise unless the names are valid for an object.
 
+    Args:
+        namespace: None is valid: the manifests then name no namespace.
+
     Raises:
         AgentMemoryError: If a name is invalid. The message gives the rule, and for the agent a valid name close to it.
     """
@@ -70,6 +73,10 @@ def write_manifests(folder: Path, name: str, preset: str, namespace: str | None)
     """Write the manifest of an AgentMemory; return the new files. A folder without manifests also gets a connection.
 
     A folder with other manifests gets no connection: the file would end the connections that `dev` implies for them.
+
+    Args:
+        folder: Created if it does not exist.
+        namespace: Namespace in the manifests; None omits it.
 
     Raises:
         AgentMemoryError: If the AgentMemory's file exists, or has the name of the connection's file.

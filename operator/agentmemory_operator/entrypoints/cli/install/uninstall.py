@@ -89,7 +89,11 @@ async def _uninstall(
 
 
 def installation_sections(target: Installation, *, is_released: bool) -> list[Section]:
-    """Render the objects that will be deleted, with the effect on their collections and files."""
+    """Render the number of objects to delete by kind, and by the effect on their collections and files.
+
+    Args:
+        is_released: True if no operator carries out the objects' policies.
+    """
     counts = Counter(
         (document["kind"], describe_deletion(document, is_released=is_released)) for document in target.objects
     )

@@ -99,7 +99,16 @@ async def _connections(objects: JobObjects, full_name: str | None, default: str)
 
 
 async def _through(inspection: QdrantAccess, objects: JobObjects, document: Json, qdrant: str | None) -> ServerReport:
-    """Query the server of a connection, optionally at another URL. Errors of connection and server are returned."""
+    """Query the server of a connection.
+
+    The result contains an invalid connection or an error of the server as a message.
+
+    Args:
+        qdrant: URL that replaces the connection's; None keeps that.
+
+    Raises:
+        TransientError: If a Secret of the connection or an object cannot be read now.
+    """
     name = (document["metadata"]["namespace"], document["metadata"]["name"])
     url = qdrant or document["spec"]["url"]
     try:
@@ -128,7 +137,7 @@ ANY_CONNECTION, ANY_NAMESPACE = "CONNECTION", "NAMESPACE"
 
 
 def orphans_document(servers: Sequence[ServerReport]) -> dict[str, Any]:
-    """Render the findings as JSON."""
+    """Render the findings as JSON: for each server an error, or its orphans with commands to adopt and delete them."""
     return {"servers": [_document(server) for server in servers]}
 
 
@@ -210,6 +219,9 @@ def adopting_manifest(collection: CollectionSummary, connection: tuple[str, str]
 
     Unknown values are placeholders in capitals to be filled in, such as the connection. Without a recorded embedding,
     `provider: none` lets callers send the vectors.
+
+    Args:
+        connection: Namespace and name of the QdrantConnection to refer to; None if unknown.
     """
     marker, slug = collection.marker, slug_of_collection(collection)
     namespace, name = (marker.namespace, marker.name) if marker else (ANY_NAMESPACE, slug)

@@ -102,7 +102,13 @@ async def _on_one(
 async def _through(
     inspection: QdrantAccess, documents: list[Json], namespace: str | None, *, context: str, at: str | None
 ) -> list[PassPreview]:
-    """Preview the passes against the servers of the objects' connections."""
+    """Preview the passes against the servers of the objects' connections.
+
+    Args:
+        namespace: Namespace of manifests without one; None uses the context's.
+        context: kubeconfig context from which the connections and live objects are read.
+        at: URL that replaces those of the connections; None keeps theirs.
+    """
     async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
         manifests = [_placed(document, namespace or default) for document in documents]
         memories, connections = _objects_of([await _applied(objects, document) for document in manifests], inspection)
@@ -150,9 +156,9 @@ class _Connections:
         """Return the store of an object's connection, and the connection.
 
         Raises:
-            SpecInvalid: If the connection does not exist, may not be used from the object's namespace, or its Secret is
-                unusable.
-            TransientError: If a Secret or the labels of the namespace cannot be read now.
+            SpecInvalid: If the connection does not exist, is invalid, or may not be used from the object's namespace,
+                or its Secret is missing or unusable.
+            TransientError: If the connection, a Secret or the labels of the namespace cannot be read now.
         """
         full_name = connection_name(memory)
         connection = self._known.get(full_name) or await self._read(full_name)
@@ -172,7 +178,13 @@ class _Connections:
 
 
 def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, Any]]:
-    """Return the documents of this operator's kinds. Print errors as `validate` does, and exit if there are any."""
+    """Return the valid documents of this operator's kinds.
+
+    Print errors and skipped folders to standard error.
+
+    Raises:
+        typer.Exit: With status 1 if there are errors or no objects, or a path does not exist or cannot be read.
+    """
     with exit_on_error():
         found = check_manifests(paths, is_recursive=is_recursive)
     for finding in found.findings:
@@ -224,7 +236,7 @@ MAX_LISTED_NAMES = 3
 
 
 def exit_status(previews: Sequence[PassPreview]) -> int:
-    """Return 0 if nothing changes, 2 for changes, 3 if a change is held or refused."""
+    """Return 0 if nothing changes, 2 for changes, 3 if changes are held or an object is refused."""
     return EXIT_STATUS[worst_outcome(previews)]
 
 

@@ -240,7 +240,7 @@ def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
 
 
 def _plan_commands(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
-    """Yield the commands that approve or undo held changes."""
+    """Yield the commands that approve held changes, and that undo them if there is a cluster."""
     withheld_changes = [change for change in plan.get("changes") or [] if change.get("held")]
     reason, metadata = find_condition(document.get("status"), "InSync").get("reason", ""), document["metadata"]
     if withheld_changes and reason in APPROVABLE_REASONS:

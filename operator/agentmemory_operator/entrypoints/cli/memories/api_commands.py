@@ -56,9 +56,10 @@ class TagsMatch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Options that select the API. None as URL or token uses the environment's value.
+    """Options that select the API.
 
     Attributes:
+        url, token: None uses the environment's value. Without a URL there, `Stacks.find_api` selects the API.
         stacks: Running development stacks.
         namespace: Namespace of the AgentMemory that has the agent's name.
         context: kubeconfig context of that AgentMemory. If namespace and context are None, no object is read.
@@ -83,7 +84,8 @@ class ApiTarget:
         """Yield a client of an agent.
 
         Args:
-            name: Name of the agent. With a namespace or context, name of its AgentMemory, which has the agent's name.
+            name: Name of the agent. With a namespace or context, name of the AgentMemory; the agent is then the one in
+                its `spec.agent`, by default of the same name.
 
         Raises:
             AgentMemoryError: If the options do not determine the API, the object cannot be read, or a request to the
@@ -119,7 +121,7 @@ def to_json_types(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ApiCommand:
-    """The API that a command calls, and the functions that render its response: for people, and for programs."""
+    """The API that a command calls, and the functions that render its response: as a table, and for JSON or YAML."""
 
     api: ApiTarget
     section: Callable[[Any], Section]

@@ -184,7 +184,7 @@ def _filters_of(text: str | None) -> dict[str, Any] | None:
 
 
 def _importance_of(text: str | None) -> float | str | None:
-    """Return a number as float, and other texts unchanged, for example `high`: the API checks them."""
+    """Return a number as float, and None and other texts unchanged, for example `high`: the API checks them."""
     try:
         return None if text is None else float(text)
     except ValueError:

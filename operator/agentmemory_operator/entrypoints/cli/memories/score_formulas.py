@@ -16,7 +16,7 @@ def formula_of(explain: Mapping[str, Any], details: "AgentDetails") -> str:
 
     Args:
         explain: Terms of the score, as the API explains it.
-        details: Settings that the search used.
+        details: Settings of the agent: those that the search used, unless they have changed since.
     """
     score = _score(explain, _match(explain, details), details)
     factors = [(explain["boost"], "boost"), (explain.get("confidence_factor"), "confidence_factor")]
@@ -43,7 +43,10 @@ def _score(explain: Mapping[str, Any], match: str, details: "AgentDetails") -> s
 
 
 def _match(explain: Mapping[str, Any], details: "AgentDetails") -> str:
-    """Return the calculation of what counts as the similarity: with keywords, the fusion of all signals."""
+    """Return the calculation of the term that the model uses as similarity: with keywords, the fusion of all signals.
+
+    An expression uses the plain similarity.
+    """
     similarity, keyword, fused = explain["similarity"], explain["keyword"], explain["fused"]
     if keyword is None or explain["model"] == "Expression":
         return f"{_number(similarity)} similarity"
@@ -54,7 +57,7 @@ def _match(explain: Mapping[str, Any], details: "AgentDetails") -> str:
     whole = 1 + sum(weights.values())
     signals = [(1 - weight, similarity, "similarity"), (weight, keyword, "keyword")]
     signals += [(part, evidence[name], name) for name, part in weights.items()]
-    # Names in the query close a part of the gap to a full match.
+    # Entities close a part of the gap between the match and 1. That is no weighted term, so compute it as the rest.
     entities = fused * whole - sum(part * value for part, value, _ in signals)
     signals += [(1.0, entities, "entities")] if entities >= MIN_SHOWN else []
     return f"({_sum(_terms(signals))})" + (f" / {_number(whole)}" if weights else "")
@@ -77,7 +80,7 @@ def _sum(terms: Iterable[str]) -> str:
 
 
 def _remarks(explain: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what recency is computed from, if it counts, and the number that orders reranked results."""
+    """Yield age and half-life if recency has a weight and the memory decays, and the score of the cross-encoder."""
     if explain["half_life_days"] and (explain["weights"] or {}).get("recency"):
         yield f" ({_number(explain['age_days'])} days old, half-life {explain['half_life_days']:g})"
     if explain.get("rerank") is not None:

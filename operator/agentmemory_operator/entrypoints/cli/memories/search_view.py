@@ -36,7 +36,7 @@ def _row(found: "Found", decimals: int) -> tuple[str, ...]:
 
 
 def _explanations(answer: "SearchResult", details: "AgentDetails | None") -> Iterator[str]:
-    """Yield the calculation of each score, in the order of the results."""
+    """Yield the calculation of each score, in the order of the results, and a note if the settings have changed."""
     for found in answer.results if details else ():
         if found.explain and details:
             yield f"{found.score:.4f} = {formula_of(found.explain, details)}"

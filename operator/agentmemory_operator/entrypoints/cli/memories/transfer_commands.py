@@ -102,7 +102,7 @@ def _add_import(cli: typer.Typer, api: ApiTarget) -> None:
 
 
 async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
-    """Write the lines to a file that is replaced when complete, or to standard output; return their number."""
+    """Write the lines to a file that is replaced when complete (None: to standard output); return their number."""
     if file is None:
         return await _write(sys.stdout.buffer, lines, agent)
     with open_replacement(file) as draft:

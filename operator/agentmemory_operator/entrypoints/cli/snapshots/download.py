@@ -73,7 +73,7 @@ class _Source:
     """A snapshot to download.
 
     Attributes:
-        url: URL of a Qdrant server that replaces the connection's, or None.
+        url: URL of a Qdrant server that replaces the connection's; None keeps that.
         is_folder: True if the objects are manifests of `agentmemory dev`, which does not use their connections' URLs.
     """
 
@@ -107,6 +107,10 @@ class _Source:
 
         Reading it raises ChecksumMismatch if it differs from its recorded checksum. If none is recorded, content from
         Qdrant is not checked here.
+
+        Raises:
+            AgentMemoryError: If no location is recorded, the file may not be read for this namespace, or its bucket or
+                server cannot be used.
         """
         entry, namespace = self.select_location(), self.document["metadata"]["namespace"]
         if entry["type"] == S3:

@@ -96,7 +96,7 @@ def _row(document: Json) -> tuple[str, ...]:
 
 
 def describe_state(document: Json) -> str:
-    """Describe in a few words whether a snapshot is verified, else the reason: unfinished, failed or not verified."""
+    """Describe in a few words whether a snapshot is verified: yes, not finished, failed, not known, or no and why."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
     succeeded, verified = conditions.get("Succeeded"), conditions.get("Verified")
     if succeeded is None or succeeded["status"] == "Unknown":
@@ -109,7 +109,10 @@ def describe_state(document: Json) -> str:
 
 
 def describe_locations(status: Json) -> str:
-    """Describe where a snapshot's files are. `SAME_DISK` means the disk of the agent's own server alone."""
+    """Describe where a snapshot's files are; '-' if no location is recorded.
+
+    `SAME_DISK` means that the only copy is on the disk of the agent's own server.
+    """
     locations = status.get("locations") or []
     buckets = [f"s3://{item.get('bucket', '?')}" for item in locations if item.get("type") == "S3"]
     on_server = ["Qdrant's S3" if "keptIn" in item else "Qdrant" for item in locations if item.get("type") == "Qdrant"]

@@ -51,7 +51,7 @@ from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, VERIFY_
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_time
 
-# Seconds for the operator to add the finalizer, and to delete object and files. The files of a copy may take longer.
+# Seconds for which a deletion waits until the operator has added the finalizer, and until object and files are deleted.
 FINALIZER_TIMEOUT_S, DELETION_TIMEOUT_S = 30.0, 330.0
 
 Name = Annotated[str, typer.Argument(help="Name of the AgentMemory.")]
@@ -112,6 +112,7 @@ async def _until(
 
     Raises:
         AgentMemoryError: If the condition does not hold within `within_s` seconds. The message ends with `otherwise`.
+        TransientError: If the object cannot be read now.
     """
     deadline_s = time.monotonic() + within_s
     while True:
