@@ -184,7 +184,8 @@ class Cluster(Namespaces, Protocol):
         """Replace the status of an object; return its new resourceVersion.
 
         The result is '' if objects have no versions, as in a folder of manifests. It is also '' if the object was
-        deleted, or deleted and created again, which is no error.
+        deleted, or deleted and created again, which is no error. In development, an object that was created again gets
+        the status.
         """
         ...
 
@@ -210,7 +211,7 @@ class Cluster(Namespaces, Protocol):
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         """Delete the object if it has the uid of `metadata`. Do nothing if it is already deleted.
 
-        In development, a manifest that its author has written stays.
+        In development, the uid is not compared, and a manifest that its author has written stays.
         """
         ...
 

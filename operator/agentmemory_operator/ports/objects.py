@@ -73,7 +73,8 @@ class ObjectStore(Protocol):
     Every method except `close` raises:
         StorageUnavailable: If another attempt may succeed. A change may have been made: its response may be lost.
         StorageRejected: If the storage rejects the call. The message names the remedy, but none of the credentials.
-        SpecInvalid: If the egress policy forbids the host of the storage.
+        SpecInvalid: If the egress policy forbids the host of the storage. Also if the bucket is shared and the key does
+            not belong to the namespace (`connections/confined_objects.py`).
     """
 
     async def close(self) -> None:

@@ -55,11 +55,15 @@ class PointStore(Protocol):
         """Return the number of points that match a filter; None matches all.
 
         Args:
-            exact: False uses estimates of the server.
+            exact: False uses estimates of the server. True is slow if strict mode forbids exact counts: all matching
+                points are listed instead.
         """
 
     async def facet(self, collection: str, key: str, filter_: Json, /, *, limit: int) -> dict[str, int]:
-        """Count matching points for each of the `limit` most frequent values of an indexed keyword."""
+        """Count matching points for each of the `limit` most frequent values of an indexed keyword.
+
+        Slow if strict mode forbids exact counts: all matching points are listed instead.
+        """
 
     async def upsert(
         self,
