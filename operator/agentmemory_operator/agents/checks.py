@@ -50,9 +50,10 @@ def check_stored_vector(vector: Vector | None, agent: Agent) -> list[FieldError]
 
 
 def normalise_vector(vector: Vector, *, distance: str) -> Vector:
-    """Normalise a caller's vector for Cosine if it is very short or very long; other vectors are returned as they are.
+    """Normalise a caller's vector for Cosine if it is shorter than 0.01 or longer than 100; else return it unchanged.
 
-    Qdrant normalises too, but leaves a very short vector unchanged and overflows on a very long one.
+    Qdrant normalises too, but leaves a very short vector unchanged and overflows on a very long one. The caller has
+    checked the vector with `vector_fault`, because one of all zeros has no direction.
     """
     if distance != "Cosine" or _has_ordinary_length(vector):
         return vector

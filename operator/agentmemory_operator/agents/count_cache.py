@@ -1,8 +1,8 @@
 """Cache the number of memories that match a user's filter, so that most searches need no count in Qdrant.
 
-A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. New memories of
-this process are added to the cached counts of all memories of their user: a search of them right after a store need not
-count either. The user's other counts are discarded.
+A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. When this process
+stores memories, it adds their number to the cached count of all memories of their user. So a search of all of them
+needs no count in Qdrant right after a write. The user's other counts are discarded.
 """
 
 import asyncio
