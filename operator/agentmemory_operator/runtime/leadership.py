@@ -32,7 +32,10 @@ MAX_UNAVAILABLE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Durations in seconds. If the API responds without delay, a new leader starts within `duration_s + 2 * try_s`.
+    """Durations in seconds.
+
+    If the API server responds without delay, a standby takes the lease at most `duration_s + 2 * try_s` after the last
+    renewal of a leader that has failed.
 
     Attributes:
         duration_s: Time after which other processes may take a lease that is not renewed.

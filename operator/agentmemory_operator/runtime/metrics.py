@@ -126,7 +126,7 @@ _SERVER_REASONS = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNO
 
 
 def call_counter() -> Counter:
-    """Build the counter of calls to Qdrant. Label outcome is the class of the status, such as 2xx, or unreachable."""
+    """Build the counter of calls to Qdrant by method and outcome: class of the status, such as 2xx, or unreachable."""
     return Counter("agentmemory_qdrant_calls_total", "Calls to Qdrant.", ("method", "outcome"), registry=None)
 
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Maximum number of attempts. An attempt fails only if another writer succeeded, so some writer makes progress.
+# Default maximum of attempts of `update`. One fails only if another writer succeeded, so some writer makes progress.
 MAX_UPDATE_ATTEMPTS = 100
 
 SLICE_S = 0.01

@@ -216,7 +216,7 @@ class Queues:
             queue.request(key, after_s=after_s)
 
     def forget(self, key: Key) -> None:
-        """Cancel the pending requests of a deleted key."""
+        """Cancel the pending requests of a deleted key, and reset its backoff. Ignored for a kind without a queue."""
         if queue := self._by_kind.get(key.kind):
             queue.forget(key)
 
