@@ -168,12 +168,15 @@ class AgentSecrets:
         return kept_values
 
     async def sweep(self, listed: Iterable[AgentSecret], documents: Iterable[Json], namespaces: Sequence[str]) -> None:
-        """Delete the Secrets of agents that no longer exist.
+        """Delete the Secrets of agents that no longer exist, and complete `slugs_with_secret`.
 
         Args:
             listed: Secrets as listed before the objects, so that Secrets of newer objects are not among them.
             documents: All AgentMemories in `namespaces`.
             namespaces: Namespaces of this operator. Empty means all.
+
+        Raises:
+            TransientError: If a Secret cannot be deleted. It and the later ones in `listed` remain.
         """
         listed = list(listed)
         self.slugs_with_secret.update(secret.slug for secret in listed)
@@ -209,7 +212,7 @@ class AgentSecrets:
         """Return the token for the API: the current one until half its lifetime has passed.
 
         None if the server accepts no tokens, or if the connection's key is itself a token. None too if the server does
-        not report whether it accepts tokens, and no token is stored.
+        not report whether it accepts tokens, and no token that this key signed for the alias is stored.
         """
         now_s = self.clock.now_ms() // 1000
         expiry_s = self.tokens.expiry_s(stored_token, api_key, alias)

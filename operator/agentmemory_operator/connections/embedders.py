@@ -27,7 +27,7 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
 
     Raises:
         EmbedderUnavailable: If the provider cannot be reached, or fails on the only text or on the probe text.
-        SpecInvalid: If the provider's key, model or number of dimensions is wrong.
+        SpecInvalid: As `Embedder.embed`.
     """
     distinct = list(dict.fromkeys(texts))
     embedded: dict[str, Embedded] = {}

@@ -93,7 +93,10 @@ class _Collections(_Guarded):
         return self._reach.filter_observed(alias, await self._store.observe(alias, guess, is_linked=is_linked))
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Apply one change. For a move of an alias, the alias and its current target are checked too."""
+        """Apply one change after checking the collection. For a move of an alias, the alias is checked too.
+
+        Metadata that is read for the alias is that of its current target.
+        """
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)
@@ -136,7 +139,7 @@ class _Snapshots(_Guarded):
         await self._store.delete_file(physical, name)
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the URL at which the server reaches one of its snapshots. `recover` accepts only such URLs."""
+        """Return the location of a snapshot after checking its name and its collection, and allow it for `recover`."""
         await self._check_file(physical, name)
         location = await self._store.own_location(physical, name)
         self._reach.allow_location(location)
@@ -186,15 +189,15 @@ class _Points(ForwardingPoints):
 
 
 def guarded_collections(store: CollectionStore, authorizer: CollectionAuthorizer) -> CollectionStore:
-    """Wrap a store: every call first checks its collection with `authorizer`."""
+    """Wrap a store: every call that names a collection first checks it, with the errors of `authorizer.check`."""
     return cast("CollectionStore", _Collections(store, authorizer))
 
 
 def guarded_snapshots(store: SnapshotStore, authorizer: CollectionAuthorizer) -> SnapshotStore:
-    """Wrap a store: every call first checks its collection and file with `authorizer`."""
+    """Wrap a store: every call that names a collection or file first checks it, with the errors of `authorizer`."""
     return cast("SnapshotStore", _Snapshots(store, authorizer))
 
 
 def guarded_points(store: PointStore, authorizer: CollectionAuthorizer) -> PointStore:
-    """Wrap a store: every call first checks its collection with `authorizer`."""
+    """Wrap a store: every call except `close` first checks its collection, with the errors of `authorizer.check`."""
     return _Points(store, authorizer)

@@ -44,6 +44,7 @@ async def with_resumes(objects: ObjectStore, key: str, size: int) -> AsyncIterat
 
     Raises:
         StorageUnavailable: If the fifth resumed attempt failed too.
+        AgentMemoryError: Other errors of `objects.get`, immediately.
     """
     offset = 0
     for attempt in range(MAX_RESUMES + 1):
