@@ -204,6 +204,7 @@ class Cluster(Namespaces, Protocol):
 
         Raises:
             NamespaceTerminating: If its namespace is being deleted.
+            NotFound: If its namespace does not exist.
             TransientError: If Kubernetes rejects it for another reason.
         """
         ...
@@ -300,6 +301,7 @@ class JobObjects(ObjectReader, AgentMemories, Namespaces, Protocol):
 
         Raises:
             NamespaceTerminating: If its namespace is being deleted.
+            NotFound: If its namespace does not exist.
             TransientError: If Kubernetes rejects it for another reason.
         """
         ...
