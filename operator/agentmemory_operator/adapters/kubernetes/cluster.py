@@ -114,13 +114,23 @@ class KubernetesCluster:
         return str(response["metadata"]["resourceVersion"])
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers of an object by compare-and-set. A deleted object is no error."""
+        """Replace the finalizers of an object by compare-and-set. A deleted object is no error.
+
+        Raises:
+            KubernetesConflict: If the object has changed since it was read; nothing was written.
+        """
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
         with suppress(NotFound):
             await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; return False if it exists already."""
+        """Create an object; return False if it exists already.
+
+        Raises:
+            NamespaceTerminating: If its namespace is being deleted.
+            NotFound: If its namespace does not exist.
+            TransientError: If the API server is unavailable, lacks the kind, or rejects the object for another reason.
+        """
         metadata = Metadata.model_validate(document["metadata"])
         try:
             with _kinds_known():
@@ -184,7 +194,7 @@ class KubernetesCluster:
         return AnnotatedSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS_ANNOTATION))
 
     async def check_served(self) -> None:
-        """Raise unless API discovery lists all kinds of this operator, which takes some time after their CRDs exist.
+        """Raise unless API discovery lists all kinds of this operator. It lists a kind some time after its CRD exists.
 
         Raises:
             TransientError: If a kind is missing. kopf would not find it, and would not look for it again.
@@ -332,7 +342,10 @@ def _kinds_known() -> Iterator[None]:
 
 
 def strip_managed_fields(kind: str, document: Mapping[str, Any]) -> Json:
-    """Return the object with `apiVersion` and `kind`, which list items lack, and without the large `managedFields`."""
+    """Return the object with `kind` and this operator's `apiVersion`, and without the large `managedFields`.
+
+    The items of a list lack `apiVersion` and `kind`.
+    """
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     stripped: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
     return stripped

@@ -36,7 +36,12 @@ class KubernetesSigningKey:
         self._path = f"{self._folder}/{KEY_SECRET}"
 
     async def make_missing(self) -> None:
-        """Create the Secret with a new key if there is none. Keep an existing Secret, even if it contains no key."""
+        """Create the Secret with a new key if there is none. Keep an existing Secret, even if it contains no key.
+
+        Raises:
+            TransientError: If the Secret cannot be read or created now.
+            NotFound: If the namespace of the Secret does not exist.
+        """
         if await self._transport.find(self._path) is None:
             await self._create()
 

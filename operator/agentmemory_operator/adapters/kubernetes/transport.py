@@ -247,7 +247,7 @@ class KubernetesTransport:
         return await self._send(method, path, body, headers, query, timeout_s)
 
     async def metadata(self, path: str, *, query: Sequence[tuple[str, str]] = (), accept: str = METADATA) -> Any:
-        """Return only the metadata of an object or of each object of a list, which is a small part of their size.
+        """Return only the metadata of an object, or of each object of a list, to transfer less data.
 
         Args:
             path: URL path of the object or list.

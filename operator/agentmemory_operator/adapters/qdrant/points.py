@@ -170,6 +170,7 @@ class QdrantPoints:
         """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
+            StoreUnavailable: If Qdrant is unavailable for the first part; nothing was written.
             OutcomeUnknown: If a write may have taken effect, or Qdrant became unavailable after a part was written.
             StoreRejected: If Qdrant rejects a part. `is_partial` is True if an earlier part was written.
         """
