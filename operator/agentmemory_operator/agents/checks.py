@@ -38,7 +38,11 @@ def vector_fault(vector: Vector) -> str:
 
 
 def check_stored_vector(vector: Vector | None, agent: Agent) -> list[FieldError]:
-    """Return the errors of a new memory's vector, which the agent's embedding requires or forbids. Empty if valid."""
+    """Return the errors of a new memory's vector, which the agent's embedding requires or forbids. Empty if valid.
+
+    Args:
+        vector: Vector of the request. None if the request has none.
+    """
     size = agent.source.dimensions
     if vector is not None and not agent.takes_vectors:
         return [FieldError("vector", "must be omitted: this agent embeds content itself")]
@@ -116,6 +120,9 @@ def check_query(agent: Agent, *, text: str | None, vector: Sequence[float] | Non
     """Return the errors of a search's query and vector: exactly one is required. Empty if valid.
 
     An agent without an embedder requires the vector. If it has keyword vectors, it also accepts both.
+
+    Args:
+        text, vector: Query and vector of the request. None if the request lacks it.
     """
     if text is not None and vector is not None and agent.takes_vectors and agent.keyword:
         return []

@@ -128,7 +128,7 @@ class _Entry:
         namespace: Namespace that owns the slug. None gives it to the oldest object of any namespace.
         claims: Objects with the slug, by uid; an object that became invalid has its last valid settings.
         winner: The object that has the slug. None if no object may have it.
-        opened: The agent as last opened.
+        opened: The agent as last opened. None before the first use.
         is_stale: True if the collection must be read again before the next use.
         read_s: Monotonic time of the last read for opening.
     """
