@@ -170,7 +170,11 @@ class OperatorMeter:
         )
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
-        """Run a pass; count, time and trace it. Return the result of `run`; its exceptions pass through."""
+        """Run a pass; count, time and trace it. Exceptions of `run` pass through.
+
+        Returns:
+            Result of `run`: seconds until the next pass, or None.
+        """
         with self._tracer.span("reconcile") as span:
             span.note("agentmemory.kind", key.kind)
             span.note("k8s.namespace.name", key.namespace)
