@@ -119,6 +119,9 @@ class AgentSecrets:
         """Record the embedding in force, read from the collection; return whether the agent's Secret must be updated.
 
         The object's status contains it too, but is not used: users who may write statuses could name any Secret there.
+
+        Args:
+            source: None if the collection has no embedding that this product computes.
         """
         old, new = self._in_force.get(memory.slug), _InForce(memory.metadata.uid, source)
         self._in_force[memory.slug] = new
@@ -276,7 +279,10 @@ class AgentSecrets:
             yield in_force_key, True
 
     def _in_force_key(self, memory: AgentMemory) -> RequiredKey | None:
-        """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild."""
+        """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild.
+
+        None if both use the same key, or the embedding in force sends no key or is not known yet.
+        """
         recorded = self._in_force.get(memory.slug)
         in_force = recorded.key() if recorded and recorded.uid == memory.metadata.uid else None
         return None if in_force == _embedding_key(memory) else in_force

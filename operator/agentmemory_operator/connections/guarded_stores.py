@@ -84,7 +84,10 @@ class _Collections(_Guarded):
     _store: CollectionStore
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
-        """Observe the collection behind an alias. `likely` comes from a status, so it is only a hint."""
+        """Observe the collection behind an alias; None if it does not exist or counts as missing (`filter_observed`).
+
+        `likely` comes from a status, so it is only a hint: it is replaced if it is no valid collection name.
+        """
         if not self._reach.has_claimed(alias):
             await self._reach.check(alias)
         if is_linked:
@@ -155,12 +158,15 @@ class _Snapshots(_Guarded):
             await self._store.upload(physical, content, sha256=sha256)
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Create a placeholder with its owner, by default the tenant of this use."""
+        """Create a placeholder with its owner. None is the tenant of this use."""
         await self._reach.check(physical)
         await self._store.create_placeholder(physical, owner or await self._reach.tenant())
 
     async def metadata(self, physical: str) -> Json | None:
-        """Read a collection's metadata. If only its name allows the collection, the caller must check the owner."""
+        """Read a collection's metadata; None if it does not exist.
+
+        If only its name allows the collection, the caller must check the owner.
+        """
         if not self._reach.is_allowed_by_name(physical):
             await self._reach.check(physical)
         return await self._store.metadata(physical)
