@@ -38,7 +38,7 @@ from agentmemory_operator.ports.base import Vector
 
 # Maximum seconds that a search waits for reranking.
 MAX_RERANK_S = 5.0
-# Seconds before another attempt to open a reranker's model, because a failing download is slow.
+# Seconds before another attempt to load a model, because a failing download is slow.
 RELOAD_PAUSE_S = 30.0
 # Length to which texts are cut. Memory grows with its square, and most models use about 2,000 characters at most.
 MAX_TEXT_CHARS = 2_000

@@ -88,7 +88,7 @@ class OpenAIEmbedder:
         options: Address of the service, and parameters.
         jitter: Returns a random number from 0 to 1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
-        on_used: Called with the number of tokens of each response that reports a plausible number.
+        on_used: Called with the number of tokens of each response that reports a plausible number. None ignores it.
 
     Raises:
         SpecInvalid: If `options` has neither a key nor a base URL.

@@ -110,7 +110,7 @@ def _open_tokenizer(folder: Path) -> Any:
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     try:
         tokenizer = Tokenizer.from_str(text)
-    except Exception as exc:  # It raises Exception itself.
+    except Exception as exc:  # The library raises Exception itself.
         raise ValueError(f"tokenizer.json: {exc}") from exc
     config = folder / "tokenizer_config.json"
     longest = json.loads(config.read_text()).get("model_max_length", MAX_TOKENS) if config.is_file() else MAX_TOKENS

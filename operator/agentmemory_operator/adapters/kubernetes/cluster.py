@@ -107,7 +107,7 @@ class KubernetesCluster:
         except NotFound:
             return ""
         except KubernetesRejected as exc:
-            # Ignore a failed `test`, which has no causes, unlike a status that violates the schema.
+            # Ignore a failed `test`: its error lists no causes. That of a status that violates the schema does.
             if exc.status != INVALID or exc.causes:
                 raise
             return ""
@@ -335,7 +335,7 @@ def _kinds_known() -> Iterator[None]:
     try:
         yield
     except NotFound as exc:
-        # Pass the error through for a missing object or namespace, which the message names, unlike a missing kind.
+        # The message names a missing object or namespace, but not a missing kind.
         if OBJECT_MISSING in str(exc):
             raise
         raise TransientError(KINDS_MISSING) from exc

@@ -17,7 +17,7 @@ from agentmemory_operator.ports.access import SigningKey
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
-# Names of the Secret, which no agent's Secret has, and of its entry.
+# Name of the Secret, which differs from the names of all agents' Secrets, and the key in it.
 KEY_SECRET, KEY = "agentmemory-user-token-key", "key"
 
 

@@ -44,8 +44,8 @@ REMEDIES = {
 }
 CALL_TIMEOUT_S = 30
 CLOSING_S = 0.1
-# Use the environment only if it configures a proxy. Otherwise aiohttp would look for a .netrc file in a thread at each
-# call, which has no credentials for the API server.
+# Use the environment only if it configures a proxy: with it, aiohttp looks for a .netrc file in a thread at each call.
+# Such a file has no credentials for the API server.
 SESSION = {"trust_env": bool(getproxies())}
 
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
@@ -152,7 +152,7 @@ class KubernetesTransport:
 
     Args:
         configuration: Address and credentials of the API server.
-        before_write: Called right before each call that changes something. An exception stops the call.
+        before_write: Called right before each call that changes something. An exception stops the call. None: no hook.
         writing: Context to enter around each call that changes something, until the head of the response arrives.
     """
 

@@ -223,7 +223,11 @@ def payload_on_disk(params: Mapping[str, Any]) -> bool:
 
 
 def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ...]:
-    """Return the limits of strict mode that are numbers or booleans, sorted by name. No plan changes the others."""
+    """Return the limits of strict mode that are numbers or booleans, sorted by name. No plan changes the others.
+
+    Args:
+        config: Section `strict_mode_config` of the server's description. None means no limits.
+    """
     return tuple(
         sorted((name, value) for name, value in (config or {}).items() if isinstance(value, bool | int | float))
     )

@@ -136,7 +136,12 @@ class QdrantPoints:
     async def retrieve(
         self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
     ) -> list[Json]:
-        """Return the existing points among `ids`, in any order, with payload and vectors as requested."""
+        """Return the existing points among `ids`, in any order, with payload and vectors as requested.
+
+        Args:
+            keys: Payload keys to return; None returns the whole payload.
+            vectors: True also returns the vectors.
+        """
         body = {"ids": list(ids), "with_payload": keys is None or keys_with_texts(keys), "with_vector": vectors}
         points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
         return points
@@ -167,7 +172,9 @@ class QdrantPoints:
         inserts: bool = False,
         strong: bool = False,
     ) -> None:
-        """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
+        """Write points durably. `insert_only` and an `update_filter` skip points without a report, so read back.
+
+        If `update_filter` is None and `insert_only` is False, every point is replaced or inserted.
 
         Raises:
             StoreUnavailable: If Qdrant is unavailable for the first part; nothing was written.

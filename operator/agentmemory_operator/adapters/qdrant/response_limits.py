@@ -71,7 +71,7 @@ def parse_error_text(raw: bytes, secret: str | None = None) -> str:
     """Return the message in Qdrant's error envelope, at full length; '' if the body is something else.
 
     Args:
-        secret: API key of the call; replaced by '...' in the message.
+        secret: API key of the call; replaced by '...' in the message. None if the call had none.
     """
     try:
         error_text = orjson.loads(raw)["status"]["error"]
@@ -110,7 +110,7 @@ def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemory
     from 500, except 501; else StoreRejected.
 
     Args:
-        secret: API key of the call; not repeated in the message.
+        secret: API key of the call; not repeated in the message. None if the call had none.
     """
     error_text = parse_error_text(answer.body, secret)
     message = error_message(answer.status, error_text)

@@ -50,7 +50,8 @@ class ShardSet:
         name: File name of the set, as callers see it.
         configuration: Body of a PUT that creates the same collection.
         indexes: Payload indexes: field -> schema for PUT.
-        sources: Shard number (a string, as in JSON) -> peer id of the node that creates its file.
+        sources: Shard number (a string, as in JSON) -> peer id of the node that creates its file; None for a single
+            server.
         known: Shard number -> names of the shard's snapshot files that its node had before the set was created. Empty
             once the set is complete.
         files: Files created so far.

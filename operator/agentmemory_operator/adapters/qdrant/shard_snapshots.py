@@ -225,6 +225,12 @@ class QdrantShardSnapshots:
         """Create an empty collection with all shards on every node, which makes all snapshot files reachable.
 
         An existing collection is kept. The incomplete sets of its name are removed.
+
+        Args:
+            owner: Owner of the snapshots, for the metadata. None writes no owner.
+
+        Raises:
+            StoreUnavailable: If the nodes do not have the collection, or its replicas are not active, in `deadline_s`.
         """
         shards = [len(set_.sources) for set_ in await self._sets.list_sets(physical)]
         peers = await QdrantReplicas(self._front).peers() or ()

@@ -162,7 +162,11 @@ class QdrantSnapshots:
         return await self.qdrant.names()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Create an empty collection marked as a placeholder; an existing collection is no error."""
+        """Create an empty collection marked as a placeholder; an existing collection is no error.
+
+        Args:
+            owner: Owner of the snapshots, for the metadata. None writes no owner.
+        """
         await self.qdrant.create_empty(physical, placeholder_metadata(owner))
 
     async def metadata(self, physical: str) -> Json | None:
@@ -199,7 +203,12 @@ def recovery_errors() -> Iterator[None]:
 
 
 async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-    """Send a snapshot, which the server recovers. Errors: see `recovery_errors`."""
+    """Send a snapshot, which the server recovers. Errors: see `recovery_errors`; those of `content` pass through.
+
+    Args:
+        path: URL path of the snapshots of the collection or shard, encoded.
+        sha256: Checksum that the server verifies, hex. None skips the verification.
+    """
     checksum = f"&checksum={sha256}" if sha256 else ""
     with recovery_errors():
         await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checksum}", content, name=UPLOAD_NAME)
