@@ -87,7 +87,11 @@ class PointStore(Protocol):
         """
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, /, *, strong: bool = False) -> None:
-        """Merge `payload` into every matching point, durably; atomic per point."""
+        """Merge `payload` into every matching point, durably; atomic per point.
+
+        Args:
+            strong: True uses `ordering=strong`, which a compare-and-set needs if there are several replicas.
+        """
 
     async def batch(
         self, collection: str, operations: Sequence[Json], /, *, wait: bool = True, strong: bool = False
