@@ -239,6 +239,7 @@ async def run_periodically(
 
     Args:
         check: Checks one object. An exception causes a retry with backoff.
+        period_s: Seconds between two rounds of requests.
         share: Maximum number of concurrent calls for one namespace; twice as many for all together.
     """
     queue: WorkQueue[Key] = WorkQueue(check, tenant_lane_of=table.tenant_lane_of, share=share, width=share)

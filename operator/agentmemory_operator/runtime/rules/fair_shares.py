@@ -1,6 +1,6 @@
 """Limits on shared resources: slots and event loop time per caller, transfer rates, token buckets.
 
-Pure: time is an argument.
+Pure: time is an argument, in seconds of a monotonic clock.
 """
 
 import math
