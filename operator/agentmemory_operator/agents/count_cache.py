@@ -43,7 +43,11 @@ class _Counted:
 
 
 class CountCache:
-    """Cached counts of one agent, by user and filter."""
+    """Cached counts of one agent, by user and filter.
+
+    Args:
+        monotonic: Monotonic clock, in seconds.
+    """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.now_s = monotonic
