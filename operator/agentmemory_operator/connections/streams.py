@@ -22,7 +22,11 @@ async def report_nothing(done: int, total: int) -> None:
 async def with_progress(
     content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = PROGRESS_PERIOD_S
 ) -> AsyncIterator[bytes]:
-    """Yield the content, and report progress after a chunk, at most once in `every_s` seconds."""
+    """Yield the content, and report progress after a chunk, at most once in `every_s` seconds.
+
+    Args:
+        total: Number of bytes of the content, for the reports.
+    """
     loop = asyncio.get_running_loop()
     sent_bytes, due_s = 0, loop.time() + every_s
     async for chunk in content:
