@@ -238,6 +238,9 @@ class KubernetesTransport:
     ) -> aiohttp.ClientResponse:
         """Send a call; return the successful response with an unread body.
 
+        Args:
+            timeout_s: Timeout in seconds of the whole call, reading the body included.
+
         Raises:
             NotFound: On status 404.
             KubernetesRejected: On another status from 300 to 499; KubernetesConflict on 409.

@@ -207,7 +207,12 @@ class QdrantPoints:
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order, not atomically."""
+        """Run the operations of `POST /points/batch` in order, not atomically.
+
+        Args:
+            wait: False returns before the operations are applied.
+            strong: True uses `ordering=strong`.
+        """
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 
