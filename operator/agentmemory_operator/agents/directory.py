@@ -157,7 +157,7 @@ class _Entry:
 
     @property
     def own(self) -> _Opened | None:
-        """The agent as last opened. None if that was for another object, whose keys must not be reused, or never."""
+        """The agent as last opened. None if it was never opened, or for another object: its keys must not be reused."""
         opened = self.opened
         return opened if opened and opened.agent.settings.owner == self.settings.owner else None
 
