@@ -97,8 +97,8 @@ async def update(
 
     Args:
         read: Reads the current value.
-        write: Writes a new value that is derived from the value that was read. Returns None if another writer was
-            faster; then `read` and `write` are called again.
+        write: Writes a new value, derived from the value of `read`. Returns None if another writer was faster; then
+            `read` and `write` are called again.
         busy: Exception to raise if other writers were faster in `max_attempts` attempts.
         wait_s: Upper bound in seconds of the random wait after the first failed attempt; it doubles with each attempt.
     """
