@@ -156,7 +156,7 @@ class AgentSecrets:
     def _kept(
         self, memory: AgentMemory, stored_values: dict[str, str], required: dict[str, str | None]
     ) -> dict[str, str | None]:
-        """Return values to keep because no pass has read the embedding in force yet, which may use them.
+        """Return stored values to keep: the embedding in force may use them, and no pass has read it yet.
 
         Only values bound to hosts are kept. When they were copied, it was checked that they may be sent there.
         """

@@ -143,7 +143,7 @@ class EmbeddingMeter(Protocol):
     """Measures embedding calls and their tokens, by provider."""
 
     def measure_embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
-        """Return the context in which one call that embeds `texts` texts is made and measured."""
+        """Return a context that measures one embedding call for this number of texts."""
         ...
 
     def count_tokens(self, provider: str, tokens: int) -> None:

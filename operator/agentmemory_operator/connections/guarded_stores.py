@@ -1,4 +1,4 @@
-"""Stores of a server that check each collection with `CollectionAuthorizer` before a call that names it.
+"""Stores of a server. Before each call that names a collection, they check it with `CollectionAuthorizer`.
 
 Every method of a port is listed here or overridden. A call of a method in `WITHHELD_METHODS`, or of a method that is
 missing here, raises AttributeError. The first argument of a listed method is the name of a collection, except in
@@ -98,7 +98,7 @@ class _Collections(_Guarded):
     async def apply(self, physical: str, change: Change) -> None:
         """Apply one change after checking the collection. For a move of an alias, the alias is checked too.
 
-        Metadata that is read for the alias is that of its current target.
+        The metadata read for the alias is its current target's.
         """
         await self._reach.check(physical)
         if isinstance(change, SetAlias):

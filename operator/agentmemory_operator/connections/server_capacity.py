@@ -1,8 +1,8 @@
 """Capacity of each connection's server: its reported usage, the collections being created, and whether one more fits.
 
-For each connection, the operator reads the server at most once a minute (in probes, and before it creates a
-collection), and again right before it refuses a collection. It adds the collections whose creation is in progress, or
-has ended since the last read began. They are counted by URL: each counts for every connection to the same server.
+The operator reads the server of each connection at most once a minute: in probes, and before it creates a collection.
+It reads the server again right before it refuses a collection. It adds the collections whose creation is in progress,
+or has ended since the last read began. They are counted by URL: each counts for every connection to the same server.
 """
 
 import asyncio
