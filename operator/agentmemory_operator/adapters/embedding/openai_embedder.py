@@ -1,7 +1,7 @@
 """Embeddings of any OpenAI-compatible service: batched, retried within a timeout, and checked.
 
-OpenAI's client runs over the transport that all adapters share, which follows no redirect and limits the size of
-responses.
+OpenAI's client runs over the transport that all adapters share. The transport follows no redirect, and limits the size
+of responses.
 """
 
 import asyncio

@@ -26,7 +26,7 @@ from agentmemory_operator.spec.kubectl_yaml import KubectlLoader, dump_yaml
 class ManifestFiles:
     """Implements ports.JobObjects.
 
-    Each object that a command creates is a file of its own, which commands can change and delete.
+    A command writes each object that it creates to a file of its own. Commands can change and delete such a file.
 
     Manifests of other authors are never changed: annotations on their objects are stored in `.status/annotations/`.
 

@@ -25,8 +25,8 @@ class S3Objects:
 
     Args:
         bucket: Address and credentials.
-        before_write: Called right before each attempt of a call that changes something, except the abort of an upload
-            that failed. An exception stops the call.
+        before_write: Called right before each attempt of a call that changes something, except the abort of a failed
+            upload. An exception stops the call.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
