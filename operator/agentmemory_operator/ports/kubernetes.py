@@ -259,7 +259,7 @@ class ClaimStore(Protocol):
 
 
 class AgentMemories(Protocol):
-    """Objects that commands list and annotate for users."""
+    """Lists and annotates objects for commands, and adds takeovers to QdrantConnections."""
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return all objects of a kind, and the resource version to watch from; '' in development."""

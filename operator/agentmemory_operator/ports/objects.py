@@ -78,7 +78,7 @@ class ObjectStore(Protocol):
     """
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         ...
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
