@@ -119,7 +119,7 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
 
     async def run(self) -> None:
-        """Process keys until cancelled."""
+        """Process keys until cancelled. Keys that were requested earlier start now."""
         self._record_progress()
         self._release_keys()
         async with asyncio.TaskGroup() as group:
@@ -221,7 +221,7 @@ class Queues:
             queue.forget(key)
 
     async def run(self) -> None:
-        """Run all queues until cancelled."""
+        """Run all queues until cancelled. A queue that is added later does not run."""
         async with asyncio.TaskGroup() as group:
             for queue in self._by_kind.values():
                 group.create_task(queue.run())
