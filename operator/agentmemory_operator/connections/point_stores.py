@@ -123,7 +123,7 @@ class LinkedPoints(ForwardingPoints):
         self.is_open = True
 
     async def close(self) -> None:
-        """Close the connections after their last use."""
+        """Close the connections after their last use; a later call opens new ones."""
         await self._link.close()
 
     async def read(self, call: PointCall[T]) -> T:
