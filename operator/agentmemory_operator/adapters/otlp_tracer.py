@@ -90,7 +90,6 @@ class _Span:
         return headers
 
     def note(self, name: str, value: str | int) -> None:
-        """Set an attribute."""
         self._span.set_attribute(name, value)
 
     def fail(self, kind: str) -> None:

@@ -377,7 +377,6 @@ def _folder(kind: str, namespace: str = "") -> str:
 
 
 def _path(kind: str, metadata: Metadata) -> str:
-    """Return the URL path of an object."""
     return f"{_folder(kind, metadata.namespace)}/{metadata.name}"
 
 
