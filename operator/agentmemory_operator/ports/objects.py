@@ -84,6 +84,8 @@ class ObjectStore(Protocol):
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
         """Store a stream in bounded memory. The object becomes visible as a whole, or not at all.
 
+        Errors of `content` pass through, and nothing is stored then.
+
         Args:
             key: Key relative to the prefix.
             content: Content of the object.
