@@ -31,6 +31,7 @@ class Readiness:
         sources: Everything that must be read once, such as a watched kind.
         store_for: Returns the store of an agent's connection.
         is_identified: Returns whether the ID of the agents' cluster is known.
+        now_s: Monotonic clock.
     """
 
     def __init__(
