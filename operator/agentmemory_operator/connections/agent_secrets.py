@@ -90,10 +90,10 @@ class AgentSecrets:
         """Update the agent's Secret; return how the API accesses Qdrant: `Token`, `Key`, or None without a key.
 
         Raises:
-            SpecInvalid: If the connection cannot be used; the agent's Secret is then unchanged, or deleted if the
-                connection's key may not be sent to its host. If the URL of an embedding or language model, or of a
-                reranker, is invalid; nothing is written. If a key that the object requires is missing or may not be
-                sent to its host; all other values are written before.
+            SpecInvalid: If the connection cannot be used: the agent's Secret is unchanged, or deleted if the key of the
+                connection is not usable (SecretNotUsable). If the URL of an embedding or language model, or of a
+                reranker, is invalid: nothing is written. If a key that the object requires is missing or not usable:
+                all other values are written before.
             StoreRejected: If Qdrant refuses the key, and its capabilities were never read.
             TransientError: If Kubernetes or Qdrant is unavailable.
         """

@@ -104,7 +104,7 @@ class CollectionAuthorizer:
         self._alias_targets.add(name)
 
     def has_claimed(self, name: str) -> bool:
-        """Return whether the namespace has claimed the slug of a name."""
+        """Return whether the namespace has claimed the slug of a name. False for a name without a slug."""
         slug = find_slug(name) if is_collection_name(name) else None
         return slug is not None and self.namespace_of(slug) == self.namespace
 

@@ -128,7 +128,7 @@ class PrefixedEmbedder(WrappedEmbedder):
 
 
 def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
-    """Wrap an embedder so that it puts the prefixes before each text. None returns the embedder unchanged."""
+    """Wrap an embedder so that it puts a prefix before each memory and query. None returns the embedder unchanged."""
     return PrefixedEmbedder(embedder, prefixes) if prefixes else embedder
 
 

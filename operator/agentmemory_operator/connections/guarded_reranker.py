@@ -18,7 +18,7 @@ PAUSE_S = 30.0
 
 
 class RerankRequestRefused(SpecInvalid):
-    """The service refuses one request because of its query or texts, for example because they are too long."""
+    """The service refuses one request, usually because its query or texts are too long, or because of its model."""
 
 
 class GuardedReranker:

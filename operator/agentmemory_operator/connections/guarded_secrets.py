@@ -118,7 +118,8 @@ class GuardedSecrets:
 
         Raises:
             SecretMissing: If the Secret or its key does not exist, or Kubernetes does not permit one of the names.
-            SecretNotUsable: If the Secret does not list the destination, or the value cannot be sent in a header.
+            SecretNotUsable: If the Secret does not list the destination, or a value with a destination cannot be sent
+                in a header.
             TransientError: If the Secret cannot be read now.
         """
         secret = await self._source.read_secret(namespace, name) if is_valid_reference(name, key) else None
