@@ -42,7 +42,7 @@ def find_model_folder(name: str, files: ModelFiles) -> Path | None:
 
 
 def find_providers(device: str) -> tuple[str, ...]:
-    """Return the providers of the runtime that a device may use, the best first; without CUDA if it has none."""
+    """Return the providers that a device may use, the best first. Those that the runtime lacks are left out."""
     from onnxruntime import get_available_providers  # type: ignore[import-untyped]
 
     wanted, available = [CPU] if device == "CPU" else [CUDA, CPU], get_available_providers()
