@@ -78,12 +78,9 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
 
     Raises:
         TransientError: If the cluster ID is unknown, or Qdrant is unavailable (StoreUnavailable).
-        StoreRejected: If Qdrant rejected the read.
-        CollectionUnavailable: If the collection does not exist, has another owner, or its marker has no embedding or a
-            malformed one, or malformed keyword settings.
+        StoreRejected, SpecInvalid: If Qdrant rejected the read, or the egress policy forbids its host.
+        CollectionUnavailable: If the collection does not exist, or has another owner or a malformed marker.
         AgentClosed: If a snapshot is being restored into it.
-        SpecInvalid: If the egress policy forbids the host of Qdrant. The stores of API processes raise StoreUnavailable
-            instead (`connections/point_stores.py`).
     """
     owner = await cluster_id(), settings.namespace, settings.name
     try:
