@@ -114,10 +114,7 @@ class ManifestFolder:
         return record
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
-        """Replace the status of the object of this name; an absent object is no error.
-
-        Return '', because files have no versions.
-        """
+        """Replace the status of the object of this name, if it exists. Return '', because files have no versions."""
         record = self._records.get((kind, metadata.namespace, metadata.name))
         if record is not None:
             record["status"] = status
@@ -125,10 +122,7 @@ class ManifestFolder:
         return ""
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers of the object of this name; an absent object is no error.
-
-        An object that is being deleted is removed when it has none left.
-        """
+        """Replace the finalizers of an object, if it exists. If it is being deleted, an empty list removes it."""
         name = (kind, metadata.namespace, metadata.name)
         record = self._records.get(name)
         if record is None:
@@ -176,8 +170,7 @@ class ManifestFolder:
     async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
         """Return the Secret of a manifest with its decoded values, or None if there is none.
 
-        Values of `data` are stripped of surrounding whitespace, and left out if they are not base64 of UTF-8 text.
-        Values of `stringData` are returned as they are.
+        Values of `data` are stripped of surrounding whitespace. Those that are not base64 of UTF-8 text are left out.
         """
         secret = self._secrets.get((namespace, name))
         if secret is None:

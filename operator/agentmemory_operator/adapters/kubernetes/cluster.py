@@ -124,13 +124,7 @@ class KubernetesCluster:
             await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; return False if it exists already.
-
-        Raises:
-            NamespaceTerminating: If its namespace is being deleted.
-            NotFound: If its namespace does not exist.
-            TransientError: If the API server is unavailable, lacks the kind, or rejects the object for another reason.
-        """
+        """Create an object; return False if it exists already."""
         metadata = Metadata.model_validate(document["metadata"])
         try:
             with _kinds_known():

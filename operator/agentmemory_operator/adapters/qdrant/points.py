@@ -136,12 +136,7 @@ class QdrantPoints:
     async def retrieve(
         self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
     ) -> list[Json]:
-        """Return the existing points among `ids`, in any order, with payload and vectors as requested.
-
-        Args:
-            keys: Payload keys to return; None returns the whole payload.
-            vectors: True also returns the vectors.
-        """
+        """Return the existing points among `ids`, in any order. `keys` None returns the whole payload."""
         body = {"ids": list(ids), "with_payload": keys is None or keys_with_texts(keys), "with_vector": vectors}
         points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
         return points
@@ -172,12 +167,9 @@ class QdrantPoints:
         inserts: bool = False,
         strong: bool = False,
     ) -> None:
-        """Write points durably. `insert_only` and an `update_filter` skip points without a report, so read back.
-
-        If `update_filter` is None and `insert_only` is False, every point is replaced or inserted.
+        """Write points durably. `insert_only` and `update_filter` skip points without a report, so read back.
 
         Raises:
-            StoreUnavailable: If Qdrant is unavailable for the first part; nothing was written.
             OutcomeUnknown: If a write may have taken effect, or Qdrant became unavailable after a part was written.
             StoreRejected: If Qdrant rejects a part. `is_partial` is True if an earlier part was written.
         """
@@ -207,12 +199,7 @@ class QdrantPoints:
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order, not atomically.
-
-        Args:
-            wait: False returns before the operations are applied.
-            strong: True uses `ordering=strong`.
-        """
+        """Run the operations of `POST /points/batch` in order, not atomically. `wait` False does not await them."""
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 
