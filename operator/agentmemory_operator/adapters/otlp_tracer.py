@@ -29,7 +29,7 @@ class OtlpTracer:
 
     Args:
         service: Name of this process, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES sets one.
-        exporter: Receives the spans. Default: the collector that OTEL_* configures.
+        exporter: Receives the spans. None sends them to the collector that OTEL_* configures.
     """
 
     def __init__(self, service: str, exporter: SpanExporter | None = None) -> None:
@@ -43,7 +43,7 @@ class OtlpTracer:
     def span(
         self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
     ) -> Iterator["_Span"]:
-        """Open a span inside the current one, or inside the span that the `parent` headers name.
+        """Open a span inside the current one, or inside the span that the `parent` headers name unless they are None.
 
         An exception that leaves the context marks the span as failed, with the class of the exception only.
         """
@@ -90,7 +90,6 @@ class _Span:
         return headers
 
     def note(self, name: str, value: str | int) -> None:
-        """Set an attribute."""
         self._span.set_attribute(name, value)
 
     def fail(self, kind: str) -> None:

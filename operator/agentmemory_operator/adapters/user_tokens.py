@@ -21,7 +21,7 @@ ISSUER, AUDIENCE = "agentmemory", "agentmemory-user"
 KEY_BYTES = 32
 # Enough for all claims in base64, with a user id of 256 characters that take 12 bytes each in JSON.
 MAX_TOKEN_CHARS = 8192
-# Tolerated difference between the clocks of replicas.
+# Tolerated difference between the clocks of replicas, in seconds.
 LEEWAY_S = 5
 # The library does not check these times: `_check_times` compares them with `now_s` of `read`.
 DECODE_OPTIONS: "Options" = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "sub", "iat", "exp"]}

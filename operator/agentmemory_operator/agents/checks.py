@@ -38,7 +38,11 @@ def vector_fault(vector: Vector) -> str:
 
 
 def check_stored_vector(vector: Vector | None, agent: Agent) -> list[FieldError]:
-    """Return the errors of a new memory's vector, which the agent's embedding requires or forbids. Empty if valid."""
+    """Return the errors of a new memory's vector, which the agent's embedding requires or forbids. Empty if valid.
+
+    Args:
+        vector: Vector of the request. None if the request has none.
+    """
     size = agent.source.dimensions
     if vector is not None and not agent.takes_vectors:
         return [FieldError("vector", "must be omitted: this agent embeds content itself")]
@@ -50,9 +54,10 @@ def check_stored_vector(vector: Vector | None, agent: Agent) -> list[FieldError]
 
 
 def normalise_vector(vector: Vector, *, distance: str) -> Vector:
-    """Normalise a caller's vector for Cosine if it is very short or very long; other vectors are returned as they are.
+    """Normalise a caller's vector for Cosine if it is shorter than 0.01 or longer than 100; else return it unchanged.
 
-    Qdrant normalises too, but leaves a very short vector unchanged and overflows on a very long one.
+    Qdrant normalises too, but leaves a very short vector unchanged and overflows on a very long one. The caller has
+    checked the vector with `vector_fault`, because one of all zeros has no direction.
     """
     if distance != "Cosine" or _has_ordinary_length(vector):
         return vector
@@ -115,6 +120,9 @@ def check_query(agent: Agent, *, text: str | None, vector: Sequence[float] | Non
     """Return the errors of a search's query and vector: exactly one is required. Empty if valid.
 
     An agent without an embedder requires the vector. If it has keyword vectors, it also accepts both.
+
+    Args:
+        text, vector: Query and vector of the request. None if the request lacks it.
     """
     if text is not None and vector is not None and agent.takes_vectors and agent.keyword:
         return []

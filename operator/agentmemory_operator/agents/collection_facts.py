@@ -35,9 +35,9 @@ class CollectionFacts:
 
     Attributes:
         source: Embedding of the stored vectors.
-        keyword: Source of its keyword vectors. None if it has none.
+        keyword: Source of the collection's keyword vectors. None if it has none.
         distance: Cosine, Dot or Euclid.
-        origin: Slug of the agent that the memories were first stored for, if they were cloned from another agent.
+        origin: Slug of the agent that the memories were first stored for. None if they were not cloned from another.
         vectors: Names of all its vectors; the default vector is "".
         epoch: Text that differs for every target of the alias, and for every owner of the collection.
         epoch_number: Number of the epoch; it increases with every change of the alias's target.
@@ -78,8 +78,8 @@ async def read_facts(store: PointStore, settings: AgentSettings, cluster_id: Clu
 
     Raises:
         TransientError: If the cluster ID is unknown, or Qdrant is unavailable (StoreUnavailable).
-        StoreRejected: If Qdrant rejected the read.
-        CollectionUnavailable: If the collection does not exist, has another owner, or its marker no valid embedding.
+        StoreRejected, SpecInvalid: If Qdrant rejected the read, or the egress policy forbids its host.
+        CollectionUnavailable: If the collection does not exist, or has another owner or a malformed marker.
         AgentClosed: If a snapshot is being restored into it.
     """
     owner = await cluster_id(), settings.namespace, settings.name

@@ -1,8 +1,8 @@
 """Cache the number of memories that match a user's filter, so that most searches need no count in Qdrant.
 
-A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. New memories of
-this process are added to the cached counts of all memories of their user: a search of them right after a store need not
-count either. The user's other counts are discarded.
+A search that uses a count older than `RENEW_AFTER_S` renews it in the background and does not wait. When this process
+stores memories, it adds their number to the cached count of all memories of their user. So a search of all of them
+needs no count in Qdrant right after a write. The user's other counts are discarded.
 """
 
 import asyncio
@@ -43,7 +43,11 @@ class _Counted:
 
 
 class CountCache:
-    """Cached counts of one agent, by user and filter."""
+    """Cached counts of one agent, by user and filter.
+
+    Args:
+        monotonic: Monotonic clock, in seconds.
+    """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.now_s = monotonic

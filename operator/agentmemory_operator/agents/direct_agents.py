@@ -18,6 +18,7 @@ async def open_by_name(store: PointStore, settings: AgentSettings, physical: str
         NotFound: If the collection does not exist.
         StoreUnavailable: If Qdrant is unavailable, or the collection's metadata is malformed (CollectionUnavailable).
         StoreRejected: If Qdrant rejected the read.
+        SpecInvalid: If the egress policy forbids the host of Qdrant.
     """
     config = (await store.describe(physical))["config"]
     marker = marker_from_json((config.get("metadata") or {}).get(METADATA_KEY) or {})

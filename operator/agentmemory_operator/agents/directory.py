@@ -60,7 +60,7 @@ class Agent:
         sizes: Cached numbers of memories by user and filter; writes invalidate or update them.
         capabilities: Names of the Qdrant server's capabilities.
         secret_rules: Rules that remove secrets before anything is stored. Empty if the object disables scrubbing.
-        origin: Slug of the agent that the memories were first stored for, if they were cloned from another agent.
+        origin: Slug of the agent that the memories were first stored for. None if they were not cloned from another.
         physical: Name of the collection if the agent reads one directly; None if it reads through the alias.
         clock: Source of the times of writes.
         vectors: Names of all vectors of the collection, configured or not; the default vector is "".
@@ -128,7 +128,7 @@ class _Entry:
         namespace: Namespace that owns the slug. None gives it to the oldest object of any namespace.
         claims: Objects with the slug, by uid; an object that became invalid has its last valid settings.
         winner: The object that has the slug. None if no object may have it.
-        opened: The agent as last opened.
+        opened: The agent as last opened. None before the first use.
         is_stale: True if the collection must be read again before the next use.
         read_s: Monotonic time of the last read for opening.
     """
@@ -146,7 +146,8 @@ class _Entry:
     def opened_at(self, store: PointStore) -> _Opened | None:
         """Return the agent as last opened, or None if its collection must be read again.
 
-        No event reports a changed collection or alias: the fence's reads and, for missing keyword vectors, time do.
+        No event reports a changed collection or alias. So the agent is reused only while the facts of its fence are
+        those that it was opened with. If configured keyword vectors are missing, it is reused for `REREAD_PERIOD_S`.
         """
         opened = self.opened
         if opened is None or self.is_stale or opened.agent.store is not store or opened.fence.facts != opened.facts:
@@ -156,7 +157,7 @@ class _Entry:
 
     @property
     def own(self) -> _Opened | None:
-        """The agent as last opened. None if that was for another object, whose keys must not be reused, or never."""
+        """The agent as last opened. None if it was never opened, or for another object: its keys must not be reused."""
         opened = self.opened
         return opened if opened and opened.agent.settings.owner == self.settings.owner else None
 
@@ -354,6 +355,7 @@ async def open_collection(
     Raises:
         TransientError: If the collection does not exist yet, has another owner or is closed, or Qdrant is unavailable.
         StoreRejected: If Qdrant rejected the read.
+        SpecInvalid: If the egress policy forbids the host of Qdrant.
     """
     facts = await read_facts(store, settings, cluster_id)
     check_epoch(facts, settings.slug, min_epoch)

@@ -22,7 +22,8 @@ class ApiFeed:
     the invalid document, so that a revocation takes effect.
 
     Args:
-        forget_agent: Called with the slug of an object that was deleted, replaced, or changed its slug.
+        forget_agent: Called with the former slug of an object that was deleted, recreated under its name, or changed
+            its slug.
     """
 
     def __init__(

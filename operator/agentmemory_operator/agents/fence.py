@@ -87,7 +87,10 @@ class Fence:
         self._last_result: CollectionFacts | AgentMemoryError
 
     def has_space_lease(self, space: Space) -> bool:
-        """Return whether the lease proves that a call which has just completed used `space` before a move was final."""
+        """Return whether the space lease is valid and covers `space`.
+
+        If so, a call that has just completed used `space` before a move was final.
+        """
         if self.timing.now_s() > self._space_lease_until_s or self.facts is None:
             return False
         return self.facts.space == space

@@ -11,7 +11,7 @@ of the collection's metadata, whose result decides:
 | another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
 A *search* depends on vectors: it is a query, or a scroll that returns vectors. After the first write through the store,
-every rejection is OutcomeUnknown instead, because a memory that is missing in the new contents may have been written.
+every rejection is OutcomeUnknown instead, because the store may have written a memory that the new contents lack.
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
 replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the
@@ -71,14 +71,16 @@ class FencedStore(ForwardingPoints):
         await self._store.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call, and raise if its result may come from the wrong collection.
+        """Make a call, and raise if its result may come from the wrong collection. `describe` is not checked.
 
         Raises:
-            CollectionMoved: If the collection was replaced and this store has written nothing.
+            CollectionMoved: If the collection was replaced, or Qdrant rejected a search after the strict mode changed,
+                and this store has written nothing.
             OutcomeUnknown: If it was replaced, or its metadata cannot be read, after this store has written.
             TransientError: If Qdrant is unavailable for the call. Also if the metadata cannot be read, and this store
                 has written nothing.
             StoreRejected: If Qdrant rejected the call.
+            NotFound: If `describe` finds no collection behind the alias.
             NotImplementedError: If the store has no rule for the method.
         """
         match call.name:
@@ -101,10 +103,12 @@ class FencedStore(ForwardingPoints):
         readers of the change log may have passed its time.
 
         Raises:
-            CollectionMoved: If the collection was replaced and this store has written nothing.
+            CollectionMoved: If the collection was replaced, or Qdrant rejected the write after the strict mode changed,
+                and this store has written nothing.
             TransientError: If Qdrant is unavailable, the collection is deleted, closed or has another owner, or a move
                 stays final during the wait; this call wrote nothing.
-            StoreRejected: If Qdrant rejected the write.
+            StoreRejected: If Qdrant rejected the write. Earlier operations of a batch may have been executed. Earlier
+                parts of a large upsert are written if `is_partial` is True.
             OutcomeUnknown: If this write, or an earlier one of this store, may have taken effect: read before retrying.
             NotImplementedError: If the store has no rule for the method.
         """

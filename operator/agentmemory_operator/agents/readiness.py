@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 # Seconds between two probes, and timeout of a probe. A probe is one call for each connection in use.
 PROBE_PERIOD_S = 5.0
 MAX_CONCURRENT_PROBES = 8
-# Seconds to wait for the first lists at startup, as the operator does, and between two checks.
+# Maximum seconds that `check_start` waits, as long as the operator does, and seconds between two of its checks.
 START_TIMEOUT_S, START_POLL_S = 120.0, 0.5
 UNREAD = "the agents are not loaded yet: see the log if this takes long"
 UNIDENTIFIED = "the cluster ID is not known yet: see the log"
@@ -31,6 +31,7 @@ class Readiness:
         sources: Everything that must be read once, such as a watched kind.
         store_for: Returns the store of an agent's connection.
         is_identified: Returns whether the ID of the agents' cluster is known.
+        now_s: Monotonic clock.
     """
 
     def __init__(

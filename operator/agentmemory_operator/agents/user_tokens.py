@@ -59,6 +59,7 @@ class UserTokens:
         """Issue a token for one user of an agent. The route must have checked that the caller has all of the verbs.
 
         Args:
+            user_id: A user or a shared scope.
             ttl_s: Seconds until the token expires.
 
         Raises:

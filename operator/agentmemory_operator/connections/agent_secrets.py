@@ -90,10 +90,10 @@ class AgentSecrets:
         """Update the agent's Secret; return how the API accesses Qdrant: `Token`, `Key`, or None without a key.
 
         Raises:
-            SpecInvalid: If the connection cannot be used; the agent's Secret is then unchanged, or deleted if the
-                connection's key may not be sent to its host. If the URL of an embedding or language model, or of a
-                reranker, is invalid; nothing is written. If a key that the object requires is missing or may not be
-                sent to its host; all other values are written before.
+            SpecInvalid: If the connection cannot be used: the agent's Secret is unchanged, or deleted if the key of the
+                connection is not usable (SecretNotUsable). If the URL of an embedding or language model, or of a
+                reranker, is invalid: nothing is written. If a key that the object requires is missing or not usable:
+                all other values are written before.
             StoreRejected: If Qdrant refuses the key, and its capabilities were never read.
             TransientError: If Kubernetes or Qdrant is unavailable.
         """
@@ -119,6 +119,9 @@ class AgentSecrets:
         """Record the embedding in force, read from the collection; return whether the agent's Secret must be updated.
 
         The object's status contains it too, but is not used: users who may write statuses could name any Secret there.
+
+        Args:
+            source: None if the collection has no embedding that this product computes.
         """
         old, new = self._in_force.get(memory.slug), _InForce(memory.metadata.uid, source)
         self._in_force[memory.slug] = new
@@ -153,7 +156,7 @@ class AgentSecrets:
     def _kept(
         self, memory: AgentMemory, stored_values: dict[str, str], required: dict[str, str | None]
     ) -> dict[str, str | None]:
-        """Return values to keep because no pass has read the embedding in force yet, which may use them.
+        """Return stored values to keep: the embedding in force may use them, and no pass has read it yet.
 
         Only values bound to hosts are kept. When they were copied, it was checked that they may be sent there.
         """
@@ -168,12 +171,15 @@ class AgentSecrets:
         return kept_values
 
     async def sweep(self, listed: Iterable[AgentSecret], documents: Iterable[Json], namespaces: Sequence[str]) -> None:
-        """Delete the Secrets of agents that no longer exist.
+        """Delete the Secrets of agents that no longer exist, and complete `slugs_with_secret`.
 
         Args:
             listed: Secrets as listed before the objects, so that Secrets of newer objects are not among them.
             documents: All AgentMemories in `namespaces`.
             namespaces: Namespaces of this operator. Empty means all.
+
+        Raises:
+            TransientError: If a Secret cannot be deleted. It and the later ones in `listed` remain.
         """
         listed = list(listed)
         self.slugs_with_secret.update(secret.slug for secret in listed)
@@ -209,7 +215,7 @@ class AgentSecrets:
         """Return the token for the API: the current one until half its lifetime has passed.
 
         None if the server accepts no tokens, or if the connection's key is itself a token. None too if the server does
-        not report whether it accepts tokens, and no token is stored.
+        not report whether it accepts tokens, and no token that this key signed for the alias is stored.
         """
         now_s = self.clock.now_ms() // 1000
         expiry_s = self.tokens.expiry_s(stored_token, api_key, alias)
@@ -273,7 +279,10 @@ class AgentSecrets:
             yield in_force_key, True
 
     def _in_force_key(self, memory: AgentMemory) -> RequiredKey | None:
-        """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild."""
+        """Return the key of the embedding in force if it differs from the object's, as during a withheld Rebuild.
+
+        None if both use the same key, or the embedding in force sends no key or is not known yet.
+        """
         recorded = self._in_force.get(memory.slug)
         in_force = recorded.key() if recorded and recorded.uid == memory.metadata.uid else None
         return None if in_force == _embedding_key(memory) else in_force

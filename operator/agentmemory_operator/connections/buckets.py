@@ -91,6 +91,7 @@ class Storages:
 
         Args:
             location: Entry of `status.locations`.
+            encryption: Server-side encryption of new objects. None leaves it to the bucket's default.
 
         Raises:
             SpecInvalid: If the location is invalid. Other errors are those of `open_bucket`.

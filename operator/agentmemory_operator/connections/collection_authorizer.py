@@ -104,12 +104,15 @@ class CollectionAuthorizer:
         self._alias_targets.add(name)
 
     def has_claimed(self, name: str) -> bool:
-        """Return whether the namespace has claimed the slug of a name."""
+        """Return whether the namespace has claimed the slug of a name. False for a name without a slug."""
         slug = find_slug(name) if is_collection_name(name) else None
         return slug is not None and self.namespace_of(slug) == self.namespace
 
     def is_allowed_by_name(self, name: str) -> bool:
-        """Return whether a name is allowed without reading its metadata: claimed, granted or allowed before."""
+        """Return whether a name is allowed without reading its metadata: claimed, granted or allowed before.
+
+        False if another namespace has claimed its slug in the meantime.
+        """
         return self.has_claimed(name) or (name in self._allowed and not self._is_foreign(name))
 
     async def check(self, name: str) -> None:
@@ -138,7 +141,7 @@ class CollectionAuthorizer:
         self._allowed.add(name)
 
     async def tenant(self) -> Tenant | None:
-        """Return the tenant for new placeholders, or None without `ownership`."""
+        """Return the tenant for new placeholders, or None without `ownership`. Errors of `cluster_id` pass through."""
         return Tenant(await self.ownership.cluster_id(), self.namespace) if self.ownership else None
 
     def check_file(self, physical: str, name: str) -> None:
@@ -170,13 +173,15 @@ class CollectionAuthorizer:
     async def allow_recovery(self, name: str) -> AsyncIterator[None]:
         """Allow the recovery of a snapshot into a collection.
 
-        A collection that the recovery creates may be used afterwards, whatever owner the snapshot's metadata names. An
-        existing collection is replaced regardless of the server's capacity, because the recovery may repair its agent.
+        If the collection does not exist, capacity is reserved for it. Afterwards the namespace may use it, whatever
+        owner the snapshot's metadata names. For an existing collection no capacity is needed, because the recovery may
+        repair its agent. Without `ownership`, every collection counts as existing.
 
         Raises:
             NotOwned: If the namespace may not use the collection.
             StoreUnavailable: If the slug has no claim, and not all claims are known yet.
             ServerFullRetryable: If the collection does not exist and the server has no capacity for it.
+            AgentMemoryError: Errors of `ownership`, and other errors of `reserve_capacity`.
         """
         await self.check(name)
         if self.ownership is None or await self.ownership.read_metadata(name) is not None:

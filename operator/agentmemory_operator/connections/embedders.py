@@ -27,7 +27,7 @@ async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Embe
 
     Raises:
         EmbedderUnavailable: If the provider cannot be reached, or fails on the only text or on the probe text.
-        SpecInvalid: If the provider's key, model or number of dimensions is wrong.
+        SpecInvalid: As `Embedder.embed`.
     """
     distinct = list(dict.fromkeys(texts))
     embedded: dict[str, Embedded] = {}
@@ -128,7 +128,7 @@ class PrefixedEmbedder(WrappedEmbedder):
 
 
 def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
-    """Wrap an embedder so that it puts the prefixes before each text. None returns the embedder unchanged."""
+    """Wrap an embedder so that it puts a prefix before each memory and query. None returns the embedder unchanged."""
     return PrefixedEmbedder(embedder, prefixes) if prefixes else embedder
 
 
@@ -143,7 +143,7 @@ class EmbeddingMeter(Protocol):
     """Measures embedding calls and their tokens, by provider."""
 
     def measure_embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
-        """Return the context in which one call that embeds `texts` texts is made and measured."""
+        """Return a context that measures one embedding call for this number of texts."""
         ...
 
     def count_tokens(self, provider: str, tokens: int) -> None:

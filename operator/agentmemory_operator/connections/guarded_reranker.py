@@ -2,7 +2,8 @@
 
 1. A call opens the reranker if needed and sends the request, together within the time limit.
 2. After `MAX_FAILURES` failed calls in a row, except `RerankRequestRefused`, calls fail at once for `PAUSE_S`.
-3. After the pause one call tries again. All further calls fail at once until it has succeeded.
+3. After the pause one call tries again, while all others fail at once. If it succeeds, the pause is over. If it fails,
+   another pause begins. If it raises `RerankRequestRefused`, the next call tries at once.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ PAUSE_S = 30.0
 
 
 class RerankRequestRefused(SpecInvalid):
-    """The service refuses one request because of its query or texts, for example because they are too long."""
+    """The service refuses one request, usually because its query or texts are too long, or because of its model."""
 
 
 class GuardedReranker:

@@ -1,4 +1,4 @@
-"""Access to Secrets, which returns a value only for the hosts that the Secret's annotation lists.
+"""Read access to Secrets: a value is returned only if the Secret's annotation lists the hosts that it will be sent to.
 
 Authors of AgentMemories and QdrantConnections choose Secrets and URLs, and may lack the right to read Secrets. So the
 Secret itself must list the hosts that it may be sent to.
@@ -117,8 +117,9 @@ class GuardedSecrets:
         The destination is checked before the key, so that an author does not learn the keys of other Secrets.
 
         Raises:
-            SecretMissing: If the Secret or its key does not exist.
-            SecretNotUsable: If the Secret does not list the destination, or the value cannot be sent in a header.
+            SecretMissing: If the Secret or its key does not exist, or Kubernetes does not permit one of the names.
+            SecretNotUsable: If the Secret does not list the destination, or a value with a destination cannot be sent
+                in a header.
             TransientError: If the Secret cannot be read now.
         """
         secret = await self._source.read_secret(namespace, name) if is_valid_reference(name, key) else None

@@ -1,4 +1,4 @@
-"""Stores of a server that check each collection with `CollectionAuthorizer` before a call that names it.
+"""Stores of a server. Before each call that names a collection, they check it with `CollectionAuthorizer`.
 
 Every method of a port is listed here or overridden. A call of a method in `WITHHELD_METHODS`, or of a method that is
 missing here, raises AttributeError. The first argument of a listed method is the name of a collection, except in
@@ -84,7 +84,10 @@ class _Collections(_Guarded):
     _store: CollectionStore
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observation | None:
-        """Observe the collection behind an alias. `likely` comes from a status, so it is only a hint."""
+        """Observe the collection behind an alias; None if it does not exist or counts as missing (`filter_observed`).
+
+        `likely` comes from a status, so it is only a hint: it is replaced if it is no valid collection name.
+        """
         if not self._reach.has_claimed(alias):
             await self._reach.check(alias)
         if is_linked:
@@ -93,7 +96,10 @@ class _Collections(_Guarded):
         return self._reach.filter_observed(alias, await self._store.observe(alias, guess, is_linked=is_linked))
 
     async def apply(self, physical: str, change: Change) -> None:
-        """Apply one change. For a move of an alias, the alias and its current target are checked too."""
+        """Apply one change after checking the collection. For a move of an alias, the alias is checked too.
+
+        The metadata read for the alias is its current target's.
+        """
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)
@@ -136,7 +142,7 @@ class _Snapshots(_Guarded):
         await self._store.delete_file(physical, name)
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the URL at which the server reaches one of its snapshots. `recover` accepts only such URLs."""
+        """Return the location of a snapshot after checking its name and its collection, and allow it for `recover`."""
         await self._check_file(physical, name)
         location = await self._store.own_location(physical, name)
         self._reach.allow_location(location)
@@ -152,12 +158,15 @@ class _Snapshots(_Guarded):
             await self._store.upload(physical, content, sha256=sha256)
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Create a placeholder with its owner, by default the tenant of this use."""
+        """Create a placeholder with its owner. None is the tenant of this use."""
         await self._reach.check(physical)
         await self._store.create_placeholder(physical, owner or await self._reach.tenant())
 
     async def metadata(self, physical: str) -> Json | None:
-        """Read a collection's metadata. If only its name allows the collection, the caller must check the owner."""
+        """Read a collection's metadata; None if it does not exist.
+
+        If only its name allows the collection, the caller must check the owner.
+        """
         if not self._reach.is_allowed_by_name(physical):
             await self._reach.check(physical)
         return await self._store.metadata(physical)
@@ -186,15 +195,15 @@ class _Points(ForwardingPoints):
 
 
 def guarded_collections(store: CollectionStore, authorizer: CollectionAuthorizer) -> CollectionStore:
-    """Wrap a store: every call first checks its collection with `authorizer`."""
+    """Wrap a store: every call that names a collection first checks it, with the errors of `authorizer.check`."""
     return cast("CollectionStore", _Collections(store, authorizer))
 
 
 def guarded_snapshots(store: SnapshotStore, authorizer: CollectionAuthorizer) -> SnapshotStore:
-    """Wrap a store: every call first checks its collection and file with `authorizer`."""
+    """Wrap a store: every call that names a collection or file first checks it, with the errors of `authorizer`."""
     return cast("SnapshotStore", _Snapshots(store, authorizer))
 
 
 def guarded_points(store: PointStore, authorizer: CollectionAuthorizer) -> PointStore:
-    """Wrap a store: every call first checks its collection with `authorizer`."""
+    """Wrap a store: every call except `close` first checks its collection, with the errors of `authorizer.check`."""
     return _Points(store, authorizer)

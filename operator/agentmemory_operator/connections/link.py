@@ -226,7 +226,7 @@ class Link(Renewable[_SharedStore[S] | None], Generic[S]):
             return (await self._renew(document)) is not previous and previous is not None
 
     async def close(self) -> None:
-        """Close the store after its last use."""
+        """Close the store after its last use. A later use opens a new one."""
         current, self._held = self._held, None
         if current is not None:
             await current.retire()

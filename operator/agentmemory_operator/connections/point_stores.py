@@ -46,12 +46,16 @@ class PointStores(Resolver["LinkedPoints"]):
         self._open_store = open_store
 
     async def store_for(self, settings: AgentSettings) -> PointStore:
-        """Return the store of the agent's connection: the same object until the spec changes or the store is dropped.
+        """Return the store of the agent's connection.
+
+        It is the same object until the connection's spec changes, the connection is deleted, or `forget_agent` drops
+        it.
 
         Raises:
             StoreUnavailable: If the connection is missing or invalid, or may not be used from this namespace. Also if
                 its Secret is missing or may not be sent to its host.
-            TransientError: If the Secret or the namespace's labels cannot be read now.
+            TransientError: If the Secret or the namespace's labels cannot be read now, or the operator has not copied
+                the Secret for the agent yet.
         """
         key = _connection_of(settings)
         link_key = key, settings.slug if self._secrets_of else ""
@@ -119,11 +123,16 @@ class LinkedPoints(ForwardingPoints):
         self.is_open = True
 
     async def close(self) -> None:
-        """Close the connections after their last use."""
+        """Close the connections after their last use; a later call opens new ones."""
         await self._link.close()
 
     async def read(self, call: PointCall[T]) -> T:
-        """Make a call; repeat it if the server refused the key and the Secret contains a new key."""
+        """Make a call; repeat it if the server refused the key and the Secret contains a new key.
+
+        Raises:
+            StoreUnavailable: If the connection or its Secret cannot be used, or the egress policy forbids the host.
+            AgentMemoryError: Other errors of the call, or of reading the Secret.
+        """
         try:
             return await self._link.use(self._document, call.make)
         except SpecInvalid as exc:
@@ -148,7 +157,8 @@ TOKEN_LIFETIME_S = 2 * 3600
 class ScopedPointStores:
     """Opens stores with a token that permits only the points of one alias, if the server accepts tokens.
 
-    On other servers, the stores use the connection's key, if it has one.
+    If the server accepts none, or the connection's key is itself a token, the stores use the key. Without a key, they
+    use none.
     """
 
     connections: Connections
@@ -158,7 +168,7 @@ class ScopedPointStores:
 
     @asynccontextmanager
     async def open_store(self, memory: AgentMemory) -> AsyncIterator[PointStore]:
-        """Open the store of an object's points. Its token is valid for two hours.
+        """Open the store of an object's points. A token for it is valid for two hours.
 
         Raises:
             SpecInvalid: If the connection cannot be used.

@@ -143,6 +143,7 @@ class Connections(Resolver[Link[CollectionStore]]):
 
         Raises:
             SpecInvalid: If the connection does not exist or is invalid, or one of its Secrets is missing or unusable.
+            TransientError: If one of its Secrets cannot be read now.
             AgentMemoryError: Errors of `work`, or the fault that the last probe found.
         """
         document = self._find(key)
@@ -159,7 +160,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         """Raise unless objects of a namespace may refer to a connection. A missing connection passes.
 
         Raises:
-            SpecInvalid: If they may not, or the connection is invalid.
+            SpecInvalid: If they may not, or the connection is in another namespace and invalid.
             TransientError: If the namespace's labels cannot be read and never were.
         """
         if self._table.get(key) is not None:
@@ -187,7 +188,10 @@ class Connections(Resolver[Link[CollectionStore]]):
             yield
 
     def server_resources(self, memory: AgentMemory) -> ServerResources:
-        """Return the resources of the object's server from its last successful probe, all unknown before that."""
+        """Return the resources of the object's server from its last successful probe.
+
+        Before that, all are unknown except the limit `max_rebuild_bytes`.
+        """
         server = self._servers.get(connection_of(memory))
         return (
             server_resources(server, max_bytes=self.max_rebuild_bytes)
@@ -202,9 +206,11 @@ class Connections(Resolver[Link[CollectionStore]]):
     async def check_embedding_secret(self, memory: AgentMemory) -> None:
         """Raise unless the Secret of the object's embedding exists and may be sent to the service.
 
+        An embedding that sends no key passes.
+
         Raises:
             SecretMissing: If the Secret or its key does not exist: the API could not embed any text.
-            SecretNotUsable: If the Secret may not be sent to the service.
+            SecretNotUsable: If the Secret may not be sent to the service, or its value cannot be part of a header.
             SpecInvalid: If the URL of the service is invalid.
             TransientError: If the Secret cannot be read now.
         """
@@ -286,7 +292,7 @@ class Connections(Resolver[Link[CollectionStore]]):
         return self._failures[key]
 
     def probe_delay_s(self, key: Key) -> float:
-        """Return the seconds before an extra probe may run. The wait bounds the probes that failing passes request."""
+        """Return the seconds until an extra probe may run, 0 if it may run now. Failed passes request such probes."""
         last_probe_s = self._probed_at.get(key)
         if last_probe_s is None:
             return 0.0

@@ -1,8 +1,8 @@
 """Capacity of each connection's server: its reported usage, the collections being created, and whether one more fits.
 
-For each connection, the operator reads the server at most once a minute (in probes, and before it creates a
-collection), and again right before it refuses a collection. It adds the collections that are being created since. They
-are counted by URL, so that they count for every connection to the same server.
+The operator reads the server of each connection at most once a minute: in probes, and before it creates a collection.
+It reads the server again right before it refuses a collection. It adds the collections whose creation is in progress,
+or has ended since the last read began. They are counted by URL: each counts for every connection to the same server.
 """
 
 import asyncio
@@ -99,10 +99,10 @@ class CollectionRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Granted:
-    """A request in progress.
+    """A granted request whose collection is being created.
 
     Attributes:
-        before: Existing names that are numbered for the agent's alias.
+        before: Names of the collections that were numbered for the agent's alias before. A new one is the request's.
     """
 
     request: CollectionRequest

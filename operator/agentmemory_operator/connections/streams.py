@@ -22,7 +22,11 @@ async def report_nothing(done: int, total: int) -> None:
 async def with_progress(
     content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = PROGRESS_PERIOD_S
 ) -> AsyncIterator[bytes]:
-    """Yield the content, and report progress after a chunk, at most once in `every_s` seconds."""
+    """Yield the content, and report progress after a chunk, at most once in `every_s` seconds.
+
+    Args:
+        total: Number of bytes of the content, for the reports.
+    """
     loop = asyncio.get_running_loop()
     sent_bytes, due_s = 0, loop.time() + every_s
     async for chunk in content:
@@ -44,6 +48,7 @@ async def with_resumes(objects: ObjectStore, key: str, size: int) -> AsyncIterat
 
     Raises:
         StorageUnavailable: If the fifth resumed attempt failed too.
+        AgentMemoryError: Other errors of `objects.get`, immediately.
     """
     offset = 0
     for attempt in range(MAX_RESUMES + 1):

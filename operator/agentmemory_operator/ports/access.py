@@ -84,6 +84,9 @@ class UserTokenCodec(Protocol):
     def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
         """Verify a token; return the account that minted it, with the delegation that the token carries.
 
+        Args:
+            now_s: Current time in Unix seconds.
+
         Raises:
             Unauthenticated: If the token is malformed, has a wrong signature or too long a lifetime, was issued in the
                 future, or has expired. The message only distinguishes an expired token from an invalid one.

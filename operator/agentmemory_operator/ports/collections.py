@@ -12,7 +12,7 @@ from agentmemory_operator.controllers.rules.orphans import CollectionSummary
 
 
 class CollectionCatalogue(Protocol):
-    """Lists the collections of agents on one Qdrant server. Raises StoreUnavailable or StoreRejected on failure."""
+    """Lists the collections of agents on one Qdrant server. Errors are those of `CollectionStore`."""
 
     async def list_agent_collections(self) -> list[CollectionSummary]:
         """Return the collections whose name or alias starts with the prefix of agent collections, sorted by name.
@@ -25,9 +25,10 @@ class CollectionCatalogue(Protocol):
 class CollectionStore(CollectionCatalogue, Protocol):
     """Collections and aliases of one Qdrant server, as the operator reads and changes them.
 
-    Methods raise StoreUnavailable if the server is unavailable, and StoreRejected if it rejects the call. After
-    StoreUnavailable, a change may have been made: its response may be lost. A missing collection raises NotFound unless
-    a method states another result. A tombstone is the content-free rest of a deleted memory.
+    Methods raise StoreUnavailable if the server is unavailable, StoreRejected if it rejects the call, and SpecInvalid
+    if the egress policy forbids its host. After StoreUnavailable, a change may have been made: its response may be
+    lost. A missing collection raises NotFound unless a method states another result. A tombstone is the content-free
+    rest of a deleted memory.
     """
 
     async def close(self) -> None:

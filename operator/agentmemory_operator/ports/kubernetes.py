@@ -184,7 +184,8 @@ class Cluster(Namespaces, Protocol):
         """Replace the status of an object; return its new resourceVersion.
 
         The result is '' if objects have no versions, as in a folder of manifests. It is also '' if the object was
-        deleted, or deleted and created again, which is no error.
+        deleted, or deleted and created again, which is no error. In development, an object that was created again gets
+        the status.
         """
         ...
 
@@ -203,6 +204,7 @@ class Cluster(Namespaces, Protocol):
 
         Raises:
             NamespaceTerminating: If its namespace is being deleted.
+            NotFound: If its namespace does not exist.
             TransientError: If Kubernetes rejects it for another reason.
         """
         ...
@@ -210,7 +212,7 @@ class Cluster(Namespaces, Protocol):
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         """Delete the object if it has the uid of `metadata`. Do nothing if it is already deleted.
 
-        In development, a manifest that its author has written stays.
+        In development, the uid is not compared, and a manifest that its author has written stays.
         """
         ...
 
@@ -257,7 +259,7 @@ class ClaimStore(Protocol):
 
 
 class AgentMemories(Protocol):
-    """Objects that commands list and annotate for users."""
+    """Lists and annotates objects for commands, and adds takeovers to QdrantConnections."""
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return all objects of a kind, and the resource version to watch from; '' in development."""
@@ -299,6 +301,7 @@ class JobObjects(ObjectReader, AgentMemories, Namespaces, Protocol):
 
         Raises:
             NamespaceTerminating: If its namespace is being deleted.
+            NotFound: If its namespace does not exist.
             TransientError: If Kubernetes rejects it for another reason.
         """
         ...

@@ -20,8 +20,8 @@ class Embedder(Protocol):
 
         Raises:
             EmbedderUnavailable: If the provider is unavailable, throttles or returns unusable vectors, after retries.
-            SpecInvalid: If the provider rejects key or model, returns vectors of another size than declared, or has a
-                host that the egress policy forbids. Also if a local model is missing or unusable.
+            SpecInvalid: If the provider rejects key or model, returns no vectors or vectors of another size than
+                declared, or has a host that the egress policy forbids. Also if a local model is missing or unusable.
             RequestInvalid: If the provider rejects a text, or the agent accepts only vectors that callers send.
         """
         ...
@@ -34,8 +34,9 @@ class Reranker(Protocol):
         """Score how well each text answers the query, in order. Larger is better, on the model's own scale.
 
         Raises:
-            SpecInvalid: If this process cannot open the model.
-            RerankerUnavailable: If the model is still loading, fails, or takes too long.
+            SpecInvalid: If this process cannot open the model. Also if a service rejects the request, key, model or
+                URL, or the egress policy forbids its host.
+            RerankerUnavailable: If the model is still loading, the model or service fails, or it takes too long.
         """
         ...
 

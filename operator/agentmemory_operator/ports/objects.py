@@ -73,15 +73,18 @@ class ObjectStore(Protocol):
     Every method except `close` raises:
         StorageUnavailable: If another attempt may succeed. A change may have been made: its response may be lost.
         StorageRejected: If the storage rejects the call. The message names the remedy, but none of the credentials.
-        SpecInvalid: If the egress policy forbids the host of the storage.
+        SpecInvalid: If the egress policy forbids the host of the storage. Also if the bucket is shared and the key does
+            not belong to the namespace (`connections/confined_objects.py`).
     """
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a later call opens new ones."""
         ...
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
         """Store a stream in bounded memory. The object becomes visible as a whole, or not at all.
+
+        Errors of `content` pass through, and nothing is stored then.
 
         Args:
             key: Key relative to the prefix.

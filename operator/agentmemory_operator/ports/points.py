@@ -55,11 +55,15 @@ class PointStore(Protocol):
         """Return the number of points that match a filter; None matches all.
 
         Args:
-            exact: False uses estimates of the server.
+            exact: False uses estimates of the server. True is slow if strict mode forbids exact counts: all matching
+                points are listed instead.
         """
 
     async def facet(self, collection: str, key: str, filter_: Json, /, *, limit: int) -> dict[str, int]:
-        """Count matching points for each of the `limit` most frequent values of an indexed keyword."""
+        """Count matching points for each of the `limit` most frequent values of an indexed keyword.
+
+        Slow if strict mode forbids exact counts: all matching points are listed instead.
+        """
 
     async def upsert(
         self,
@@ -83,7 +87,11 @@ class PointStore(Protocol):
         """
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, /, *, strong: bool = False) -> None:
-        """Merge `payload` into every matching point, durably; atomic per point."""
+        """Merge `payload` into every matching point, durably; atomic per point.
+
+        Args:
+            strong: True uses `ordering=strong`, which a compare-and-set needs if there are several replicas.
+        """
 
     async def batch(
         self, collection: str, operations: Sequence[Json], /, *, wait: bool = True, strong: bool = False

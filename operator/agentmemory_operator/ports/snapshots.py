@@ -49,10 +49,10 @@ class SnapshotFile:
 class SnapshotStore(Protocol):
     """Snapshots of the collections of one Qdrant server; `physical` is a collection's own name, never an alias.
 
-    Methods raise StoreUnavailable if the server is unavailable, and StoreRejected if it rejects the call. Each call
-    except `download` has a deadline. StoreUnavailable is also raised for an operation that the server has started but
-    not completed in time, and may still complete. `create`, `recover` and `upload` raise SpecInvalid if the server is
-    a cluster of several nodes and the connection does not list them.
+    Methods raise StoreUnavailable if the server is unavailable, StoreRejected if it rejects the call, and SpecInvalid
+    if the egress policy forbids its host. Each call except `download` has a deadline. StoreUnavailable is also raised
+    for an operation that the server has started but not completed in time, and may still complete. `create`, `recover`
+    and `upload` raise SpecInvalid if the server is a cluster of several nodes and the connection does not list them.
     """
 
     async def close(self) -> None:
@@ -75,7 +75,7 @@ class SnapshotStore(Protocol):
         ...
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Open the content of a snapshot.
+        """Open the content of a snapshot. Reading it raises StoreUnavailable if the connection breaks.
 
         Raises:
             NotFound: If the snapshot or its collection does not exist.
@@ -100,7 +100,7 @@ class SnapshotStore(Protocol):
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send a snapshot to the server, which recovers it into a collection.
 
-        Collection, checksum and errors are as in `recover`.
+        Collection, checksum and errors are as in `recover`. Errors of `content` pass through.
         """
         ...
 

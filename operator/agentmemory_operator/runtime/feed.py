@@ -29,7 +29,7 @@ class PassRequests(Protocol):
         ...
 
     def forget(self, key: Key) -> None:
-        """Cancel the pending requests of a deleted key."""
+        """Cancel the pending requests of a deleted key, and reset its backoff."""
         ...
 
 

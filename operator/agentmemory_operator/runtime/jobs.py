@@ -218,7 +218,10 @@ class RunSchedule:
         self.queue = WorkQueue(self.run_if_due, tenant_lane_of=self.table.tenant_lane_of, share=self.share)
 
     def last_result(self, key: Key, memory: AgentMemory) -> Json:
-        """Return the last result, from the status or memory, whichever is newer; empty if there is none."""
+        """Return the last result: the newer of the one in the status and the one in memory; empty if there is none.
+
+        A result in memory counts only for an object of the same uid.
+        """
         in_status: Json = memory.status.get(self.status_field) or {}
         uid, recorded = self._results.get(key, ("", {}))
         return recorded if uid == memory.metadata.uid and recorded["time"] >= in_status.get("time", "") else in_status
@@ -236,6 +239,7 @@ class RunSchedule:
 
         None means that no check is scheduled. After a run, the requested pass schedules the next one. Nothing is run or
         scheduled for an object that is absent, deleted, suspended or invalid, or owns no slug or has no collection.
+        While the collection is being rebuilt, a due run is not started, and the next check is after 30 s.
 
         Raises:
             TransientError: If the run failed and is to be retried.

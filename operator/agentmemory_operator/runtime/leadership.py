@@ -8,7 +8,7 @@ Each process measures time with its own monotonic clock; clocks of different mac
 3. Transports call `check` before each write, and run the write inside `limit_write`, which aborts it at the deadline.
 
 Invariant: unless the Lease object is deleted, an expired leader stops writing before a new leader starts. It stops
-`deadline_s` after it sent its last renewal. A standby saw that renewal later than that, and waits for the longer
+`deadline_s` after it sent its last renewal. A standby read the renewal later, and waits from then for the longer
 `duration_s`. A process that was suspended finds its deadline passed.
 """
 
@@ -32,7 +32,10 @@ MAX_UNAVAILABLE_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTiming:
-    """Durations in seconds. If the API responds without delay, a new leader starts within `duration_s + 2 * try_s`.
+    """Durations in seconds.
+
+    A standby takes the lease of a failed leader at most `duration_s + 2 * try_s` after the last renewal, if the API
+    server responds without delay.
 
     Attributes:
         duration_s: Time after which other processes may take a lease that is not renewed.

@@ -126,7 +126,7 @@ _SERVER_REASONS = (Reason.QDRANT_REJECTED, Reason.TLS_FAILED, Reason.CHANGE_IGNO
 
 
 def call_counter() -> Counter:
-    """Build the counter of calls to Qdrant. Label outcome is the class of the status, such as 2xx, or unreachable."""
+    """Build the counter of calls to Qdrant by method and outcome: class of the status, such as 2xx, or unreachable."""
     return Counter("agentmemory_qdrant_calls_total", "Calls to Qdrant.", ("method", "outcome"), registry=None)
 
 
@@ -170,7 +170,11 @@ class OperatorMeter:
         )
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
-        """Run a pass; count, time and trace it. Return the result of `run`; its exceptions pass through."""
+        """Run a pass; count, time and trace it. Exceptions of `run` pass through.
+
+        Returns:
+            Result of `run`: seconds until the next pass, or None.
+        """
         with self._tracer.span("reconcile") as span:
             span.note("agentmemory.kind", key.kind)
             span.note("k8s.namespace.name", key.namespace)

@@ -61,7 +61,7 @@ class _EngineCall:
         return self._opened.__exit__(*error)
 
     def record_status(self, status: int, *, is_disk_full: bool = False) -> None:
-        """Record the HTTP status of the response. A call without one counts as unreachable."""
+        """Record the outcome of the call: class of the HTTP status, or `disk_full`. Without a status: unreachable."""
         self._outcome = "disk_full" if is_disk_full else f"{status // 100}xx"
         self._span.note("http.response.status_code", status)
 

@@ -176,7 +176,7 @@ class ObjectTable:
             self._written.pop(key, None)
 
     def put_status(self, key: Key, uid: str, status: Json, version: str) -> None:
-        """Store a status that this process has written, unless the source has already delivered a later version.
+        """Store a status that this process has written, unless a later version of the object is stored already.
 
         Older versions of the object that the source delivers afterwards do not replace it.
 

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Maximum number of attempts. An attempt fails only if another writer succeeded, so some writer makes progress.
+# Default maximum of attempts of `update`. One fails only if another writer succeeded, so some writer makes progress.
 MAX_UPDATE_ATTEMPTS = 100
 
 SLICE_S = 0.01
@@ -97,8 +97,8 @@ async def update(
 
     Args:
         read: Reads the current value.
-        write: Writes a new value that is derived from the value that was read. Returns None if another writer was
-            faster; then `read` and `write` are called again.
+        write: Writes a new value, derived from the value of `read`. Returns None if another writer was faster; then
+            `read` and `write` are called again.
         busy: Exception to raise if other writers were faster in `max_attempts` attempts.
         wait_s: Upper bound in seconds of the random wait after the first failed attempt; it doubles with each attempt.
     """

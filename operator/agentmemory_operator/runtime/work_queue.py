@@ -119,7 +119,7 @@ class WorkQueue(Generic[K]):
         self._failures.pop(key, None)
 
     async def run(self) -> None:
-        """Process keys until cancelled."""
+        """Process keys until cancelled. Keys that were requested earlier start now."""
         self._record_progress()
         self._release_keys()
         async with asyncio.TaskGroup() as group:
@@ -216,12 +216,12 @@ class Queues:
             queue.request(key, after_s=after_s)
 
     def forget(self, key: Key) -> None:
-        """Cancel the pending requests of a deleted key."""
+        """Cancel the pending requests of a deleted key, and reset its backoff. Ignored for a kind without a queue."""
         if queue := self._by_kind.get(key.kind):
             queue.forget(key)
 
     async def run(self) -> None:
-        """Run all queues until cancelled."""
+        """Run all queues until cancelled. A queue that is added later does not run."""
         async with asyncio.TaskGroup() as group:
             for queue in self._by_kind.values():
                 group.create_task(queue.run())
@@ -239,6 +239,7 @@ async def run_periodically(
 
     Args:
         check: Checks one object. An exception causes a retry with backoff.
+        period_s: Seconds between two rounds of requests.
         share: Maximum number of concurrent calls for one namespace; twice as many for all together.
     """
     queue: WorkQueue[Key] = WorkQueue(check, tenant_lane_of=table.tenant_lane_of, share=share, width=share)

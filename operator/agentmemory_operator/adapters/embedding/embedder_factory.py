@@ -49,7 +49,7 @@ def build_embedder(
         api_key: Value of the Secret, or OPENAI_API_KEY if the source names no Secret. None sends no key.
         files: Location of fastembed models. None: no folder, and no downloads.
         egress: Policy for outgoing connections. None is the default policy.
-        on_used: Called with the number of tokens that a service reports.
+        on_used: Called with the number of tokens that a service reports. None ignores it.
 
     Raises:
         SpecInvalid: If the provider is unknown, or a model, key or package that it requires is missing. Also if

@@ -38,7 +38,7 @@ from agentmemory_operator.ports.base import Vector
 
 # Maximum seconds that a search waits for reranking.
 MAX_RERANK_S = 5.0
-# Seconds before another attempt to open a reranker's model, because a failing download is slow.
+# Seconds before another attempt to load a model, because a failing download is slow.
 RELOAD_PAUSE_S = 30.0
 # Length to which texts are cut. Memory grows with its square, and most models use about 2,000 characters at most.
 MAX_TEXT_CHARS = 2_000
@@ -48,7 +48,8 @@ FIELD = "spec.scoring.rerank.model"
 
 _THREADS = ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1), thread_name_prefix="rerank")
 
-# Models of a kind that a process keeps, 100 MiB and more each, and failures to load one that it remembers.
+# Maximum number of embedding models, and of rerankers, that a process keeps: 100 MiB or more each. Maximum number of
+# failures to load a model that it remembers.
 MAX_MODELS = 4
 MAX_FAILURES = 256
 
@@ -179,8 +180,8 @@ class FastEmbedEmbedder:
         device: CPU, CUDA, or Auto, which uses CUDA if the runtime supports it.
 
     Raises:
-        SpecInvalid: If the name is not allowed, fastembed is needed but not installed, or there is neither a folder of
-            models nor permission to download.
+        SpecInvalid: If the name is not allowed, or the required package is not installed. Also if fastembed opens the
+            model, and there is neither a folder of models nor permission to download.
     """
 
     def __init__(
@@ -235,7 +236,7 @@ _Key = tuple[Path | str, ModelFiles, tuple[str, ...]]
 
 
 class _LoadedModels:
-    """The embedding models of this process; one at a time is loaded."""
+    """The embedding models of this process. Only one model is being loaded at a time."""
 
     def __init__(self) -> None:
         self._models = _OpenModels[_Key]()

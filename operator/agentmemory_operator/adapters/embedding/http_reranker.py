@@ -5,7 +5,8 @@
 | Jina, Cohere, vLLM | `documents`, `model`, `top_n` | `index`, `relevance_score`, perhaps the text | in `results` |
 | TEI | `texts`, `truncate` | `index`, `score` | the response |
 
-Until the first success, a request that is refused with 400 or 422 is repeated in the other form, which is then kept.
+Until the first success, a request that is refused with 400 or 422 is repeated in the other form. The form of the first
+success is kept.
 """
 
 import math
@@ -25,7 +26,8 @@ from agentmemory_operator.errors import AgentMemoryError, RerankerUnavailable, S
 
 # Length to which texts are cut, as for the local models.
 MAX_TEXT_CHARS = 2_000
-# Size limit of a response per text, which some services return, with each character in up to 6 bytes; and for the rest.
+# Size limits of a response: per text, because some services return the texts, with up to 6 bytes per character; and for
+# the rest.
 MAX_ROW_BYTES, MAX_OVERHEAD_BYTES = 6 * MAX_TEXT_CHARS + 512, 64 << 10
 OK = 200
 _UNKNOWN_FORM, _REQUEST_REFUSED = (400, 422), (400, 413, 422)
@@ -74,7 +76,8 @@ class HttpReranker:
 
         Raises:
             RerankRequestRefused: If the service rejects this request with 400, 413 or 422.
-            SpecInvalid: If the service rejects key, model or URL, or the egress policy forbids its host.
+            SpecInvalid: If the service rejects key, model or URL, or redirects. Also if the key cannot be part of a
+                header, or the egress policy forbids the host.
             RerankerUnavailable: If the service is unavailable, throttles, or does not return one score for each text.
         """
         cut_texts = [text[:MAX_TEXT_CHARS] for text in texts]

@@ -47,18 +47,20 @@ def find_subfolder(name: str, folder: Path | None) -> Path | None:
 
 
 def has_fastembed_files(name: str, files: ModelFiles) -> bool:
-    """Return whether fastembed is installed and may download a model, or finds it in `files`, by the name or cached."""
+    """Return whether fastembed is installed, and may download a model or finds it in `files`.
+
+    A found model is a subfolder of its name, or an entry of fastembed's cache with the last part of the name.
+    """
     if find_spec("fastembed") is None:
         return False
     if files.may_download or find_subfolder(name, files.folder):
         return True
-    # The names in fastembed's cache contain the last part of the model's name.
     cached = f"*{glob.escape(PurePosixPath(name).name)}*"
     return files.folder is not None and any(files.folder.glob(cached))
 
 
 def check_name(name: str, *, field: str) -> None:
-    """Raise SpecInvalid if a name is no relative path in its shortest form, which could lead out of the folder.
+    """Raise SpecInvalid unless a name is a relative path in its shortest form. Others could lead out of the folder.
 
     Args:
         field: Field of the object that names the model.
@@ -68,7 +70,7 @@ def check_name(name: str, *, field: str) -> None:
 
 
 def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) -> None:
-    """Raise if no model can be opened at all.
+    """Raise if fastembed cannot open any model, or no model of this name. Whether the model exists is not checked.
 
     Args:
         name: Name of the model, for the message.
@@ -77,8 +79,8 @@ def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) ->
         instead: Alternative remedy, for the message.
 
     Raises:
-        SpecInvalid: If the name is not allowed, the package is not installed, or there is neither a folder nor
-            permission to download.
+        SpecInvalid: If the name is not allowed, fastembed is not installed, or there is neither a folder nor permission
+            to download.
     """
     check_name(name, field=field)
     if find_spec("fastembed") is None:

@@ -1,7 +1,7 @@
 """Embeddings of any OpenAI-compatible service: batched, retried within a timeout, and checked.
 
-OpenAI's client runs over the transport that all adapters share, which follows no redirect and limits the size of
-responses.
+OpenAI's client runs over the transport that all adapters share. The transport follows no redirect, and limits the size
+of responses.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class OpenAIEmbedder:
         options: Address of the service, and parameters.
         jitter: Returns a random number from 0 to 1.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
-        on_used: Called with the number of tokens of each response that reports a plausible number.
+        on_used: Called with the number of tokens of each response that reports a plausible number. None ignores it.
 
     Raises:
         SpecInvalid: If `options` has neither a key nor a base URL.

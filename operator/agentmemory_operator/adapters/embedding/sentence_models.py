@@ -42,7 +42,7 @@ def find_model_folder(name: str, files: ModelFiles) -> Path | None:
 
 
 def find_providers(device: str) -> tuple[str, ...]:
-    """Return the providers of the runtime that a device may use, the best first; without CUDA if it has none."""
+    """Return the providers that a device may use, the best first. Those that the runtime lacks are left out."""
     from onnxruntime import get_available_providers  # type: ignore[import-untyped]
 
     wanted, available = [CPU] if device == "CPU" else [CUDA, CPU], get_available_providers()
@@ -110,7 +110,7 @@ def _open_tokenizer(folder: Path) -> Any:
     text = (folder / "tokenizer.json").read_text(encoding="utf-8")
     try:
         tokenizer = Tokenizer.from_str(text)
-    except Exception as exc:  # It raises Exception itself.
+    except Exception as exc:  # The library raises Exception itself.
         raise ValueError(f"tokenizer.json: {exc}") from exc
     config = folder / "tokenizer_config.json"
     longest = json.loads(config.read_text()).get("model_max_length", MAX_TOKENS) if config.is_file() else MAX_TOKENS

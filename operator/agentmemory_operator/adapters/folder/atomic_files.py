@@ -28,7 +28,11 @@ def ensure_folder(path: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace a file atomically, through the hidden draft `.NAME.new`, which readers of manifests ignore."""
+    """Replace a file atomically, through the hidden draft `.NAME.new`, which readers of manifests ignore.
+
+    Raises:
+        OSError: If the draft cannot be written or renamed. The file is unchanged.
+    """
     draft = path.with_name(f".{path.name}.new")
     # Remove an existing draft: a killed process left it, or it is a malicious link.
     draft.unlink(missing_ok=True)

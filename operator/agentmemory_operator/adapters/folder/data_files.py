@@ -28,7 +28,11 @@ _MAX_BYTES = 256
 
 
 def replace_private_file(data: Path, name: str, content: str) -> None:
-    """Replace a file that only this user can read, atomically and synced to disk; append a newline to `content`."""
+    """Replace a file that only this user can read, atomically and synced to disk; append a newline to `content`.
+
+    Raises:
+        OSError: If the file cannot be written, replaced or synced to disk. It may have been replaced.
+    """
     new = data / f"{name}.new"
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
@@ -43,7 +47,13 @@ def replace_private_file(data: Path, name: str, content: str) -> None:
 
 @contextlib.contextmanager
 def lock_folder(data: Path) -> Iterator[None]:
-    """Hold an exclusive lock on the folder while the context is open; wait for it if another process has it."""
+    """Hold an exclusive lock on the folder while the context is open; wait for it if another process has it.
+
+    Waiting blocks the event loop.
+
+    Raises:
+        OSError: If the folder does not exist or cannot be opened.
+    """
     with _open_folder(data) as descriptor:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
@@ -70,6 +80,8 @@ class FileClaims:
 
     async def load(self) -> ClaimSet:
         """Return the stored claims. A missing or damaged file yields an empty, incomplete set, to be rebuilt.
+
+        A claim that names no namespace is left out.
 
         Raises:
             TransientError: If the file cannot be read.

@@ -18,6 +18,8 @@ _MAX_BYTES = 2 * MAX_SHARD_BYTES
 class FileKeyShards:
     """Implements ports.KeyShards. A lock on the agent's folder makes each write a compare-and-set.
 
+    Every method raises TransientError if the file system fails.
+
     Args:
         data: Data folder; its subfolder `zone-keys` has one folder per agent.
     """
@@ -49,7 +51,12 @@ class FileKeyShards:
         return "" if content is None else _version_of(content)
 
     async def write(self, shard: Shard) -> str:
-        """Write the file by compare-and-set on its version; return the new version."""
+        """Write the file by compare-and-set on its version; return the new version.
+
+        Raises:
+            Conflict: If the stored version differs, or the file was created or deleted in the meantime; nothing was
+                written.
+        """
         path, text = self._path(shard.ring, shard.name), render_shard(shard)
         with _mapped_errors():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Access of commands, which run in another process, to the folder of manifests that `agentmemory dev` watches."""
+"""Access of commands to the folder of manifests that `agentmemory dev` watches in another process."""
 
 import contextlib
 import json
@@ -26,7 +26,7 @@ from agentmemory_operator.spec.kubectl_yaml import KubectlLoader, dump_yaml
 class ManifestFiles:
     """Implements ports.JobObjects.
 
-    Each object that a command creates is a file of its own, which commands can change and delete.
+    A command writes each object that it creates to a file of its own. Commands can change and delete such a file.
 
     Manifests of other authors are never changed: annotations on their objects are stored in `.status/annotations/`.
 
@@ -55,7 +55,7 @@ class ManifestFiles:
         return namespaces.pop() if len(namespaces) == 1 else "default"
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """Return an object with the status that the development stack has written.
+        """Return an object. It has a status only if the development stack has read its manifest already.
 
         Raises:
             NotFound: If there is no such object.

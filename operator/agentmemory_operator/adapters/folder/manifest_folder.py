@@ -114,7 +114,7 @@ class ManifestFolder:
         return record
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
-        """Replace the status of an object; a deleted object is no error. Return '', because files have no versions."""
+        """Replace the status of the object of this name, if it exists. Return '', because files have no versions."""
         record = self._records.get((kind, metadata.namespace, metadata.name))
         if record is not None:
             record["status"] = status
@@ -122,7 +122,7 @@ class ManifestFolder:
         return ""
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers. An object that is being deleted is removed when it has none left."""
+        """Replace the finalizers of an object, if it exists. If it is being deleted, an empty list removes it."""
         name = (kind, metadata.namespace, metadata.name)
         record = self._records.get(name)
         if record is None:
@@ -134,7 +134,7 @@ class ManifestFolder:
             self._caused.put_nowait(("DELETED", record))
 
     async def create_object(self, document: Json) -> bool:
-        """Store an object in `.status/created/`; return False if it exists already."""
+        """Store an object, in `.status/created/` too if `keeps_status`; return False if it exists already."""
         name = name_of(document)
         if name in self._records or name in self._created:
             return False
@@ -146,7 +146,7 @@ class ManifestFolder:
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete an object that `create_object` has stored.
+        """Delete the object of this name, whatever its uid, if `create_object` has stored it.
 
         A manifest in the folder stays, because only its author deletes it.
         """
@@ -168,7 +168,10 @@ class ManifestFolder:
         log.log(level, "%s %s/%s: %s: %s", kind, metadata.namespace, metadata.name, event.reason, event.message)
 
     async def read_secret(self, namespace: str, name: str) -> AnnotatedSecret | None:
-        """Return the Secret of a manifest with its decoded values, or None if there is none. Omit invalid base64."""
+        """Return the Secret of a manifest with its decoded values, or None if there is none.
+
+        Values of `data` are stripped of surrounding whitespace. Those that are not base64 of UTF-8 text are left out.
+        """
         secret = self._secrets.get((namespace, name))
         if secret is None:
             return None

@@ -2,7 +2,8 @@
 
 uvicorn has no time limits for a slow request head, a slow body, or a client that reads slowly. So `ServedConnection`
 records the state of a connection, and `close_slow_connections` closes slow and idle connections once a second. If there
-are more than 2,048 connections, idle ones are closed, first those of the client with the most idle ones.
+are more than 2,048 connections, up to 64 idle ones are closed, first those of the client with the most idle ones. If
+none is idle, the new connection is closed.
 """
 
 import asyncio

@@ -32,7 +32,14 @@ class HttpsFiles:
 
     @asynccontextmanager
     async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the content at a URL. StorageUnavailable may also be raised while the content is read."""
+        """Open the content at a URL.
+
+        Raises:
+            StorageUnavailable: If the server is unreachable or untrusted, or responds with 5xx or 429. Also while the
+                content is read, if the connection breaks or 60 s pass without data.
+            StorageRejected: If the server redirects, or responds with another status that is not 200.
+            SpecInvalid: If the egress policy forbids the host.
+        """
         timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=build_tls_context(url, None) or True)
         try:

@@ -48,7 +48,7 @@ class ServiceError(Exception):
 
     @property
     def is_transient(self) -> bool:
-        """True if the same request may succeed later."""
+        """True if the same request may succeed later: 408, 409, 429, from 500, and 200 with an error."""
         return self.status in _RETRIED or self.status >= 500 or self.status == OK
 
     @property

@@ -37,11 +37,11 @@ class ServedCertificate:
             self.context = self._latest = self._read()
         except OSError as exc:
             raise AgentMemoryError(f"{self._describe()}: {_explain(exc)}") from exc
-        # OpenSSL calls it in each handshake, also if the client names no host.
+        # OpenSSL calls `_select` in each handshake, also if the client names no host.
         self.context.sni_callback = self._select
 
     def refresh(self) -> None:
-        """Read the files if they have changed since the last call."""
+        """Read the files if they have changed since the last call. If they are unusable, keep the last certificate."""
         versions = self._read_versions()
         if versions == self._versions:
             return
@@ -58,7 +58,7 @@ class ServedCertificate:
 
     def _read(self) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        # Without a passphrase OpenSSL would ask for one on the terminal.
+        # Pass an empty passphrase: if the key has one, OpenSSL would otherwise ask for it on the terminal.
         context.load_cert_chain(self._certificate, self._key, password="")
         return context
 

@@ -17,7 +17,7 @@ def build_service_session(egress: Egress, url: str, key: str | None, *, field: s
     Args:
         egress: Policy for outgoing connections.
         url: Base URL of the service.
-        key: API key; None sends no `Authorization` header, unless a request has its own.
+        key: API key, sent as a bearer token; None sends no `Authorization` header, unless a request has its own.
         field: Field with the URL, for error messages.
     """
     return HostSession(

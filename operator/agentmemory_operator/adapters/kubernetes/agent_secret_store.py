@@ -34,7 +34,12 @@ class KubernetesAgentSecrets:
         return None if secret is None else _handed_from(secret)
 
     async def write(self, agent_secret: AgentSecret) -> None:
-        """Create the Secret if the record has no version, else replace it by compare-and-set."""
+        """Create the Secret if the record has no version, else replace it by compare-and-set.
+
+        Raises:
+            KubernetesConflict: If the Secret exists already, or has changed since it was read; nothing was written.
+            TransientError: If the API server is unavailable, or the Secret to replace was deleted.
+        """
         await self._transport.put(self._folder, self._body_of(agent_secret))
 
     async def delete(self, agent_secret: AgentSecret) -> None:

@@ -46,7 +46,8 @@ class KubernetesClaims:
     async def save(self, claims: ClaimSet) -> None:
         """Write the parts that have changed, each by compare-and-set on its version.
 
-        Each changed part is sent, even if another part fails. The first error is then raised.
+        Each changed part is sent, even if another part fails. The first error is then raised: KubernetesConflict if
+        another process has changed a part, else another TransientError.
         """
         bodies = _bodies(claims)
         changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(bodies[part])]

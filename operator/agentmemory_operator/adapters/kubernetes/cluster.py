@@ -107,14 +107,18 @@ class KubernetesCluster:
         except NotFound:
             return ""
         except KubernetesRejected as exc:
-            # Ignore a failed `test`, which has no causes, unlike a status that violates the schema.
+            # Ignore a failed `test`: its error lists no causes. That of a status that violates the schema does.
             if exc.status != INVALID or exc.causes:
                 raise
             return ""
         return str(response["metadata"]["resourceVersion"])
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers of an object by compare-and-set. A deleted object is no error."""
+        """Replace the finalizers of an object by compare-and-set. A deleted object is no error.
+
+        Raises:
+            KubernetesConflict: If the object has changed since it was read; nothing was written.
+        """
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
         with suppress(NotFound):
             await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
@@ -184,7 +188,7 @@ class KubernetesCluster:
         return AnnotatedSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS_ANNOTATION))
 
     async def check_served(self) -> None:
-        """Raise unless API discovery lists all kinds of this operator, which takes some time after their CRDs exist.
+        """Raise unless API discovery lists all kinds of this operator. It lists a kind some time after its CRD exists.
 
         Raises:
             TransientError: If a kind is missing. kopf would not find it, and would not look for it again.
@@ -325,14 +329,17 @@ def _kinds_known() -> Iterator[None]:
     try:
         yield
     except NotFound as exc:
-        # Pass the error through for a missing object or namespace, which the message names, unlike a missing kind.
+        # The message names a missing object or namespace, but not a missing kind.
         if OBJECT_MISSING in str(exc):
             raise
         raise TransientError(KINDS_MISSING) from exc
 
 
 def strip_managed_fields(kind: str, document: Mapping[str, Any]) -> Json:
-    """Return the object with `apiVersion` and `kind`, which list items lack, and without the large `managedFields`."""
+    """Return the object with `kind` and this operator's `apiVersion`, and without the large `managedFields`.
+
+    The items of a list lack `apiVersion` and `kind`.
+    """
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
     stripped: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
     return stripped
@@ -364,7 +371,6 @@ def _folder(kind: str, namespace: str = "") -> str:
 
 
 def _path(kind: str, metadata: Metadata) -> str:
-    """Return the URL path of an object."""
     return f"{_folder(kind, metadata.namespace)}/{metadata.name}"
 
 

@@ -70,7 +70,12 @@ class KubernetesKeyShards:
         return str(secret["metadata"]["resourceVersion"])
 
     async def write(self, shard: Shard) -> str:
-        """Create the Secret if the shard has no version, else replace it by compare-and-set; return the new version."""
+        """Create the Secret if the shard has no version, else replace it by compare-and-set; return the new version.
+
+        Raises:
+            Conflict: If the Secret exists already, was deleted, or has changed since it was read; nothing was written.
+            TransientError: If the API server is unavailable. The Secret may have been written.
+        """
         body, path = self._body_of(shard), self._path(shard.ring, shard.name)
         if not shard.version:
             async with _with_timeout():

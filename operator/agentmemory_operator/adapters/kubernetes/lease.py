@@ -1,6 +1,6 @@
 """Leader lease of the operator as a `coordination.k8s.io/v1` Lease.
 
-The official client's leader election is not used, because it compares wall clocks, cannot release the lease, and loads
+The official client's leader election is not used: it compares wall clocks and cannot release the lease. It also loads
 API models that need 90 MB of memory.
 """
 

@@ -17,7 +17,7 @@ from agentmemory_operator.ports.access import SigningKey
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
-# Names of the Secret, which no agent's Secret has, and of its entry.
+# Name of the Secret, which differs from the names of all agents' Secrets, and the key in it.
 KEY_SECRET, KEY = "agentmemory-user-token-key", "key"
 
 
@@ -36,7 +36,12 @@ class KubernetesSigningKey:
         self._path = f"{self._folder}/{KEY_SECRET}"
 
     async def make_missing(self) -> None:
-        """Create the Secret with a new key if there is none. Keep an existing Secret, even if it contains no key."""
+        """Create the Secret with a new key if there is none. Keep an existing Secret, even if it contains no key.
+
+        Raises:
+            TransientError: If the Secret cannot be read or created now.
+            NotFound: If the namespace of the Secret does not exist.
+        """
         if await self._transport.find(self._path) is None:
             await self._create()
 

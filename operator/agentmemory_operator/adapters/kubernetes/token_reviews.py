@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 SERVICE_ACCOUNT = "system:serviceaccount:"
-# Check only the expiry here, without the minute of tolerance of the API server, which alone can verify the signature.
+# Check only the expiry here, without the API server's tolerance of a minute. Only that server can check the signature.
 UNVERIFIED_OPTIONS: "Options" = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
 REVIEW_TIMEOUT_S = 5.0
 RETRY_AFTER_S = 2.0

@@ -44,8 +44,8 @@ REMEDIES = {
 }
 CALL_TIMEOUT_S = 30
 CLOSING_S = 0.1
-# Use the environment only if it configures a proxy. Otherwise aiohttp would look for a .netrc file in a thread at each
-# call, which has no credentials for the API server.
+# Use the environment only if it configures a proxy: with it, aiohttp looks for a .netrc file in a thread at each call.
+# Such a file has no credentials for the API server.
 SESSION = {"trust_env": bool(getproxies())}
 
 # Exceptions for a kubeconfig that is missing, invalid or unreadable.
@@ -152,7 +152,7 @@ class KubernetesTransport:
 
     Args:
         configuration: Address and credentials of the API server.
-        before_write: Called right before each call that changes something. An exception stops the call.
+        before_write: Called right before each call that changes something. An exception stops the call. None: no hook.
         writing: Context to enter around each call that changes something, until the head of the response arrives.
     """
 
@@ -238,6 +238,9 @@ class KubernetesTransport:
     ) -> aiohttp.ClientResponse:
         """Send a call; return the successful response with an unread body.
 
+        Args:
+            timeout_s: Timeout in seconds of the whole call, reading the body included.
+
         Raises:
             NotFound: On status 404.
             KubernetesRejected: On another status from 300 to 499; KubernetesConflict on 409.
@@ -247,7 +250,7 @@ class KubernetesTransport:
         return await self._send(method, path, body, headers, query, timeout_s)
 
     async def metadata(self, path: str, *, query: Sequence[tuple[str, str]] = (), accept: str = METADATA) -> Any:
-        """Return only the metadata of an object or of each object of a list, which is a small part of their size.
+        """Return only the metadata of an object, or of each object of a list, to transfer less data.
 
         Args:
             path: URL path of the object or list.

@@ -166,6 +166,7 @@ class QdrantCollections:
         Raises:
             StoreUnavailable: If the collection does not exist.
             StoreRejected: If the change needs a rebuild, or the server rejects it.
+            AgentMemoryError: For a move of an alias, also errors of `after_move` and `report_unexpected_state`.
         """
         try:
             await self._apply(physical, change)

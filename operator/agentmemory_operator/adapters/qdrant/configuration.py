@@ -94,7 +94,7 @@ def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
     """Build the body that creates a collection. It omits unset values, so Qdrant uses its defaults for them.
 
-    Only the storage of payloads is always set: they are on disk unless `payload_on_disk` is False.
+    The exception is `payload_on_disk`: if it is unset, payloads are on disk too.
 
     Args:
         record: Record of the rebuild that the collection is the target of. None for any other collection.
@@ -207,7 +207,10 @@ def _collection_from(info: Mapping[str, Any]) -> Collection:
 
 
 def memory_from(vector: Mapping[str, Any]) -> str:
-    """Return the storage tier of the vectors, Cached or Cold: from `memory`, or from `on_disk` if that is not set."""
+    """Return the storage tier of the vectors, Cached or Cold: from `memory`, or from `on_disk` if that is not set.
+
+    Any other `memory`, such as `pinned`, which the operator never sets, counts as Cold.
+    """
     if vector.get("memory") is not None:
         return CACHED if vector["memory"] == CACHED.lower() else COLD
     return COLD if vector.get("on_disk") else CACHED
@@ -220,7 +223,11 @@ def payload_on_disk(params: Mapping[str, Any]) -> bool:
 
 
 def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ...]:
-    """Return the limits of strict mode that are numbers or booleans, sorted by name. No plan changes the others."""
+    """Return the limits of strict mode that are numbers or booleans, sorted by name. No plan changes the others.
+
+    Args:
+        config: Section `strict_mode_config` of the server's description. None means no limits.
+    """
     return tuple(
         sorted((name, value) for name, value in (config or {}).items() if isinstance(value, bool | int | float))
     )

@@ -167,6 +167,7 @@ class QdrantControl(AsyncApiClient):
         """Create a collection that contains only metadata; return False if the name is in use.
 
         Args:
+            shards: Number of shards.
             replicas: Replication factor; None uses the server's default.
         """
         body = models.CreateCollection(

@@ -45,7 +45,7 @@ class NodeView:
 
 
 class QdrantNode:
-    """Client of one node of a cluster.
+    """Client of one node of a cluster. Errors are those of `QdrantControl`, unless a method lists others.
 
     Args:
         qdrant: Client of this node only, not of a load balancer.
@@ -135,6 +135,7 @@ async def read_views(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Q
     Raises:
         NotFound: If no reachable node has the collection.
         StoreUnavailable: If only some of the reachable nodes have it, or no node is reachable.
+        StoreRejected, SpecInvalid: If one of the nodes raises it.
     """
     all_nodes = list(nodes)
     results = await asyncio.gather(*(node.read_view(physical) for node in all_nodes), return_exceptions=True)
@@ -188,6 +189,7 @@ async def read_majority_metadata(nodes: Iterable[QdrantNode], physical: str) -> 
 
     Raises:
         StoreUnavailable: If no majority of the nodes is reachable: the others may have newer metadata.
+        StoreRejected, SpecInvalid: If one of the nodes raises it.
     """
     all_nodes = list(nodes)
     results = await asyncio.gather(*(node.metadata(physical) for node in all_nodes), return_exceptions=True)

@@ -136,7 +136,7 @@ class QdrantPoints:
     async def retrieve(
         self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
     ) -> list[Json]:
-        """Return the existing points among `ids`, in any order, with payload and vectors as requested."""
+        """Return the existing points among `ids`, in any order. `keys` None returns the whole payload."""
         body = {"ids": list(ids), "with_payload": keys is None or keys_with_texts(keys), "with_vector": vectors}
         points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
         return points
@@ -199,7 +199,7 @@ class QdrantPoints:
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
-        """Run the operations of `POST /points/batch` in order, not atomically."""
+        """Run the operations of `POST /points/batch` in order, not atomically. `wait` False does not await them."""
         body = {"operations": [_encoded_operation(operation) for operation in operations]}
         await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
 

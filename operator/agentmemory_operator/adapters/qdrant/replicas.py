@@ -87,7 +87,7 @@ def _operation_of(move: Move) -> models.ClusterOperations:
 
 
 def states_of(info: Mapping[str, Any]) -> dict[int, dict[int, str]]:
-    """Return the state of each replica by shard and peer. Each shard starts with the replica of the responding node."""
+    """Return the state of each replica by shard and peer. The replica of the responding node, if any, is first."""
     own_peer, shards = int(info["peer_id"]), dict[int, dict[int, str]]()
     for replica in (*info["local_shards"], *info["remote_shards"]):
         peer = int(replica.get("peer_id", own_peer))

@@ -23,10 +23,10 @@ from agentmemory_operator.spec.printable import printable_start
 
 # Statuses of a server or proxy below 500 after which a retry may succeed.
 TRANSIENT_STATUSES = (408, 429)
-# Part of Qdrant's message for a full disk, whether its own check or the system reports it. The status, 500, is that of
-# any error.
+# Part of Qdrant's message for a full disk, whether Qdrant's own check or the operating system reports it. The status,
+# 500, is also that of other errors.
 NO_SPACE = "No space left on device"
-# What users see of it. Unlike Qdrant's text it quotes no memory.
+# Text that users see instead of Qdrant's message, which may quote a memory.
 DISK_FULL = "its disk is full"
 # Status of a server that does not implement the call.
 NOT_IMPLEMENTED = 501
@@ -48,7 +48,8 @@ MAX_POINTS_BYTES = 192 * MIB
 # The server's default for `limit`.
 DEFAULT_LIMIT = 10
 
-# Start of Qdrant's message for a missing resource, which a download sends without the envelope, and a collection.
+# Starts of Qdrant's messages for any missing resource, which a download sends without the JSON envelope, and for a
+# missing collection.
 _MISSING = b"Not found: "
 _NO_COLLECTION = "Not found: Collection `"
 
@@ -70,7 +71,7 @@ def parse_error_text(raw: bytes, secret: str | None = None) -> str:
     """Return the message in Qdrant's error envelope, at full length; '' if the body is something else.
 
     Args:
-        secret: API key of the call; replaced by '...' in the message.
+        secret: API key of the call; replaced by '...' in the message. None if the call had none.
     """
     try:
         error_text = orjson.loads(raw)["status"]["error"]
@@ -109,7 +110,7 @@ def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemory
     from 500, except 501; else StoreRejected.
 
     Args:
-        secret: API key of the call; not repeated in the message.
+        secret: API key of the call; not repeated in the message. None if the call had none.
     """
     error_text = parse_error_text(answer.body, secret)
     message = error_message(answer.status, error_text)
@@ -127,7 +128,10 @@ def error_from_response(answer: CallResponse, secret: str | None) -> AgentMemory
 
 @contextmanager
 def map_parse_errors() -> Iterator[None]:
-    """Convert errors of parsing a response, such as a proxy's page, into StoreUnavailable."""
+    """Convert errors of parsing a response, such as a proxy's page, into StoreUnavailable.
+
+    These errors are ValueError, KeyError, TypeError and AttributeError.
+    """
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError) as exc:

@@ -75,6 +75,9 @@ class QdrantServer:
         """Return the process metrics of the server.
 
         A field is None if its metric is missing; all are None if the key may not read metrics, or there are none.
+
+        Raises:
+            StoreUnavailable: If the server is unavailable.
         """
         try:
             return parse_process(await self._qdrant.service.metrics())

@@ -50,7 +50,8 @@ class ShardSet:
         name: File name of the set, as callers see it.
         configuration: Body of a PUT that creates the same collection.
         indexes: Payload indexes: field -> schema for PUT.
-        sources: Shard number (a string, as in JSON) -> peer id of the node that creates its file.
+        sources: Shard number (a string, as in JSON) -> peer id of the node that creates its file; None for a single
+            server.
         known: Shard number -> names of the shard's snapshot files that its node had before the set was created. Empty
             once the set is complete.
         files: Files created so far.
@@ -191,13 +192,12 @@ class ShardReplicas:
         """
         async for _ in poll_times(MAX_AGREEMENT_S):
             views = await wait_for_views(self._nodes, physical)
-            # Poll again while a shard has only initializing replicas, as in a new collection.
             if not any({*states} == {INITIALIZING} for _, view in views for states in view.states.values()):
                 break
         return _sources(views, physical)
 
     async def read_nodes_by_peer(self) -> dict[int | None, QdrantNode]:
-        """Return the nodes by peer id, which is None for a single server. Nodes that fail to respond are left out."""
+        """Return the nodes by peer id, which is None for a single server. Nodes whose call fails are left out."""
         peers = await asyncio.gather(*(node.read_peer_id() for node in self._nodes), return_exceptions=True)
         pairs = zip(self._nodes, peers, strict=True)
         return {peer_id: node for node, peer_id in pairs if not isinstance(peer_id, BaseException)}

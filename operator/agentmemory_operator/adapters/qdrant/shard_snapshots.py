@@ -95,7 +95,12 @@ class QdrantShardSnapshots:
             await qdrant.close()
 
     async def create(self, physical: str) -> SnapshotFile:
-        """Create a snapshot of every shard. If one fails, remove the others."""
+        """Create a snapshot of every shard. If one fails, remove the others.
+
+        Raises:
+            NotFound: If no reachable node has the collection.
+            StoreUnavailable: If a shard has no active replica on a reachable node, or a node is unavailable.
+        """
         await self._remove_unfinished(physical)
         sources = await self._replicas.find_sources(physical)
         record = await self._begin(physical, sources)
@@ -157,6 +162,8 @@ class QdrantShardSnapshots:
 
         Raises:
             StoreRejected: If `location` is not from `own_location`, or the set is missing, changed or incompatible.
+            StoreUnavailable: If a node with a file or a replica is unreachable, or the replicas are not active in time.
+            RecoveryOutcomeUnknown: If a response was lost: the node may still complete the recovery of its shard.
         """
         if not location.startswith(SCHEME):
             raise StoreRejected(
@@ -218,6 +225,12 @@ class QdrantShardSnapshots:
         """Create an empty collection with all shards on every node, which makes all snapshot files reachable.
 
         An existing collection is kept. The incomplete sets of its name are removed.
+
+        Args:
+            owner: Owner of the snapshots, for the metadata. None writes no owner.
+
+        Raises:
+            StoreUnavailable: If the nodes do not have the collection, or its replicas are not active, in `deadline_s`.
         """
         shards = [len(set_.sources) for set_ in await self._sets.list_sets(physical)]
         peers = await QdrantReplicas(self._front).peers() or ()
@@ -328,8 +341,8 @@ class QdrantShardSnapshots:
     async def _prepare(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
         """Create the collection, or check that the existing collection fits.
 
-        If the body of the context fails, delete a collection that this call has created. An existing collection that is
-        marked as unfinished is deleted first, because its replicas may never become active.
+        If the body of the context raises an AgentMemoryError, delete a collection that this call has created. An
+        existing collection that is marked as unfinished is deleted first, because its replicas may never become active.
         """
         metadata = await self.metadata(physical)
         if metadata is not None and UNFINISHED_KEY not in metadata:

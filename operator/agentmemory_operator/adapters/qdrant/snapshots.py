@@ -61,6 +61,7 @@ class QdrantSnapshots:
         """Create a snapshot and wait until it is complete.
 
         Raises:
+            NotFound: If there is no such collection.
             SpecInvalid: If the server is a cluster of several nodes.
         """
         await self._check_single_node()
@@ -82,7 +83,12 @@ class QdrantSnapshots:
         return self.qdrant.download(_snapshot(physical, name))
 
     async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
-        """Make the server fetch and recover a snapshot, with the API key only if `location` is on this server."""
+        """Make the server fetch and recover a snapshot, with the API key only if `location` is on this server.
+
+        Raises:
+            SpecInvalid: If the server is a cluster of several nodes.
+            AgentMemoryError: Errors of `recovery_errors`.
+        """
         await self._check_single_node()
         api_key = self.qdrant.api_key if location.startswith(f"{self.qdrant.url}/") else None
         source = models.SnapshotRecover(location=location, priority=PRIORITY, checksum=sha256, api_key=api_key)
@@ -90,7 +96,12 @@ class QdrantSnapshots:
             await self.qdrant.snapshots.recover_from_snapshot(physical, wait=True, snapshot_recover=source)
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot, which the server recovers. Then delete the server's copy of it, except on LeadershipLost."""
+        """Send a snapshot, which the server recovers. Then delete the server's copy of it, except on LeadershipLost.
+
+        Raises:
+            SpecInvalid: If the server is a cluster of several nodes; nothing was sent.
+            AgentMemoryError: Errors of `recovery_errors` and of `content`.
+        """
         await self._check_single_node()
         try:
             await upload_file(self.qdrant, _snapshots(physical), content, sha256=sha256)
@@ -151,7 +162,11 @@ class QdrantSnapshots:
         return await self.qdrant.names()
 
     async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
-        """Create an empty collection marked as a placeholder; an existing collection is no error."""
+        """Create an empty collection marked as a placeholder; an existing collection is no error.
+
+        Args:
+            owner: Owner of the snapshots, for the metadata. None writes no owner.
+        """
         await self.qdrant.create_empty(physical, placeholder_metadata(owner))
 
     async def metadata(self, physical: str) -> Json | None:
@@ -188,7 +203,12 @@ def recovery_errors() -> Iterator[None]:
 
 
 async def upload_file(qdrant: QdrantControl, path: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-    """Send a snapshot, which the server recovers. Errors: see `recovery_errors`."""
+    """Send a snapshot, which the server recovers. Errors: see `recovery_errors`; those of `content` pass through.
+
+    Args:
+        path: URL path of the snapshots of the collection or shard, encoded.
+        sha256: Checksum that the server verifies, hex. None skips the verification.
+    """
     checksum = f"&checksum={sha256}" if sha256 else ""
     with recovery_errors():
         await qdrant.send_file(f"{path}/upload?wait=true&priority={PRIORITY}{checksum}", content, name=UPLOAD_NAME)

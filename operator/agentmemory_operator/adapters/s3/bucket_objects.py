@@ -25,8 +25,8 @@ class S3Objects:
 
     Args:
         bucket: Address and credentials.
-        before_write: Called right before each attempt of a call that changes something, except the abort of an upload
-            that failed. An exception stops the call.
+        before_write: Called right before each attempt of a call that changes something, except the abort of a failed
+            upload. An exception stops the call.
         egress: Policy for outgoing connections; a call to a forbidden host raises SpecInvalid.
 
     Raises:
@@ -47,7 +47,7 @@ class S3Objects:
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
         """Store a stream, with about two parts of 8 MiB or more in memory.
 
-        The object becomes visible as a whole, or not at all.
+        The object becomes visible as a whole, or not at all. Errors are those of `Upload.send`.
         """
         upload = Upload(self._calls, self._bucket, self._before + key, metadata)
         await upload.send(content)

@@ -163,7 +163,7 @@ async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool
     """Abort an incomplete upload with its parts; an absent upload is no error. Other errors: see `S3Calls.call`.
 
     Args:
-        number: Upload id.
+        number: Id of the upload.
         is_fenced: Value of `S3Request.is_fenced`.
     """
     try:

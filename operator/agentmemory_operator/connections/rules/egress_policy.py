@@ -89,7 +89,7 @@ def parse_allowed(text: str) -> AllowedHosts | None:
     """Parse AGENTMEMORY_ALLOWED_HOSTS, comma-separated hosts and networks; None if it has no entry.
 
     Raises:
-        ValueError: If an entry is neither a host nor a network. The message quotes it.
+        ValueError: If an entry is neither a host nor a network, or has an invalid port. The message quotes it.
     """
     patterns: list[str] = []
     networks: list[tuple[Network, int | None]] = []

@@ -117,6 +117,10 @@ def refusal_message(namespace: str, name: str, host_ports: tuple[HostPort, ...],
     """Return the message for a Secret that may not be sent to hosts, with the command that permits it.
 
     Of the annotation, the message reveals only whether it lists other hosts. The command itself reads these.
+
+    Args:
+        host_ports: Hosts that the annotation does not list.
+        hosts: The annotation. None without one.
     """
     named, remaining = _named(host_ports)
     secret = f"kubectl -n {namespace}"

@@ -52,7 +52,7 @@ def normalise_host(host: str) -> str:
     try:
         return bare if bare.isascii() else bare.encode("idna").decode()
     except UnicodeError:
-        # Return a name that IDNA cannot encode unchanged: it cannot be resolved either.
+        # Return the name unchanged if IDNA cannot encode it: it cannot be resolved either.
         return bare
 
 

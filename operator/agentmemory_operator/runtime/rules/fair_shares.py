@@ -1,6 +1,6 @@
 """Limits on shared resources: slots and event loop time per caller, transfer rates, token buckets.
 
-Pure: time is an argument.
+Pure: time is an argument, in seconds of a monotonic clock.
 """
 
 import math
@@ -76,7 +76,7 @@ class RecentThroughput:
 
 @dataclass(slots=True)
 class StallDetector:
-    """Detects a connection that sends its output too slowly. Call `check` periodically.
+    """Detects a connection that sends its output too slowly. Call `is_too_slow` periodically.
 
     Attributes:
         since_s: Start of the current window. None while no output waits.
