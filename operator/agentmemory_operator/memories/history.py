@@ -46,7 +46,8 @@ class _Walk:
     """Rows found by following links.
 
     Attributes:
-        rows: Nearest first in the result of `_walk`, oldest first in that of `_read_chain`.
+        rows: In the result of `_walk` in the order of the links, one branch after the other. In that of `_read_chain`
+            oldest first.
         has_more: True if rows were left out because `room` was reached.
         is_broken: True if a linked row does not exist, is a removed version, or does not link back.
         is_contended: True if a linked row is a removed version or does not link back. Versions behind it may be

@@ -152,9 +152,10 @@ class Identities:
 
 
 async def _continued(agent: Agent, draft: MemoryDraft, predecessor_id: str) -> MemoryDraft:
-    """Return the draft with the identity id of its predecessor, if that has the same key or subject in another zone.
+    """Return the draft with the identity id of its predecessor, if both have the same user, type and key or subject.
 
-    All versions share one identity id, which was derived in the zone of the first version.
+    All versions share one identity id, which was derived in the zone of the first version. The id of the draft differs
+    if it has another zone. Any other draft is returned unchanged.
     """
     record, row = draft.record, await read_row(agent, predecessor_id) or {}
     kind = find_type(agent, record.type)

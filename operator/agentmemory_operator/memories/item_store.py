@@ -133,12 +133,14 @@ class Items:
 
         Raises:
             RequestInvalid: If the content is too long or rejected by the embedder, the vector does not fit, the type
-                allows no `expires_at`, the parent is the item or below it, or the zone is not allowed.
+                allows no `expires_at`, or the zone is not allowed. Also if the parent is the item, is below it, or is
+                more than 1,000 levels deep.
             KeysUnavailable: If the key of the zone is unavailable.
             NotFound: If the user has no such parent.
             SpecInvalid: If the embedding provider's key, model or number of dimensions is wrong.
             Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
                 immutable type.
+            StoreRejected: If Qdrant rejects the point.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. Read before retrying.
         """

@@ -138,7 +138,7 @@ class ItemWrite:
             await replace_row(self._agent, point, unchanged_filter(row), replaced=row)
 
     def is_replacement(self, row: Payload | None, now_ms: int) -> bool:
-        """Return whether the stored point is a live item, not None, a tombstone or an expired item."""
+        """Return whether `row` is a live item. False if it is None, a tombstone or an expired item."""
         return row is not None and is_live(row, self._agent.settings.ranking.endings, now_ms)
 
     def _has_same_content(self, row: Payload, now_ms: int) -> bool:

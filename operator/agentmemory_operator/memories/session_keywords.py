@@ -123,6 +123,7 @@ async def sweep(agent: Agent) -> int:
 
     Returns:
         Number of marked memories found (at most 100 per call), plus that of memories found without a keyword vector.
+        0 if the agent has no keyword vectors.
     """
     if agent.keyword is None:
         return 0

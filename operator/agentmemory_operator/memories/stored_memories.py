@@ -112,8 +112,7 @@ async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
     """
     selection = request.selection
     after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
-    # One more row shows whether there is a next page.
-    # Up to two rows beyond a page are read.
+    # Reserve two rows: one shows whether there is a next page, and `_rows_of_time` reads one for its offset.
     limit = page_limit(agent, request.limit, beyond=2)
     filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     rows = await _newest(agent, filter_, after, limit=limit + 1)
@@ -204,6 +203,10 @@ async def change_and_confirm(
     """Change a row if it is as read and the conditions hold; return the stored row once the change is confirmed.
 
     None if the row was not changed, or if another edit followed before the confirming read.
+
+    Raises:
+        KeysUnavailable: As in `change_row`.
+        OutcomeUnknown: If the change may have been written, for example because the confirming read failed.
     """
     marked = {**changes, EDIT_MARK_KEY: (mark := secrets.token_hex(8))}
     await change_row(agent, row, marked, *conditions, now_ms=agent.clock.now_ms())
@@ -211,7 +214,11 @@ async def change_and_confirm(
 
 
 async def read_if_marked(agent: Agent, memory_id: str, mark: str) -> Payload | None:
-    """Read a row after a write; return None if it lacks the mark of the write."""
+    """Read a row after a write; return None if it lacks the mark of the write, or does not exist.
+
+    Raises:
+        OutcomeUnknown: If the read fails, because the write may have taken effect.
+    """
     with outcome_unknown_on_failure():
         row = await read_row(agent, memory_id)
     return row if row and row.get(EDIT_MARK_KEY) == mark else None

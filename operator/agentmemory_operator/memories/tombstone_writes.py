@@ -86,7 +86,7 @@ async def tombstone_rows(agent: Agent, rows: Sequence[Row], leave: Callable[[Row
         leave: Returns the tombstone of a row.
 
     Raises:
-        StoreUnavailable: As in `read_confirmed`.
+        StoreUnavailable, OutcomeUnknown: If some rows may have been replaced. A repeated call replaces the rest.
     """
     tombstones: dict[str, Payload] = {}
     for start in range(0, len(rows), BATCH):

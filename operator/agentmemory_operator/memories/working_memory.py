@@ -150,6 +150,7 @@ class WorkingMemory:
             RequestInvalid: If the agent has types, but no type `working`, or the memory is invalid.
             NotFound, KeysUnavailable: If the parent does not exist, or the key of the zone is unavailable.
             SpecInvalid: As in `build_drafts`.
+            StoreRejected: If Qdrant rejects the point.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. It is safe to retry.
         """

@@ -83,7 +83,7 @@ async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
 
     Raises:
         RequestInvalid: If the agent does not allow the zone, or the zone is PERSONAL and `user_id` is a shared scope.
-        KeysUnavailable: If the key is unavailable.
+        KeysUnavailable: As in `writing_key`.
     """
     if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)

@@ -201,7 +201,8 @@ PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "work
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
-"""Time of the deletion. A point with this key is a tombstone: no content, no vector, never returned."""
+"""Time of the deletion. A point with this key is a tombstone: calls that read memories never return it. It has no
+content and no vector. Points with facts about a user also have the key, with the value 0."""
 
 _TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 

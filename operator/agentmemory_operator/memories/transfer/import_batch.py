@@ -26,14 +26,16 @@ class ImportLine:
 
     Attributes:
         memory: Fields as a caller sends them; `supersedes` and `parent_id` are ids of the export.
-        id: None derives the id from the statement, so a repeated line gets the same id.
+        id: Id in the export. None derives it from the statement, so a repeated line gets the same id. An item is stored
+            under the id of its key instead.
         supersedes_ids: All predecessors of a merged memory.
         superseded_by, superseded_at: Id of the next version, and the time at which it superseded this one in Unix
             milliseconds; None for a head.
         stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
         last_accessed_at: Unix milliseconds; None if it was never accessed.
-        vector_of: `embedding_name` of the vector's source. A vector of another source is replaced by a new one.
-        encrypted_text: Encrypted text of a memory without plain content.
+        vector_of: `embedding_name` of the vector's source; None if the line has none. An agent with an embedder
+            replaces a vector of another or an unknown source by a new one.
+        encrypted_text: Encrypted text of a memory without plain content; None if the content is plain.
         is_item: True if it is an item, under a key of its namespace.
         changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
         connections: Related memories, as `id` and `description`.
