@@ -207,7 +207,10 @@ def recency_of(types: Sequence[MemoryType], age: Expression) -> Expression:
 
 
 def decay_rate_of(types: Sequence[MemoryType], rate: Expression) -> Expression:
-    """Return the expression of the decay rate: the memory's own, else 0 for a type that does not fade, else `rate`."""
+    """Return the expression of the decay rate: the memory's own, else 0 for a type that does not fade, else `rate`.
+
+    Without listed types, no type fades.
+    """
     return VarOrDefault(DECAY_RATE, by_fading(types, Const(0.0), rate))
 
 

@@ -186,9 +186,9 @@ class EvidenceWeights:
 
     Attributes:
         terse: Weight of the amount of content in the memory.
-        author: Weight if the question names the author of the memory, or is about the user, who is its author.
+        author: Weight if the question names the speaker of the memory, or has I or my and the user is the speaker.
         time: Weight if the question asks for a time, and the memory contains one.
-        asked: Weight if another author asked a question right before the memory.
+        asked: Weight if the previous memory of the session has a question by another speaker or role.
         date: Weight if the memory is from a time that the question names, such as last week.
         assistant: Value of `terse`, 0..1, for messages of an assistant, which are long anyway.
     """
@@ -230,9 +230,11 @@ class PruneCriteria:
     """Conditions to prune a memory: old, of low priority, and of low confidence. All must hold.
 
     Attributes:
-        older_than_days: Minimum age.
-        priority_below: 0..1, by the model Priority, whichever model ranks.
-        confidence_below: 0..1. If neither a memory nor its type has a confidence, only age and priority count.
+        older_than_days: Minimum age in days, from createdAt.
+        priority_below: Priority, 0..1, below which a memory is pruned. The model Priority computes it, whichever model
+            ranks.
+        confidence_below: Confidence, 0..1, below which a memory is pruned. If neither the memory nor its type has one,
+            only age and priority count.
     """
 
     older_than_days: float
