@@ -105,7 +105,11 @@ class Identities:
         return None
 
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
-        """Write a draft as the successor of the head, or of the version that superseded it in the meantime."""
+        """Write a draft as the successor of the head, or of the version that superseded it in the meantime.
+
+        Raise RequestInvalid as `check_hierarchy` does. Raise Conflict if the new memory has a lower zone than the head,
+        if its idempotency key was used with another body, or if it was deleted or removed in the meantime.
+        """
         check_zone(head, draft.record)
         count = next_update_count(head)
         record = replace(draft.record, supersedes_id=head["id"], update_count=count, pending=True)

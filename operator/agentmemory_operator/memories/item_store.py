@@ -279,7 +279,10 @@ class Items:
         return [NamespaceCount(namespace, sizes[namespace]) for namespace in sorted(sizes)]
 
     async def _wait_for(self, agent: Agent, memory_id: str, write: ItemWrite) -> Outcome:
-        """Wait until the write is executed: by this call once it has the lock, or by an earlier holder."""
+        """Wait until the write is executed: by this call once it has the lock, or by an earlier holder.
+
+        Return the outcome of the write, or raise its error.
+        """
         self._waiting.setdefault(memory_id, []).append(write)
         async with self._lock(memory_id):
             if write.outcome is None:

@@ -290,7 +290,10 @@ class WorkingMemory:
         return await update(partial(read_row, agent, slot.id), write, busy=busy)
 
     async def _vacate(self, agent: Agent, slot: _Slot) -> bool:
-        """Replace the memory in a slot by a tombstone; return whether this call did."""
+        """Replace the memory in a slot by a tombstone; return whether this call did.
+
+        Raise StoreUnavailable if writers changed the slot in every attempt.
+        """
         row: Payload | None = slot.row
         for _ in range(MAX_ATTEMPTS):
             if row is None or TOMBSTONE_KEY in row:

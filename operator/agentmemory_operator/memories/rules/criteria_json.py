@@ -69,7 +69,7 @@ def parse_filters(document: Mapping[str, Any]) -> Criterion | None:
 
 
 class _Reader:
-    """Parser of one document, which counts its conditions."""
+    """Parser of one document, which counts its conditions. It raises `_WrongError` at the first invalid part."""
 
     def __init__(self) -> None:
         self._conditions = 0

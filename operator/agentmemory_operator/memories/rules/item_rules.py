@@ -99,7 +99,7 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
 
 
 def _shared_owner(namespace: tuple[str, ...]) -> str:
-    """Return the scope that owns a namespace in a request without a user."""
+    """Return the scope that owns a namespace in a request without a user; raise RequestInvalid if it is not valid."""
     owner = owner_in_namespace(namespace, has_user=False)
     if owner is None:
         rule = (

@@ -139,7 +139,10 @@ def _taken_id(row: _Row, user_id: str, *, can_restore_erased: bool) -> AgentMemo
 
 
 def _chain_refusal(batch: ImportBatch, index: int, line: ImportLine) -> AgentMemoryError | None:
-    """Return the error if a version does not fit into its chain; otherwise record its predecessors in the batch."""
+    """Return the error if a version does not fit into its chain; else None.
+
+    Records in the batch its predecessors, and the version as the head of its identity if no successor is known.
+    """
     record = batch.drafts[index].record
     successor_id = line.superseded_by
     successor = batch.stored_rows.get(successor_id or "")

@@ -222,7 +222,10 @@ def _with_line(draft: MemoryDraft, line: ImportLine, agent: Agent) -> MemoryDraf
 
 
 def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
-    """Return the last use of a line's session, derived from the line's accesses, and never in the future."""
+    """Return the last use of a line's session, derived from the line's accesses, and never in the future.
+
+    None if the type does not end with its session.
+    """
     if record.session_used_at is None or accessed_at is None:
         return record.session_used_at
     return max(record.session_used_at, min(accessed_at, record.updated_at))
