@@ -109,7 +109,7 @@ async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part)
 
 
 async def _read(agent: Agent, since: Position, part: _Part) -> list[Change]:
-    """Return the entries after a position."""
+    """Return at most `part.limit` entries of points after a position, oldest first."""
     points = await _read_points(agent, since, part)
     return [build_change(point["id"], point["payload"], since.epoch) for point in points]
 
@@ -135,7 +135,7 @@ async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[J
 
 
 async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int | None = None) -> list[Json]:
-    """Return points of exactly one time, by id."""
+    """Return points of exactly one time, by id, after the id `after`. None starts at the first."""
     if after is None:
         return await _scroll(agent, at, limit=limit)
     # Request one more point, because the first point returned may be that of the offset, which is dropped.

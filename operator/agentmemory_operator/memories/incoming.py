@@ -76,7 +76,7 @@ async def scrub_memories(agent: Agent, memories: Sequence[IncomingMemory]) -> li
 
 
 async def scrub_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Remove the secrets of metadata, unless the agent's object disables scrubbing."""
+    """Return metadata with a marker in place of each secret; unchanged if the agent's object disables scrubbing."""
     return (await run_in_slices(scrub_object(metadata, agent.secret_rules))).value if agent.secret_rules else metadata
 
 

@@ -103,7 +103,7 @@ class KeyPage:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCount:
-    """A namespace and its number of items."""
+    """A namespace, and the number of a user's items in exactly this namespace."""
 
     namespace: tuple[str, ...]
     items: int

@@ -172,7 +172,7 @@ def _without(name: str, zones: Iterable[str]) -> Condition:
 
 
 async def _write_vectors(agent: Agent, rows: Sequence[Payload]) -> None:
-    """Write each memory with its vectors, by compare-and-set."""
+    """Embed memories and write each with its dense and its keyword vector, by compare-and-set."""
     vectors = await agent.embedder.embed([row["content"] for row in rows])
     words = await session_keywords.build_words(agent, [record_of(row) for row in rows])
     operations = []

@@ -264,7 +264,7 @@ async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, lim
 async def _rows_of_time(
     agent: Agent, filter_: Filter, created_at: int, *, limit: int, after_id: str | None = None
 ) -> list[Payload]:
-    """Return rows of exactly one createdAt by id, after `after_id`."""
+    """Return rows of exactly one createdAt by id, after `after_id`. None starts at the first."""
     same_time = narrow(filter_, equals("createdAt", created_at))
     if after_id is None:
         return await _scroll(agent, same_time, limit=limit)

@@ -150,7 +150,7 @@ def namespace_filter(user_id: str, namespace: tuple[str, ...], now_ms: int, type
 
 
 def append_mark(row: Mapping[str, Any] | None, mark: str) -> list[str]:
-    """Return the write marks of a point after one more write."""
+    """Return the write marks of a point after one more write: the last 16, oldest first."""
     return [*marks_of(row), mark][-MAX_WRITE_MARKS:]
 
 

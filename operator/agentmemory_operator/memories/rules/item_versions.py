@@ -109,7 +109,7 @@ def bounded_versions(versions: Sequence[Payload], *, keep: int) -> Payload:
 
 
 def versions_of(row: Mapping[str, Any], *, keep: int) -> list[MemoryRecord]:
-    """Return the earlier versions of an item's payload, newest first."""
+    """Return the earlier versions in an item's payload, newest first, at most `keep`."""
     shared = {key: row[key] for key in _SHARED_KEYS if key in row}
     return [record_of(shared | version) for version in (row.get(VERSIONS_KEY) or ())[:keep]]
 
