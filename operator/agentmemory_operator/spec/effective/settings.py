@@ -115,7 +115,7 @@ class Ranking:
 
     @property
     def default_type(self) -> str:
-        """Type of a memory stored without one."""
+        """Type of a memory stored without one: the first listed type, else `memory`."""
         return self.types[0].name if self.types else UNTYPED
 
     @property
@@ -247,7 +247,7 @@ def effective_lifecycle(memory: AgentMemory) -> Lifecycle:
 
 
 def endings_of(memory: AgentMemory) -> Endings:
-    """Return the types and figures by which memories end."""
+    """Return the types (the listed ones, else `unlisted_types`) and the lifecycle figures by which memories end."""
     return effective_types(memory) or unlisted_types(memory), effective_lifecycle(memory)
 
 

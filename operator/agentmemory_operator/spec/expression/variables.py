@@ -88,7 +88,7 @@ class ScoreInput:
 
 
 def values_of(memory: ScoreInput, *, now_ms: int) -> Values:
-    """Return the values of the variables for one memory."""
+    """Return the values of the variables for one memory. A time after `now_ms` counts as now."""
     last_ms = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     numbers: dict[str, float] = {
         **dict.fromkeys(EVIDENCE, 0.0),

@@ -247,7 +247,7 @@ class Lifecycle:
     """Processing of memories when they are written, and their removal over time.
 
     Attributes:
-        schedule: Cron expression of the cleanup. Never: only on request.
+        schedule: Cron expression of the cleanup, in `time_zone`. Never: only on request.
         decay_floor: Memories with a lower recency are cleaned up. None keeps them.
         max_chain_length: Maximum number of versions of a memory; longer chains are collapsed. None is no limit.
         max_memories_per_user: Above this number the least valuable memories are removed. None is no limit.
@@ -282,7 +282,7 @@ class ConsolidationTerms:
 
     Attributes:
         schedule: Cron expression in UTC. Never: only on request.
-        older_than_days: Minimum age of a memory.
+        older_than_days: Minimum age of a memory in days.
         min_memories: Minimum number of memories of a user or shared scope. Fewer wait for a later run.
         types: Types to consolidate. Empty is all.
         duplicate_similarity: A merged fact at least this similar to a stored memory counts as a duplicate of it.
