@@ -58,7 +58,10 @@ class ChangePage:
 
 
 async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
-    """Return at most `limit` entries after a cursor, except those that are too recent; empty if nothing changed.
+    """Return at most `limit` entries after a cursor, oldest first; empty if nothing changed.
+
+    Entries after `complete_until_ms` are left to the next read, except a move of the alias that a wrong clock dated
+    into the future.
 
     Raises:
         RequestInvalid: If the cursor is malformed or belongs to another agent.

@@ -63,7 +63,7 @@ class _Walk:
 async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History:
     """Read the chain of a memory, at most 2,000 versions, without expired versions.
 
-    If each of 5 readings meets a broken link, usually because of concurrent writers, return those read last.
+    If each of 5 readings meets a broken link, usually because of concurrent writers, return the versions read last.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.

@@ -225,7 +225,7 @@ async def read_if_marked(agent: Agent, memory_id: str, mark: str) -> Payload | N
 
 
 async def _try_delete(agent: Agent, row: Payload) -> bool:
-    """Delete a head and make its predecessors heads again; return False if it changed since it was read."""
+    """Delete a head and make its predecessors heads again. False if the head changed; True also if it was removed."""
     tombstone = await chains.tombstone_head(agent, row)
     if tombstone is None or TOMBSTONE_KEY not in tombstone:
         return tombstone is None

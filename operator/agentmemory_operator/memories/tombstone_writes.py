@@ -123,5 +123,8 @@ async def delete_remaining_vectors(agent: Agent, within: Filter | None = None, *
 
 
 def delete_vectors_operation(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
-    """Return the operation that deletes these vectors from those of the points that are tombstones without content."""
+    """Return the operation that deletes these vectors of those points that are tombstones without content.
+
+    Other points keep their vectors.
+    """
     return {"delete_vectors": {"filter": narrow(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}

@@ -45,7 +45,7 @@ async def read_writing_keys(
     If a key is unavailable, its value is the KeysUnavailable error. Owners without a zone are skipped.
 
     Args:
-        owners: Zone and user of each memory; duplicates are allowed.
+        owners: Zone, or None, and user of each memory; duplicates are allowed.
     """
     found: dict[ZoneUser, DataKey | KeysUnavailable] = {}
     for zone, user_id in dict.fromkeys(owners):

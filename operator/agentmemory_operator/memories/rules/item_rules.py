@@ -47,8 +47,8 @@ class Address:
     Attributes:
         user_id: User or shared scope that owns the item.
         namespace: Parts, at least two.
-        zone: Privacy zone. The same key in another zone is another item, because ids in a zone are derived with a
-            secret.
+        zone: Privacy zone; None if the item is not encrypted. The same key in another zone is another item, because ids
+            in a zone are derived with a secret.
     """
 
     user_id: str

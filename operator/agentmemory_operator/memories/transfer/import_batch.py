@@ -31,7 +31,7 @@ class ImportLine:
         supersedes_ids: All predecessors of a merged memory.
         superseded_by, superseded_at: Id of the next version, and the time at which it superseded this one in Unix
             milliseconds; None for a head.
-        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
+        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it; else None.
         last_accessed_at: Unix milliseconds; None if it was never accessed.
         vector_of: `embedding_name` of the vector's source; None if the line has none. An agent with an embedder
             replaces a vector of another or an unknown source by a new one.
