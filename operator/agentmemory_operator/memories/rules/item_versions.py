@@ -38,6 +38,7 @@ class ItemVersion:
 
     Attributes:
         valid_from, valid_to: Unix milliseconds between which it was the item's content.
+        importance: 0..1.
         updated_at: Time of the last edit by a caller, Unix milliseconds; None uses `valid_from`.
         version: Version number; None in an export of an earlier API.
     """

@@ -68,6 +68,8 @@ def _fields_of(kind: type[Any]) -> tuple[Mapping[str, Callable[[], Any]], frozen
 class StatedMemory:
     """Fields of a memory that are stored as they were sent, apart from secrets that scrubbing removes.
 
+    A field without a description below has the meaning of the API's field of this name; None if it was not sent.
+
     Attributes:
         importance: 0..1.
         decay_rate: 0..10 per day; None uses the rate of the type.
