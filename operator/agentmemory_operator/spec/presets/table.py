@@ -108,7 +108,8 @@ class CollectionFigures:
     """Figures of a collection that a preset or profile provides if the object gives none.
 
     Attributes:
-        memory: Cached or Cold.
+        quantization: Method of the compressed vectors. None keeps none.
+        memory: Storage of the vectors: Cached (in RAM) or Cold (on disk).
     """
 
     hnsw: Hnsw = Hnsw(m=16, ef_construct=100, full_scan_threshold_kb=10_000)
