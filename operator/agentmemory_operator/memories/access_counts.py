@@ -103,8 +103,8 @@ class _WritePacer:
         """Pause after a write: for its share of the remaining time, at most nine times the duration of the write.
 
         Args:
-            duration_s: Duration of the write, which counts towards its share.
-            memories: Number of memories that it changed; its share is their part of the memories not written before.
+            duration_s: Duration of the write. It is part of the share.
+            memories: Number of memories that the write changed. The share is their part of those not written before.
         """
         share_s = (self._until_s - time.monotonic()) * memories / max(self._remaining, memories)
         self._remaining -= memories

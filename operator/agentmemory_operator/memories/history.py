@@ -46,8 +46,8 @@ class _Walk:
     """Rows found by following links.
 
     Attributes:
-        rows: In the result of `_walk` in the order of the links, one branch after the other. In that of `_read_chain`
-            oldest first.
+        rows: In the order of reading in the result of `_walk`, one branch after the other. Oldest first in that of
+            `_read_chain`.
         has_more: True if rows were left out because `room` was reached.
         is_broken: True if a linked row does not exist, is a removed version, or does not link back.
         is_contended: True if a linked row is a removed version or does not link back. Versions behind it may be

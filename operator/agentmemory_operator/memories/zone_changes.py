@@ -68,7 +68,7 @@ async def change_zone(
         Forbidden: If the zone would be lowered and `is_admin` is false.
         Conflict: If the memory is an item, because the zone is part of its address. Also if a version has no vector,
             needs one after the move, and the agent has no embedder; other versions may have been moved.
-        SpecInvalid, KeysUnavailable: If the embedder is misconfigured, or a key missing. Some versions may have moved.
+        SpecInvalid, KeysUnavailable: If the embedder is misconfigured, or a key unavailable. Versions may have moved.
         TransientError: If some versions may have been moved. The same call again moves the rest.
     """
     if errors := find_zone_errors(agent, zone, user_id):

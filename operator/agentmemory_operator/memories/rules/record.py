@@ -126,7 +126,7 @@ class MemoryRecord(StatedMemory):
         author: Author named in the request, else the caller that stored it, else None. Not part of the identity.
         observed_by: Authors that stored the same statement, the first author included; at most 20.
         observation_count: Number of `observed_by`; 1 if no author was named.
-        created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds. The last two are None before that.
+        created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds. None: never accessed or superseded.
         session_used_at: Last use of the session, if the type ends with its session. Unix milliseconds, never in the
             future. None for any other type.
         stored_at: Time at which the write of the content was sent, Unix milliseconds; None for memories older than this
@@ -203,8 +203,8 @@ PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "work
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
-"""Time of the deletion. A point with this key is a tombstone: calls that read memories never return it. It has no
-content and no vector. Points with facts about a user also have the key, with the value 0."""
+"""Time of the deletion. A point with this key is a tombstone: calls that read memories never return it. Unless
+another tool wrote it, it has no content and no vector. Points with facts about a user have the key with the value 0."""
 
 _TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 
