@@ -100,7 +100,12 @@ class _WritePacer:
         self._remaining = memories
 
     async def pause(self, duration_s: float, *, memories: int) -> None:
-        """Pause after a write. The pause is shorter if the remaining time would not suffice for the other memories."""
+        """Pause after a write: for its share of the remaining time, at most nine times the duration of the write.
+
+        Args:
+            duration_s: Duration of the write. It is part of the share.
+            memories: Number of memories that the write changed. The share is their part of those not written before.
+        """
         share_s = (self._until_s - time.monotonic()) * memories / max(self._remaining, memories)
         self._remaining -= memories
         await asyncio.sleep(min(max(share_s - duration_s, 0), duration_s * MAX_REST_FACTOR))
@@ -159,7 +164,10 @@ class AccessCounts:
         return 0.0 if oldest_ms is None else max(self._clock.now_ms() - oldest_ms, 0) / 1000
 
     def note(self, slug: str, ids: Sequence[str]) -> None:
-        """Count one access of each memory. Never blocks."""
+        """Count one access of each memory in RAM, without waiting.
+
+        Above `MAX_WAITING` noted memories, the oldest counts of the agent that has the most are dropped.
+        """
         if not ids:
             return
         now_ms = self._clock.now_ms()
@@ -244,7 +252,10 @@ class AccessCounts:
         return noted
 
     async def _settle(self, agent: Agent, sent: _Sent, pacer: _WritePacer) -> None:
-        """Write increments until each is confirmed on its point or its memory is deleted, in at most 10 attempts."""
+        """Write increments until each is confirmed on its point or its memory is deleted.
+
+        After 10 attempts for a page of 1,000 memories, its unconfirmed increments stay in `sent`.
+        """
         for page in chunks_of(list(sent.increments), PAGE):
             await self._settle_page(agent, sent, page, pacer)
 

@@ -72,8 +72,8 @@ async def join(agent: Agent, row: _Row) -> bool:
         deleted or has another successor), erased or removed.
 
     Raises:
-        StoreUnavailable: If other writers changed the chain in every attempt, or Qdrant is unavailable. The row may
-            stay pending until the sweep.
+        StoreUnavailable, OutcomeUnknown: If other writers changed the chain in every attempt, or Qdrant is unavailable.
+            The row may stay pending until the sweep.
     """
     for _ in range(MAX_IDENTITY_ATTEMPTS if "identityId" in row else MAX_ATTEMPTS + len(predecessors(row))):
         rows = await read_rows(agent, (*predecessors(row), row["id"]))
@@ -94,7 +94,8 @@ def was_ever_visible(row: _Row) -> bool:
 async def find_head(agent: Agent, identity_id: str) -> Payload | None:
     """Find the head of an identity. If every head is pending, first publish those that their predecessors link to.
 
-    None if there is no head, or if a change in progress hides it. The caller then starts at the root.
+    Of several heads, return the newest. None without a head, or if a change in progress hides it. The caller then
+    starts at the root.
     """
     rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
     # Check the rows again, because a row may be deleted or superseded after Qdrant matches it and before it is read.
@@ -120,14 +121,14 @@ async def repair_root(agent: Agent, identity_id: str) -> Payload | None:
 
 
 async def tombstone_head(agent: Agent, row: _Row) -> Payload | None:
-    """Replace a head by a tombstone, unless it was changed or superseded; return the row stored now, or None."""
+    """Replace a head by a tombstone, unless it changed; return the row stored now, or None if its point was removed."""
     await write_tombstones(agent, [tombstone_write(row, tombstone_of(row, agent.clock.now_ms()), NOT_SUPERSEDED)])
     with outcome_unknown_on_failure():
         return (await read_confirmed(agent, [row["id"]])).get(row["id"])
 
 
 async def complete(agent: Agent, row: _Row) -> None:
-    """Complete or abandon a pending row, whichever process wrote it."""
+    """Complete or abandon a pending row, whichever process wrote it. Raises the errors of `join`."""
     if TOMBSTONE_KEY in row and "supersededById" in row:
         await _splice(agent, row)
     elif TOMBSTONE_KEY in row:
@@ -188,7 +189,7 @@ async def link(agent: Agent, old: _Row, row: _Row) -> None:
 
 
 async def _retarget(agent: Agent, row: _Row) -> None:
-    """Point a row that lost its predecessor to the head of its identity, or to the root if there is no head."""
+    """Point a row that lost its predecessor to the head of its identity, else to the root, inserted if missing."""
     identity_id = row["identityId"]
     newest = await find_head(agent, identity_id)
     if newest is None and await repair_root(agent, identity_id) is None:
@@ -226,7 +227,6 @@ async def abandon(agent: Agent, row: _Row) -> None:
 
 async def _reactivate(agent: Agent, tombstone: _Row) -> None:
     """Make the predecessors of a tombstone heads again, then clear its `pending`."""
-    # Make each predecessor a head again. One that was deleted itself may have no links left.
     for predecessor_id in predecessors(tombstone):
         await _reactivate_predecessor(agent, predecessor_id, tombstone)
     await _change(agent, tombstone, {"pending": False}, IS_PENDING)
@@ -248,7 +248,7 @@ async def _reactivate_predecessor(agent: Agent, predecessor_id: str, tombstone: 
 
 
 async def _splice(agent: Agent, tombstone: _Row) -> None:
-    """Link the neighbours of a version removed from the middle; skip tombstones, except the root of an identity."""
+    """Link the neighbours of a tombstone, except tombstones other than an identity's root; then clear its `pending`."""
     root_id = tombstone.get("identityId")
     for _ in range(MAX_ATTEMPTS):
         older_rows = await _live_predecessors(agent, tombstone, root_id)

@@ -58,7 +58,10 @@ class ChangePage:
 
 
 async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
-    """Return at most `limit` entries after a cursor, except those that are too recent; empty if nothing changed.
+    """Return at most `limit` entries after a cursor, oldest first; empty if nothing changed.
+
+    Entries after `complete_until_ms` are left to the next read, except a move of the alias that a wrong clock dated
+    into the future.
 
     Raises:
         RequestInvalid: If the cursor is malformed or belongs to another agent.
@@ -109,7 +112,7 @@ async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part)
 
 
 async def _read(agent: Agent, since: Position, part: _Part) -> list[Change]:
-    """Return the entries after a position."""
+    """Return at most `part.limit` entries of points after a position, oldest first."""
     points = await _read_points(agent, since, part)
     return [build_change(point["id"], point["payload"], since.epoch) for point in points]
 
@@ -135,7 +138,7 @@ async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[J
 
 
 async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int | None = None) -> list[Json]:
-    """Return points of exactly one time, by id."""
+    """Return points of exactly one time, by id, after the id `after`. None starts at the first."""
     if after is None:
         return await _scroll(agent, at, limit=limit)
     # Request one more point, because the first point returned may be that of the offset, which is dropped.

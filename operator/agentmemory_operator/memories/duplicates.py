@@ -91,9 +91,9 @@ def is_visible(agent: Agent, row: Payload) -> bool:
 
 
 async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-    """Write the drafts of which no lookup id is stored yet in one request, one draft for each content.
+    """In one request, write the drafts of which no lookup id is stored yet, one draft for each content.
 
-    Return the outcomes of the drafts that were stored or rejected, by position.
+    Return the outcomes of the drafts that this request stored, or Qdrant rejected, by position.
     """
     stored_ids = await _known(agent, drafts)
     firsts: dict[str, MemoryDraft] = {}
@@ -128,7 +128,10 @@ async def _store_one(agent: Agent, draft: MemoryDraft) -> StoredMemory:
 
 
 async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
-    """Return the outcome of a memory stored by the same request, or of a visible one with the same content, or None."""
+    """Return the outcome of a memory stored by the same request, or of a visible one with the same content, or None.
+
+    Raise Conflict if the idempotency key was used with another body.
+    """
     any_of = {"key": "lookupIds", "match": {"any": list(draft.record.lookup_ids)}}
     body = {"filter": {"must": [any_of, NOT_DELETED]}, "limit": PAGE, "with_payload": True}
     points, _ = await read_memories(agent, body)

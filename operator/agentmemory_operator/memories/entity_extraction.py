@@ -52,7 +52,11 @@ class EntityBackfill:
         self._walks: FIFOCache[str, _NamingWalk] = FIFOCache(MAX_WALKS)
 
     async def sweep(self, agent: Agent) -> int:
-        """Extract names from the next pages of memories; return the number of memories in which names were found.
+        """Extract names from the next pages of an agent's memories: at most 20 pages of at most 100 memories.
+
+        Returns:
+            Number of memories for which entities were found. 0 if the walk is done, or if the agent's object disables
+            entities, which forgets the walk.
 
         Raises:
             StoreUnavailable, OutcomeUnknown: If Qdrant failed. The next call continues, with the page that failed.

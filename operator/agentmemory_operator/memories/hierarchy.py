@@ -174,7 +174,10 @@ async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: st
 
 
 async def _level_above(agent: Agent, parent_id: str, memory_id: str) -> int | None:
-    """Return how many levels above `parent_id` a memory is, 0 for the parent itself; None if it is not an ancestor."""
+    """Return how many levels above `parent_id` a memory is, 0 for the parent itself; None if it is not an ancestor.
+
+    Raise RequestInvalid if the chain of parents has more than 1,000 levels.
+    """
     parent: str | None = parent_id
     for level in range(MAX_LEVELS):
         head = await _head_of(agent, parent) if parent else None

@@ -46,7 +46,8 @@ class _Walk:
     """Rows found by following links.
 
     Attributes:
-        rows: Nearest first in the result of `_walk`, oldest first in that of `_read_chain`.
+        rows: In the order of reading in the result of `_walk`, one branch after the other. Oldest first in that of
+            `_read_chain`.
         has_more: True if rows were left out because `room` was reached.
         is_broken: True if a linked row does not exist, is a removed version, or does not link back.
         is_contended: True if a linked row is a removed version or does not link back. Versions behind it may be
@@ -62,7 +63,7 @@ class _Walk:
 async def read_history(agent: Agent, memory_id: str, *, user_id: str) -> History:
     """Read the chain of a memory, at most 2,000 versions, without expired versions.
 
-    If each of 5 readings meets a broken link, usually because of concurrent writers, return those read last.
+    If each of 5 readings meets a broken link, usually because of concurrent writers, return the versions read last.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.

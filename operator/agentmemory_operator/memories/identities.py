@@ -105,7 +105,11 @@ class Identities:
         return None
 
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
-        """Write a draft as the successor of the head, or of the version that superseded it in the meantime."""
+        """Write a draft as the successor of the head, or of the version that superseded it in the meantime.
+
+        Raise RequestInvalid as `check_hierarchy` does. Raise Conflict if the new memory has a lower zone than the head,
+        if its idempotency key was used with another body, or if it was deleted or removed in the meantime.
+        """
         check_zone(head, draft.record)
         count = next_update_count(head)
         record = replace(draft.record, supersedes_id=head["id"], update_count=count, pending=True)
@@ -152,9 +156,10 @@ class Identities:
 
 
 async def _continued(agent: Agent, draft: MemoryDraft, predecessor_id: str) -> MemoryDraft:
-    """Return the draft with the identity id of its predecessor, if that has the same key or subject in another zone.
+    """Return the draft with the identity id of its predecessor, if both have the same user, type and key or subject.
 
-    All versions share one identity id, which was derived in the zone of the first version.
+    All versions share one identity id, which was derived in the zone of the first version. The id of the draft differs
+    if it has another zone. Any other draft is returned unchanged.
     """
     record, row = draft.record, await read_row(agent, predecessor_id) or {}
     kind = find_type(agent, record.type)

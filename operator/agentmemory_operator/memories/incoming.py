@@ -31,14 +31,16 @@ class IncomingMemory(StatedMemory):
         type: None uses the agent's default type.
         confidence, knowledge_category: None uses the default of the type, or of the agent.
         author: Author named in the request; None uses `stored_by`.
-        stored_by: Authenticated caller; not part of the request.
+        stored_by: Authenticated caller, not part of the request. None if the caller has no identity.
         supersedes: Id of the memory to supersede; None if the request names none.
         created_at: Unix milliseconds; None is the time of storage less `offset_ms`.
         valid_from: Unix milliseconds from which the statement is true; None is created_at.
-        vector: Required with provider `none`, unless its zone has no vectors. Not allowed with another provider.
+        vector: Vector from the caller. Required with provider `none`, unless its zone has no vectors. Must be None with
+            another provider.
         offset_ms: Milliseconds between its creation and its storage. None means 0. Ignored if created_at is given.
         is_turn: True for a turn of a conversation, which is stored even if another has the same content.
-        idempotency_key: The same key with the same body is the same memory; with another body it is a Conflict.
+        idempotency_key: The same key with the same body is the same memory; with another body it is a Conflict. None:
+            the request has no key.
     """
 
     type: str | None = None
@@ -76,7 +78,7 @@ async def scrub_memories(agent: Agent, memories: Sequence[IncomingMemory]) -> li
 
 
 async def scrub_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Remove the secrets of metadata, unless the agent's object disables scrubbing."""
+    """Return metadata with a marker in place of each secret; unchanged if the agent's object disables scrubbing."""
     return (await run_in_slices(scrub_object(metadata, agent.secret_rules))).value if agent.secret_rules else metadata
 
 

@@ -32,7 +32,8 @@ class StoredMemory:
             likewise, and the memory has a predecessor. NONE: it was already stored, or equals an earlier memory of the
             request. CORROBORATE: another author had stored it already.
         supersedes: Id of the predecessor; None without one.
-        is_recorded: False if the request wrote nothing for it.
+        is_recorded: False if the request wrote nothing for it. True also for a repeated request with an idempotency key
+            whose first attempt stored the memory.
         update_count: Number of earlier versions since a model last read the chain; 0 if no version was added.
         warnings: Messages for the response, for example about secrets that were removed.
     """
@@ -123,6 +124,7 @@ async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
 
     Raises:
         Conflict: If the same request stored the memory before and it was deleted.
+        StoreRejected, KeysUnavailable: As in `write_drafts`.
         StoreUnavailable: If nothing was written. Retry.
         OutcomeUnknown: If the memory may have been written.
     """

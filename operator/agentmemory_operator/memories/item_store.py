@@ -103,7 +103,7 @@ class KeyPage:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCount:
-    """A namespace and its number of items."""
+    """A namespace, and the number of a user's items in exactly this namespace."""
 
     namespace: tuple[str, ...]
     items: int
@@ -133,12 +133,14 @@ class Items:
 
         Raises:
             RequestInvalid: If the content is too long or rejected by the embedder, the vector does not fit, the type
-                allows no `expires_at`, the parent is the item or below it, or the zone is not allowed.
+                allows no `expires_at`, or the zone is not allowed. Also if the parent is the item, is below it, or is
+                more than 1,000 levels deep.
             KeysUnavailable: If the key of the zone is unavailable.
             NotFound: If the user has no such parent.
             SpecInvalid: If the embedding provider's key, model or number of dimensions is wrong.
             Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
                 immutable type.
+            StoreRejected: If Qdrant rejects the point.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. Read before retrying.
         """
@@ -277,7 +279,10 @@ class Items:
         return [NamespaceCount(namespace, sizes[namespace]) for namespace in sorted(sizes)]
 
     async def _wait_for(self, agent: Agent, memory_id: str, write: ItemWrite) -> Outcome:
-        """Wait until the write is executed: by this call once it has the lock, or by an earlier holder."""
+        """Wait until the write is executed: by this call once it has the lock, or by an earlier holder.
+
+        Return the outcome of the write, or raise its error.
+        """
         self._waiting.setdefault(memory_id, []).append(write)
         async with self._lock(memory_id):
             if write.outcome is None:

@@ -56,7 +56,8 @@ class ItemContent:
         expires_at: Unix milliseconds; None leaves expiry to the type.
         parent_id: Id of a memory of the same user. None keeps the parent of an existing item; any other value must
             equal it.
-        vector: Required with provider `none`, unless its zone has no vectors. Not allowed with another provider.
+        vector: Vector from the caller. Required with provider `none`, unless its zone has no vectors. Must be None with
+            another provider.
         idempotency_key: The same key with the same body is the same write; with another body it is a Conflict. An item
             stores its last 16 keys. None: every PUT is a new write.
     """
@@ -138,7 +139,7 @@ class ItemWrite:
             await replace_row(self._agent, point, unchanged_filter(row), replaced=row)
 
     def is_replacement(self, row: Payload | None, now_ms: int) -> bool:
-        """Return whether the stored point is a live item, not None, a tombstone or an expired item."""
+        """Return whether `row` is a live item. False if it is None, a tombstone or an expired item."""
         return row is not None and is_live(row, self._agent.settings.ranking.endings, now_ms)
 
     def _has_same_content(self, row: Payload, now_ms: int) -> bool:

@@ -96,7 +96,7 @@ class PointComparer:
         return {id_ for pair in zip(*results, strict=True) for id_ in find_score_differences(*pair)}
 
     async def _unchanged(self, sample: Sample, ids: set[PointId]) -> set[PointId]:
-        """Return the ids whose points were not written since the sample."""
+        """Return those of `ids` whose points are in the copies of the sample and were not written since."""
         live_rows = await self.read_versions(self.live, ids) if ids else {}
         copied = {point["id"]: point["payload"] for point in sample.copies if point["id"] in live_rows}
         return {id_ for id_, payload in copied.items() if is_unchanged(payload, live_rows[id_])}

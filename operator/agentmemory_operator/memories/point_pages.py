@@ -75,7 +75,7 @@ def replacement_operations(
 
     Args:
         replaced: Payload of the stored point. If it is the tombstone of an erasure, a separate trace point records the
-            erased id: a copy that is restored later erases that memory again.
+            erased id: a copy that is restored later erases that memory again. None writes no trace.
     """
     if replaced and ERASURE_KEY in replaced:
         trace = erasure_trace(

@@ -118,7 +118,7 @@ _LATEST_MS = 2**43
 
 
 async def count_changed(points: PointStore, collection: str, since_ms: int) -> int:
-    """Return how many points changed after a time, including tombstones."""
+    """Return how many points have an `updatedAt` after a time, including tombstones."""
     return await points.count(collection, changed_after_filter(since_ms))
 
 
@@ -159,7 +159,7 @@ async def read_deleted_after(points: PointStore, collection: str, since_ms: int,
 
 
 def changed_after_filter(since_ms: int) -> Json:
-    """Return the filter for points changed after a time."""
+    """Return the filter for points with an `updatedAt` after a time, including tombstones."""
     return _after("updatedAt", since_ms)
 
 

@@ -128,7 +128,11 @@ class Remember:
             return error
 
     async def _join(self, agent: Agent, draft: MemoryDraft) -> StoredMemory:
-        """Write a memory that supersedes another, unless the same request wrote it before, and join it to the chain."""
+        """Write a memory that supersedes another, unless the same request wrote it before, and join it to the chain.
+
+        Raises the errors of `check_predecessor` and `check_hierarchy`. Conflict also if another version took the
+        predecessor in the meantime, or if the idempotency key was used with another body.
+        """
         record = draft.record
         existing = await read_row(agent, record.id) if record.request_hash else None
         if existing is None:
@@ -148,7 +152,7 @@ class Remember:
 
 
 def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[str | None]:
-    """Yield the ids of memories whose sessions may need new keyword texts."""
+    """Yield the ids of memories whose sessions may need new keyword texts, and None values, which callers skip."""
     for draft in drafts:
         if isinstance(draft, MemoryDraft):
             yield draft.record.supersedes_id
@@ -180,7 +184,10 @@ def _stored(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence
 
 
 def _moved(outcomes: Sequence[Outcome]) -> CollectionMoved | None:
-    """Return the error that lets the caller open the agent again, if nothing of the batch was written."""
+    """Return the CollectionMoved of a batch of which nothing was written, so that the caller opens the agent again.
+
+    None if a memory was stored or may have been stored, or if no outcome is a CollectionMoved.
+    """
     if any(isinstance(outcome, StoredMemory | OutcomeUnknown) for outcome in outcomes):
         return None
     return next((outcome for outcome in outcomes if isinstance(outcome, CollectionMoved)), None)

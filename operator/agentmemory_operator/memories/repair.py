@@ -97,7 +97,7 @@ class Sweeper:
             log.info("updated the keyword texts of %s memories of agent %s", rewritten, slug)
 
     async def _reseal(self, agent: Agent) -> int:
-        """Encrypt memories again that use replaced data keys; return their number."""
+        """Encrypt memories again that use replaced data keys; return how many. 0 without zones or access to keys."""
         if agent.settings.zones is None or agent.zone_keys is None:
             return 0
         max_page = agent.settings.ranking.max_query_limit
@@ -106,7 +106,7 @@ class Sweeper:
 
 
 async def _sweep_vectors(agent: Agent) -> int:
-    """Delete disallowed vectors and add missing ones; return the number of vectors deleted and memories completed."""
+    """Delete disallowed vectors and add missing ones; return vectors deleted plus memories completed, as one number."""
     return await _delete_vectors(agent) + await _add_vectors(agent)
 
 
@@ -137,7 +137,10 @@ def _disallowed(agent: Agent) -> list[tuple[str, list[Zone]]]:
 
 
 async def _add_vectors(agent: Agent) -> int:
-    """Add missing vectors to the memories of at most `PAGES_A_SWEEP` pages; return their number. Skips locked ones."""
+    """Add missing vectors to the memories of at most `PAGES_A_SWEEP` pages; return the number of these memories.
+
+    Skips locked memories.
+    """
     added = 0
     if (missing := _missing_vectors(agent)) is None or agent.zone_keys is None:
         return added
@@ -169,7 +172,7 @@ def _without(name: str, zones: Iterable[str]) -> Condition:
 
 
 async def _write_vectors(agent: Agent, rows: Sequence[Payload]) -> None:
-    """Write each memory with its vectors, by compare-and-set."""
+    """Embed memories and write each with its dense and its keyword vector, by compare-and-set."""
     vectors = await agent.embedder.embed([row["content"] for row in rows])
     words = await session_keywords.build_words(agent, [record_of(row) for row in rows])
     operations = []

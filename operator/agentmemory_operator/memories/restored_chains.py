@@ -39,7 +39,7 @@ async def repair_chains(agent: Agent) -> None:
     """Undo every pending version, complete every pending deletion, and repair links with one end.
 
     Raises:
-        StoreUnavailable: If Qdrant is unavailable or writers interfere. Call again.
+        StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable or writers interfere. Call again.
     """
     async for points in read_pages(agent, _page(_UNFINISHED)):
         for row in _readable(points):
@@ -51,7 +51,7 @@ async def repair_links(agent: Agent) -> None:
     """Repair links of which a late write left one end. Skips pending rows.
 
     Raises:
-        StoreUnavailable: If Qdrant is unavailable or writers interfere. Call again.
+        StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable or writers interfere. Call again.
     """
     async for points in read_pages(agent, _page(_LINKED)):
         rows = _readable(points)

@@ -123,6 +123,7 @@ async def sweep(agent: Agent) -> int:
 
     Returns:
         Number of marked memories found (at most 100 per call), plus that of memories found without a keyword vector.
+        0 if the agent has no keyword vectors.
     """
     if agent.keyword is None:
         return 0
@@ -208,7 +209,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
 
 
 def _has_text(agent: Agent, row: _Row) -> bool:
-    """Return whether a row may get a keyword text."""
+    """Return whether a row may get a keyword text: no tombstone, not locked, and no zone without keyword vectors."""
     return TOMBSTONE_KEY not in row and not is_locked(row) and has_words(agent, row.get(ZONE_KEY))
 
 

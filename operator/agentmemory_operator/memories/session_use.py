@@ -73,7 +73,10 @@ async def note_use(
 
 
 async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
-    """Stamp the session of rows that were read, all of one session. An error is only logged: the read has succeeded."""
+    """Stamp the session of rows that were read, all of one session, if a stamp is due for one of them (`is_due`).
+
+    An error is only logged: the read has succeeded.
+    """
     due_row = next((row for row in rows if is_due(agent, row, now_ms)), None)
     if due_row is None:
         return

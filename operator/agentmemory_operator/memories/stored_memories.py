@@ -112,8 +112,7 @@ async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
     """
     selection = request.selection
     after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
-    # One more row shows whether there is a next page.
-    # Up to two rows beyond a page are read.
+    # Reserve two rows: one shows whether there is a next page, and `_rows_of_time` reads one for its offset.
     limit = page_limit(agent, request.limit, beyond=2)
     filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     rows = await _newest(agent, filter_, after, limit=limit + 1)
@@ -204,6 +203,10 @@ async def change_and_confirm(
     """Change a row if it is as read and the conditions hold; return the stored row once the change is confirmed.
 
     None if the row was not changed, or if another edit followed before the confirming read.
+
+    Raises:
+        KeysUnavailable: As in `change_row`.
+        OutcomeUnknown: If the change may have been written, for example because the confirming read failed.
     """
     marked = {**changes, EDIT_MARK_KEY: (mark := secrets.token_hex(8))}
     await change_row(agent, row, marked, *conditions, now_ms=agent.clock.now_ms())
@@ -211,14 +214,18 @@ async def change_and_confirm(
 
 
 async def read_if_marked(agent: Agent, memory_id: str, mark: str) -> Payload | None:
-    """Read a row after a write; return None if it lacks the mark of the write."""
+    """Read a row after a write; return None if it lacks the mark of the write, or does not exist.
+
+    Raises:
+        OutcomeUnknown: If the read fails, because the write may have taken effect.
+    """
     with outcome_unknown_on_failure():
         row = await read_row(agent, memory_id)
     return row if row and row.get(EDIT_MARK_KEY) == mark else None
 
 
 async def _try_delete(agent: Agent, row: Payload) -> bool:
-    """Delete a head and make its predecessors heads again; return False if it changed since it was read."""
+    """Delete a head and make its predecessors heads again. False if the head changed; True also if it was removed."""
     tombstone = await chains.tombstone_head(agent, row)
     if tombstone is None or TOMBSTONE_KEY not in tombstone:
         return tombstone is None
@@ -257,7 +264,7 @@ async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, lim
 async def _rows_of_time(
     agent: Agent, filter_: Filter, created_at: int, *, limit: int, after_id: str | None = None
 ) -> list[Payload]:
-    """Return rows of exactly one createdAt by id, after `after_id`."""
+    """Return rows of exactly one createdAt by id, after `after_id`. None starts at the first."""
     same_time = narrow(filter_, equals("createdAt", created_at))
     if after_id is None:
         return await _scroll(agent, same_time, limit=limit)

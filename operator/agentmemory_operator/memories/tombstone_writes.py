@@ -86,7 +86,7 @@ async def tombstone_rows(agent: Agent, rows: Sequence[Row], leave: Callable[[Row
         leave: Returns the tombstone of a row.
 
     Raises:
-        StoreUnavailable: As in `read_confirmed`.
+        StoreUnavailable, OutcomeUnknown: If some rows may have been replaced. A repeated call replaces the rest.
     """
     tombstones: dict[str, Payload] = {}
     for start in range(0, len(rows), BATCH):
@@ -123,5 +123,8 @@ async def delete_remaining_vectors(agent: Agent, within: Filter | None = None, *
 
 
 def delete_vectors_operation(vectors: Iterable[str], ids: Sequence[str | int]) -> Json:
-    """Return the operation that deletes these vectors from those of the points that are tombstones without content."""
+    """Return the operation that deletes these vectors of those points that are tombstones without content.
+
+    Other points keep their vectors.
+    """
     return {"delete_vectors": {"filter": narrow(_EMPTY, {"has_id": list(ids)}), "vector": list(vectors)}}

@@ -150,6 +150,7 @@ class WorkingMemory:
             RequestInvalid: If the agent has types, but no type `working`, or the memory is invalid.
             NotFound, KeysUnavailable: If the parent does not exist, or the key of the zone is unavailable.
             SpecInvalid: As in `build_drafts`.
+            StoreRejected: If Qdrant rejects the point.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. It is safe to retry.
         """
@@ -289,7 +290,10 @@ class WorkingMemory:
         return await update(partial(read_row, agent, slot.id), write, busy=busy)
 
     async def _vacate(self, agent: Agent, slot: _Slot) -> bool:
-        """Replace the memory in a slot by a tombstone; return whether this call did."""
+        """Replace the memory in a slot by a tombstone; return whether this call did.
+
+        Raise StoreUnavailable if writers changed the slot in every attempt.
+        """
         row: Payload | None = slot.row
         for _ in range(MAX_ATTEMPTS):
             if row is None or TOMBSTONE_KEY in row:

@@ -45,7 +45,7 @@ async def read_writing_keys(
     If a key is unavailable, its value is the KeysUnavailable error. Owners without a zone are skipped.
 
     Args:
-        owners: Zone and user of each memory; duplicates are allowed.
+        owners: Zone, or None, and user of each memory; duplicates are allowed.
     """
     found: dict[ZoneUser, DataKey | KeysUnavailable] = {}
     for zone, user_id in dict.fromkeys(owners):
@@ -83,7 +83,7 @@ async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
 
     Raises:
         RequestInvalid: If the agent does not allow the zone, or the zone is PERSONAL and `user_id` is a shared scope.
-        KeysUnavailable: If the key is unavailable.
+        KeysUnavailable: As in `writing_key`.
     """
     if errors := find_zone_errors(agent, zone, user_id):
         raise RequestInvalid(errors)

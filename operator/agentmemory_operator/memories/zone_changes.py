@@ -63,12 +63,12 @@ async def change_zone(
         is_admin: True if the caller may lower the zone. If False, other versions in a higher zone stay in it.
 
     Raises:
-        RequestInvalid: If the agent does not allow the zone, or the zone is PERSONAL and `user_id` is a shared scope.
+        RequestInvalid: If `find_zone_errors` finds an error, or the embedder rejects the text of a version.
         NotFound: If the memory is unknown, expired, deleted, or of another user.
         Forbidden: If the zone would be lowered and `is_admin` is false.
         Conflict: If the memory is an item, because the zone is part of its address. Also if a version has no vector,
-            needs one after the move, and the agent has no embedder; earlier versions may have been moved.
-        KeysUnavailable: If a key is unavailable or deleted. Some versions may have been moved.
+            needs one after the move, and the agent has no embedder; other versions may have been moved.
+        SpecInvalid, KeysUnavailable: If the embedder is misconfigured, or a key unavailable. Versions may have moved.
         TransientError: If some versions may have been moved. The same call again moves the rest.
     """
     if errors := find_zone_errors(agent, zone, user_id):

@@ -30,7 +30,7 @@ INT64, UINT64 = 1 << 63, 1 << 64
 
 
 def scalar_of(text: str) -> str | float | bool | None:
-    """Return the JSON value of a plain YAML scalar.
+    """Return the JSON value of a plain YAML scalar; None is null.
 
     Raises:
         ValueError: If the scalar is infinite or NaN, which JSON does not support.

@@ -42,6 +42,9 @@ def parse_second(value: str) -> int:
     Args:
         value: `2026-11-21T08:00:00Z`. Its pattern also accepts days that a month does not have. They count on into the
             next month: 30 February is 2 March, in a leap year 1 March.
+
+    Raises:
+        ValueError: If `value` does not have this form.
     """
     month_start = datetime.strptime(f"{value[:8]}01{value[10:]}", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     return max(0, int(month_start.timestamp()) + (int(value[8:10]) - 1) * 86_400) * 1000

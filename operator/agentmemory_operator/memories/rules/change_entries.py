@@ -123,7 +123,7 @@ def find_move(position: Position, now: Epoch) -> Change | None:
 
 
 def build_change(id_: str | int, payload: Mapping[str, Any], epoch: Epoch) -> Change:
-    """Return the log entry of a point."""
+    """Return the log entry of a point, as the table of this module defines it."""
     user_id = payload.get("userId")
     return Change(
         position=Position(epoch, logged_at_ms(payload), id_),

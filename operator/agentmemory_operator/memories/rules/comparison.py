@@ -104,7 +104,7 @@ class BottomKSample:
     _heap: list[tuple[int, str, PointId]] = field(default_factory=list)
 
     def add(self, ids: Iterable[PointId]) -> None:
-        """Add candidates, each id once."""
+        """Add candidates. The caller adds each id only once."""
         for id_ in ids:
             rank = -self._hash(id_)
             if len(self._heap) < self.size:

@@ -314,7 +314,9 @@ def _values_of_text(parts: tuple[Criterion, ...]) -> Condition | None:
 
 
 def find_unindexed(criterion: Criterion, indexes: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys without a suitable index, each with the type of the index to add. No index supports `Contains`.
+    """Return the keys without a suitable index, each with the type of the index to add.
+
+    Keys of `Contains` are left out, because no index supports it.
 
     Args:
         indexes: Type of the payload index by key.

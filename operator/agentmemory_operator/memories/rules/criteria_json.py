@@ -45,7 +45,7 @@ _METADATA_PATH = re.compile(r"metadata(\.[A-Za-z0-9_-]+)+", re.ASCII)
 
 
 class _WrongError(Exception):
-    """Error in one part of the document."""
+    """First error found in a document of `filters`, with the path of the invalid part."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(path, message)
@@ -69,7 +69,7 @@ def parse_filters(document: Mapping[str, Any]) -> Criterion | None:
 
 
 class _Reader:
-    """Parser of one document, which counts its conditions."""
+    """Parser of one document, which counts its conditions. It raises `_WrongError` at the first invalid part."""
 
     def __init__(self) -> None:
         self._conditions = 0

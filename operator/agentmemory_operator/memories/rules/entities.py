@@ -93,7 +93,7 @@ def entities_to_payload(entities: Iterable[Entity]) -> list[dict[str, str]]:
 
 
 def entities_from_payload(values: Any) -> tuple[Entity, ...]:
-    """Parse the entities of a point; skip malformed entries, which other tools may have written."""
+    """Parse the first 32 entities of a point; skip malformed entries, which other tools may have written."""
     entries = values[:MAX_ENTITIES] if isinstance(values, list) else ()
     return tuple(Entity(entry["name"], entry["kind"], entry["role"]) for entry in entries if _is_entity(entry))
 

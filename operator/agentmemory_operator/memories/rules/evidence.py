@@ -31,7 +31,7 @@ MAX_TERSE_WORDS = 30
 """Number of content words from which `compute_terse` is 1."""
 
 DEFAULT_TERSE = 0.5
-"""Value for memories without evidence: encrypted ones, and those stored before evidence existed."""
+"""Value for memories without evidence, for example encrypted ones and those stored before evidence existed."""
 
 MAX_NAMES = 8
 ASSISTANT = "assistant"
@@ -90,7 +90,7 @@ def compute_terse(text: str, language: str) -> float:
 
 
 def has_time(text: str, language: str) -> bool:
-    """Return whether a text mentions a time."""
+    """Return whether a text mentions a time: by digits in any language, in English also by words like `yesterday`."""
     return bool((_ENGLISH_TIMES if language == DEFAULT_LANGUAGE else _TIMES).search(text))
 
 

@@ -19,7 +19,7 @@ MAX_EXAMPLES = 3
 
 
 class Check(StrEnum):
-    """Aspect that is compared."""
+    """Aspect of a collection, or of a snapshot's file, that a verification compares."""
 
     CHECKSUM = "Checksum"
     RESTORE = "Restore"
@@ -66,7 +66,7 @@ class VerificationVerdict:
 
     @property
     def is_good(self) -> bool:
-        """True if no check failed."""
+        """True if no check failed, also if nothing was compared."""
         return all(finding.is_good is not False for finding in self.findings)
 
     @property

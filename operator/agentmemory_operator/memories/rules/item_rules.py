@@ -47,8 +47,8 @@ class Address:
     Attributes:
         user_id: User or shared scope that owns the item.
         namespace: Parts, at least two.
-        zone: Privacy zone. The same key in another zone is another item, because ids in a zone are derived with a
-            secret.
+        zone: Privacy zone; None if the item is not encrypted. The same key in another zone is another item, because ids
+            in a zone are derived with a secret.
     """
 
     user_id: str
@@ -99,7 +99,7 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
 
 
 def _shared_owner(namespace: tuple[str, ...]) -> str:
-    """Return the scope that owns a namespace in a request without a user."""
+    """Return the scope that owns a namespace in a request without a user; raise RequestInvalid if it is not valid."""
     owner = owner_in_namespace(namespace, has_user=False)
     if owner is None:
         rule = (
@@ -150,7 +150,7 @@ def namespace_filter(user_id: str, namespace: tuple[str, ...], now_ms: int, type
 
 
 def append_mark(row: Mapping[str, Any] | None, mark: str) -> list[str]:
-    """Return the write marks of a point after one more write."""
+    """Return the write marks of a point after one more write: the last 16, oldest first."""
     return [*marks_of(row), mark][-MAX_WRITE_MARKS:]
 
 

@@ -38,6 +38,7 @@ class ItemVersion:
 
     Attributes:
         valid_from, valid_to: Unix milliseconds between which it was the item's content.
+        importance: 0..1.
         updated_at: Time of the last edit by a caller, Unix milliseconds; None uses `valid_from`.
         version: Version number; None in an export of an earlier API.
     """
@@ -109,7 +110,7 @@ def bounded_versions(versions: Sequence[Payload], *, keep: int) -> Payload:
 
 
 def versions_of(row: Mapping[str, Any], *, keep: int) -> list[MemoryRecord]:
-    """Return the earlier versions of an item's payload, newest first."""
+    """Return the earlier versions in an item's payload, newest first, at most `keep`."""
     shared = {key: row[key] for key in _SHARED_KEYS if key in row}
     return [record_of(shared | version) for version in (row.get(VERSIONS_KEY) or ())[:keep]]
 

@@ -34,7 +34,8 @@ from agentmemory_operator.spec.presets.table import MARKS_PATH
 
 BM25_MODEL = "qdrant/bm25"
 ORDER_STEP = 1000
-"""Maximum number of memories in a request, which orders memories of the same time by their place in the request."""
+"""Sort positions per millisecond of `createdAt`: the maximum number of memories in a request. Memories of the same time
+are ordered by their place in the request."""
 
 OWN_REPETITIONS = 3
 """Repetitions of the memory's own words and date in its text. The nearest neighbour has one less, the next two less."""
@@ -64,7 +65,8 @@ class KeywordText:
     Attributes:
         text: Text that Qdrant computes the keyword vector from.
         window_ids: Ids of the neighbours whose contents the text includes, oldest first.
-        order: Sort position in the session, by time and then by place in the request; None without a session.
+        order: Sort position in the session, by time and then by place in the request. None without a session, in a zone
+            and for a working memory, whose words no other text may include.
         evidence: Stored with the text; see `memories/rules/evidence.py`.
     """
 
@@ -153,7 +155,7 @@ def date_text(created_at: int, language: str) -> str:
 def order_of(created_at: int, position: int) -> int:
     """Return the sort position in the session: by time, then by `position` in the request, below 1,000.
 
-    The position is below 2**53 until the year 2255, so a float64 represents it exactly.
+    The result is below 2**53 until the year 2255, so a float64 represents it exactly.
 
     Args:
         created_at: Unix milliseconds.

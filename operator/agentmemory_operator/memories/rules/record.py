@@ -68,10 +68,12 @@ def _fields_of(kind: type[Any]) -> tuple[Mapping[str, Callable[[], Any]], frozen
 class StatedMemory:
     """Fields of a memory that are stored as they were sent, apart from secrets that scrubbing removes.
 
+    A field without a description below has the meaning of the API's field of this name; None if it was not sent.
+
     Attributes:
         importance: 0..1.
         decay_rate: 0..10 per day; None uses the rate of the type.
-        speaker, role: Name of the speaker in a conversation, and role: user, assistant, tool or system.
+        speaker, role: Name of the speaker in a conversation, and role: user, assistant, tool or system; or None.
         namespace: Path of the memory. If the first part is `memories`, the second is the user.
         source_ids: Ids of the memories that this one was derived from; they may no longer exist.
         parent_id: Id of a memory of the same user; None if it has no parent.
@@ -79,7 +81,7 @@ class StatedMemory:
         expires_at: Unix milliseconds; None leaves expiry to the type.
         zone: Privacy zone: SENSITIVE, PERSONAL or PROFESSIONAL; None if the memory is not encrypted.
         run_id: Id of the distillation or consolidation that created it; None if a caller stored it.
-        conversation_id: For a turn stored with other turns: id of the distillation of that conversation.
+        conversation_id: For a turn stored with other turns: id of the distillation of that conversation. Else None.
         undistilled: For the last turn of a conversation: ids of all its turns, until a model has processed them.
         pinned: True if cleanups never remove it.
         is_working: True if it occupies a slot of its session's working memory.
@@ -121,19 +123,19 @@ class MemoryRecord(StatedMemory):
 
     Attributes:
         confidence: 0..1; None if neither the author nor the type gives one.
-        author: Author named in the request, else the caller that stored it; not part of the memory's identity.
+        author: Author named in the request, else the caller that stored it, else None. Not part of the identity.
         observed_by: Authors that stored the same statement, the first author included; at most 20.
         observation_count: Number of `observed_by`; 1 if no author was named.
-        created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds.
+        created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds. None: never accessed or superseded.
         session_used_at: Last use of the session, if the type ends with its session. Unix milliseconds, never in the
-            future.
+            future. None for any other type.
         stored_at: Time at which the write of the content was sent, Unix milliseconds; None for memories older than this
             field.
         changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
         valid_from: Unix milliseconds from which the statement is true; None is no limit.
         rev: Revision, from 1; each write to the point raises it, except of `UNREVISED_KEYS`.
         supersedes_id, supersedes_ids: For a merged memory the first and all of its predecessors. For any other version
-            the predecessor and ().
+            the predecessor, None if there is none, and ().
         superseded_by_id: Id of the next version; None for a head.
         update_count: Number of earlier versions since a model last read the chain, including those that a cleanup
             removed.
@@ -201,7 +203,8 @@ PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "work
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
-"""Time of the deletion. A point with this key is a tombstone: no content, no vector, never returned."""
+"""Time of the deletion. A point with this key is a tombstone: calls that read memories never return it. Unless
+another tool wrote it, it has no content and no vector. Points with facts about a user have the key with the value 0."""
 
 _TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 

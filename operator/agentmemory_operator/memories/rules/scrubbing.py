@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 Kind = Literal["api-key", "bearer-token", "cloud-key", "connection-string", "jwt", "password", "private-key", "token"]
-# Condition on a match. any: none. value: it is not a word or placeholder. random: it looks random.
+# Condition on a match. any: none. value: it is not a word or placeholder. random: as value, and it looks random.
 Check = Literal["any", "value", "random"]
 
 MARKER = re.compile(r"\[REDACTED:[a-z-]+\]")

@@ -54,7 +54,7 @@ class TextWords:
 
 
 def split_words(text: str) -> TextWords:
-    """Return the words of a text."""
+    """Return the words of a text and its runs of scripts without spaces, all case-folded and in NFKC."""
     spaced: set[str] = set()
     runs: list[str] = []
     for found in word_pattern().finditer(_folded(text)):

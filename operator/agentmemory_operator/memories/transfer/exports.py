@@ -43,10 +43,10 @@ class ExportedMemory:
 
     Attributes:
         is_item: True if it is an item, under a key of its namespace.
-        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
+        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it; else None.
         versions: Earlier versions of an item, newest first.
         vector: None if it was not requested, or the memory has none.
-        sealed: Encrypted text, if the record was not decrypted.
+        sealed: Encrypted text, if the record was not decrypted; else None.
     """
 
     record: MemoryRecord

@@ -26,14 +26,16 @@ class ImportLine:
 
     Attributes:
         memory: Fields as a caller sends them; `supersedes` and `parent_id` are ids of the export.
-        id: None derives the id from the statement, so a repeated line gets the same id.
+        id: Id in the export. None derives it from the statement, so a repeated line gets the same id. An item is stored
+            under the id of its key instead.
         supersedes_ids: All predecessors of a merged memory.
         superseded_by, superseded_at: Id of the next version, and the time at which it superseded this one in Unix
             milliseconds; None for a head.
-        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it.
+        stated_end: Original end of validity, Unix milliseconds, if a later version shortened it; else None.
         last_accessed_at: Unix milliseconds; None if it was never accessed.
-        vector_of: `embedding_name` of the vector's source. A vector of another source is replaced by a new one.
-        encrypted_text: Encrypted text of a memory without plain content.
+        vector_of: `embedding_name` of the vector's source; None if the line has none. An agent with an embedder
+            replaces a vector of another or an unknown source by a new one.
+        encrypted_text: Encrypted text of a memory without plain content; None if the content is plain.
         is_item: True if it is an item, under a key of its namespace.
         changed_at: Time of the last edit by a caller, Unix milliseconds; None if never edited.
         connections: Related memories, as `id` and `description`.
@@ -137,7 +139,10 @@ def _taken_id(row: _Row, user_id: str, *, can_restore_erased: bool) -> AgentMemo
 
 
 def _chain_refusal(batch: ImportBatch, index: int, line: ImportLine) -> AgentMemoryError | None:
-    """Return the error if a version does not fit into its chain; otherwise record its predecessors in the batch."""
+    """Return the error if a version does not fit into its chain; else None.
+
+    Records in the batch its predecessors, and the version as the head of its identity if no successor is known.
+    """
     record = batch.drafts[index].record
     successor_id = line.superseded_by
     successor = batch.stored_rows.get(successor_id or "")

@@ -79,6 +79,7 @@ async def import_lines(agent: Agent, lines: Sequence[ImportLine], *, can_restore
 
     Raises:
         EmbedderUnavailable, StoreUnavailable: If no line was written. Retry.
+        SpecInvalid: If the embedding provider's key, model or number of dimensions is wrong. No line was written.
         KeysUnavailable, StoreRejected: If the key of a zone is unavailable, or Qdrant rejects a request. Some lines may
             have been written.
         OutcomeUnknown: If some lines may have been written. The same call again writes the rest.
@@ -221,7 +222,10 @@ def _with_line(draft: MemoryDraft, line: ImportLine, agent: Agent) -> MemoryDraf
 
 
 def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
-    """Return the last use of a line's session, derived from the line's accesses, and never in the future."""
+    """Return the last use of a line's session, derived from the line's accesses, and never in the future.
+
+    None if the type does not end with its session.
+    """
     if record.session_used_at is None or accessed_at is None:
         return record.session_used_at
     return max(record.session_used_at, min(accessed_at, record.updated_at))
@@ -283,7 +287,8 @@ async def _clean_versions(agent: Agent, versions_by_index: Mapping[int, Sequence
 def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
     """Return the operations that replace a tombstone by a point, if the tombstone is unchanged.
 
-    This withdraws an erasure: the point is the erased memory, so no trace point is written.
+    If the tombstone is that of an erasure, this withdraws it: the point is the erased memory, so no trace point is
+    written.
     """
     newer = point | {"payload": point["payload"] | {"rev": tombstone["rev"] + 1}}
     unchanged = point_filter(point["id"], equals("rev", tombstone["rev"]), NOT_SUPERSEDED)
@@ -321,7 +326,7 @@ async def decrypt_lines(agent: Agent, lines: Sequence[ImportLine]) -> list[Impor
     """Decrypt the lines; return each line, or the error if it cannot be decrypted.
 
     Raises:
-        KeysUnavailable: If the keys are unavailable.
+        KeysUnavailable: If the keys are unavailable, or this API process may not read zone keys.
     """
     envelopes = {
         index: parse_envelope({SEALED_KEY: line.encrypted_text})

@@ -133,9 +133,10 @@ def with_default_embedding(memory: AgentMemory, name: str) -> AgentMemory:
 
 
 def with_embedding_of(memory: AgentMemory, source: "EmbeddingSource") -> AgentMemory:
-    """Return the object with its collection's embedding in its status, if its spec has none and that is a default.
+    """Return the object with the embedding of its collection in its status, if the object follows the default.
 
-    So another default of the operator changes no collection that exists.
+    That is the case if the spec has no embedding and the collection's is in `DEFAULT_EMBEDDINGS`; any other object is
+    returned unchanged. So another default of the operator changes no existing collection.
 
     Args:
         source: Embedding in the collection's metadata.
@@ -147,7 +148,7 @@ def with_embedding_of(memory: AgentMemory, source: "EmbeddingSource") -> AgentMe
 
 
 def _recorded_default(memory: AgentMemory) -> str | None:
-    """Return the name of the default embedding in the status. None if it has none, or another embedding."""
+    """Return the name of the default embedding in the status. None if it has no embedding, or another one."""
     effective = memory.status.get("effective")
     recorded = effective.get("embedding") if isinstance(effective, dict) else None
     if not isinstance(recorded, dict):

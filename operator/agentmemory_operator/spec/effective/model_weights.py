@@ -15,7 +15,8 @@ def weighted_for_model(settings: AgentSettings, model: str | None) -> AgentSetti
     The settings are unchanged if the preset has no weights for the model, or if the method of fusion is not Score.
 
     Args:
-        model: Model of the collection, which may differ from the object's until a rebuild is done.
+        model: Model of the collection, which may differ from the object's until a rebuild is done. None with embedding
+            provider `none`.
     """
     ranking = settings.ranking
     figures: dict[str, Any] = dict(dict(ranking.model_weights).get(model or "", ()))

@@ -37,7 +37,7 @@ def lifecycle_figures(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
 
 
 def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
-    """Return the field that makes scheduled cleanups impossible and the problem with it. None if they are possible."""
+    """Return the field with an unusable schedule or time zone of cleanups, and the problem. None if both are usable."""
     if fault := schedule_fault(lifecycle.schedule):
         return f"{FIELD}.schedule", fault
     if fault := zone_fault(lifecycle.time_zone):
@@ -118,7 +118,7 @@ class RebuildSettings:
 
 
 def rebuild_settings(spec: AgentMemorySpec) -> RebuildSettings:
-    """Return the rebuild settings of an object."""
+    """Return the rebuild settings of an object. Fields that it leaves out have the defaults of `RebuildSettings`."""
     rebuild = spec.rebuild or RebuildSpec()
     keep_hours, max_drop = spec.keep_previous_hours, rebuild.max_recall_drop_percent
     return RebuildSettings(

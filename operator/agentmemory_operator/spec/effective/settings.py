@@ -80,7 +80,7 @@ class Ranking:
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
         fusion: Combination of similarity and keywords.
         evidence: Weights of evidence in addition to similarity and keywords, in searches that fuse both.
-        model_weights, own_weights: Their figures for some embedding models, and names of figures that the object sets.
+        model_weights, own_weights: Figures of fusion and evidence by embedding model; names of those set by the object.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights and minimum similarity.
         max_query_limit: Largest number of results of a request in Qdrant's strict mode. None if the object sets
@@ -115,7 +115,7 @@ class Ranking:
 
     @property
     def default_type(self) -> str:
-        """Type of a memory stored without one."""
+        """Type of a memory stored without one: the first listed type, else `memory`."""
         return self.types[0].name if self.types else UNTYPED
 
     @property
@@ -247,7 +247,7 @@ def effective_lifecycle(memory: AgentMemory) -> Lifecycle:
 
 
 def endings_of(memory: AgentMemory) -> Endings:
-    """Return the types and figures by which memories end."""
+    """Return the types (the listed ones, else `unlisted_types`) and the lifecycle figures by which memories end."""
     return effective_types(memory) or unlisted_types(memory), effective_lifecycle(memory)
 
 
@@ -387,7 +387,7 @@ def _max_query_limit(index: Index | None) -> int | None:
 
 
 def effective_tuning(memory: AgentMemory) -> Tuning:
-    """Return the tuning of the collection and of its searches."""
+    """Return the tuning of the collection and of its searches, for the dimensions of the embedding in force."""
     dimensions = effective_embedding(memory).dimensions
     return tuning_of(memory.spec.index, preset_of(memory), dimensions=dimensions)
 

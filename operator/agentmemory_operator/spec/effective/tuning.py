@@ -45,7 +45,7 @@ class Tuning(CollectionFigures):
 
 
 def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning:
-    """Return the tuning of an object for vectors of `dimensions`."""
+    """Return the tuning of an object for vectors of `dimensions`. Without `spec.index` (None) it is the preset's."""
     index = index or Index()
     vectors, compressed = index.vectors or VectorsSpec(), index.quantization
     expected = index.expected_memories or DEFAULT_EXPECTED_MEMORIES

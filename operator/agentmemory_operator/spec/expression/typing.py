@@ -151,7 +151,7 @@ def _measure(formula: Formula) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Builder:
-    """Builds the tree of each part. It rejects parts without a finite value in the ranges that reach them."""
+    """Builds the tree of each part. Raises ExpressionInvalid for a part that may have no finite value in its ranges."""
 
     text: str
     types: tuple[MemoryType, ...]

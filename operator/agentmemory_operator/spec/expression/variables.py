@@ -88,7 +88,7 @@ class ScoreInput:
 
 
 def values_of(memory: ScoreInput, *, now_ms: int) -> Values:
-    """Return the values of the variables for one memory."""
+    """Return the values of the variables for one memory. A time after `now_ms` counts as now."""
     last_ms = memory.created_at if memory.last_accessed_at is None else memory.last_accessed_at
     numbers: dict[str, float] = {
         **dict.fromkeys(EVIDENCE, 0.0),
@@ -207,7 +207,10 @@ def recency_of(types: Sequence[MemoryType], age: Expression) -> Expression:
 
 
 def decay_rate_of(types: Sequence[MemoryType], rate: Expression) -> Expression:
-    """Return the expression of the decay rate: the memory's own, else 0 for a type that does not fade, else `rate`."""
+    """Return the expression of the decay rate: the memory's own, else 0 for a type that does not fade, else `rate`.
+
+    Without listed types, no type fades.
+    """
     return VarOrDefault(DECAY_RATE, by_fading(types, Const(0.0), rate))
 
 

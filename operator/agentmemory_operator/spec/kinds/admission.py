@@ -75,7 +75,8 @@ def find_problems(
         document: Plain JSON, with numbers of the schema's types (`as_plain_json`).
         old: The object that it replaces. None skips the rules on changes.
         spared: Rules that are not applied.
-        further: Check beyond the rules of the schema. Runs only if the parts of `spec` have the right types.
+        further: Check beyond the rules of the schema. Runs only if the parts of `spec` have the right types. None: no
+            further check.
     """
     parsed: _Model | None = None
     faults: dict[_Path, _Problem] = {}

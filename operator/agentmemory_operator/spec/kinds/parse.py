@@ -60,7 +60,7 @@ def parse_agent_memory(document: Mapping[str, Any], *, old: Mapping[str, Any] | 
 
     Args:
         document: The whole object, from a manifest or the API server.
-        old: The object that it replaces. If given, rules on changes are checked too.
+        old: The object that it replaces, for the rules on changes. None skips these.
 
     Raises:
         SpecInvalid: If a field is invalid. Reason `InvalidSpec`; the message names up to 20 invalid fields.

@@ -26,7 +26,10 @@ _Json = Mapping[str, Any]
 
 
 def find_preset_faults(document: _Json) -> Iterator[Fault]:
-    """Yield the errors of a document. Its fields must have the right types; values may be out of bounds."""
+    """Yield the errors in fields that do not fit the object's preset or profile. Nothing if the preset is unknown.
+
+    The document must have fields of the right types; values may be out of bounds.
+    """
     spec = document["spec"]
     preset = _preset_of(spec.get("preset"), _in_force(document))
     if preset is None:

@@ -46,7 +46,8 @@ KeywordLanguage = Literal[
     "thai",
     "turkish",
 ]
-"""Languages with stop words, a stemmer or bigram search in Qdrant. `auto` is for any, `none` for any other."""
+"""Languages with stop words, a stemmer or bigram search in Qdrant; `auto` for texts in any language or several; and
+`none`, without stop words and stems."""
 
 
 class HnswSpec(Model):

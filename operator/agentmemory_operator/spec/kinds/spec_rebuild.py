@@ -107,5 +107,5 @@ class RebuildStatus(StatusModel):
 
 
 def is_active(status: Mapping[str, Any]) -> bool:
-    """Return whether a rebuild has not ended, according to its status."""
+    """Return whether the status of a rebuild has an active state. False for an empty status, without a rebuild."""
     return status.get("state") in ACTIVE_STATES

@@ -17,8 +17,8 @@ from agentmemory_operator.spec.presets.table import (
     Weights,
 )
 
-# The similarities of two texts range between .3 and .7 with bge, and between .7 and .85 with E5. So they count less
-# beside words and evidence than those of other models, unless those weigh less (docs/embeddings.md).
+# The similarities of two texts range only between .3 and .7 with bge, and between .7 and .85 with E5. So that words and
+# evidence do not outweigh these small differences, their weights are lower with these models (docs/embeddings.md).
 _E5_WEIGHTS = (("keyword_weight", 0.25), ("terse", 0.1), ("author", 0.03), ("time", 0.05))
 _MODEL_WEIGHTS = (
     ("BAAI/bge-small-en-v1.5", (("keyword_weight", 0.4), ("terse", 0.1))),

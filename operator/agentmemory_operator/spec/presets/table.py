@@ -108,7 +108,8 @@ class CollectionFigures:
     """Figures of a collection that a preset or profile provides if the object gives none.
 
     Attributes:
-        memory: Cached or Cold.
+        quantization: Method of the compressed vectors. None keeps none.
+        memory: Storage of the vectors: Cached (in RAM) or Cold (on disk).
     """
 
     hnsw: Hnsw = Hnsw(m=16, ef_construct=100, full_scan_threshold_kb=10_000)
@@ -186,9 +187,9 @@ class EvidenceWeights:
 
     Attributes:
         terse: Weight of the amount of content in the memory.
-        author: Weight if the question names the author of the memory, or is about the user, who is its author.
+        author: Weight if the question names the speaker of the memory, or has I or my and the user is the speaker.
         time: Weight if the question asks for a time, and the memory contains one.
-        asked: Weight if another author asked a question right before the memory.
+        asked: Weight if the previous memory of the session has a question by another speaker or role.
         date: Weight if the memory is from a time that the question names, such as last week.
         assistant: Value of `terse`, 0..1, for messages of an assistant, which are long anyway.
     """
@@ -230,9 +231,11 @@ class PruneCriteria:
     """Conditions to prune a memory: old, of low priority, and of low confidence. All must hold.
 
     Attributes:
-        older_than_days: Minimum age.
-        priority_below: 0..1, by the model Priority, whichever model ranks.
-        confidence_below: 0..1. If neither a memory nor its type has a confidence, only age and priority count.
+        older_than_days: Minimum age in days, from createdAt.
+        priority_below: Priority, 0..1, below which a memory is pruned. The model Priority computes it, whichever model
+            ranks.
+        confidence_below: Confidence, 0..1, below which a memory is pruned. If neither the memory nor its type has one,
+            only age and priority count.
     """
 
     older_than_days: float
@@ -245,7 +248,7 @@ class Lifecycle:
     """Processing of memories when they are written, and their removal over time.
 
     Attributes:
-        schedule: Cron expression of the cleanup. Never: only on request.
+        schedule: Cron expression of the cleanup, in `time_zone`. Never: only on request.
         decay_floor: Memories with a lower recency are cleaned up. None keeps them.
         max_chain_length: Maximum number of versions of a memory; longer chains are collapsed. None is no limit.
         max_memories_per_user: Above this number the least valuable memories are removed. None is no limit.
@@ -280,7 +283,7 @@ class ConsolidationTerms:
 
     Attributes:
         schedule: Cron expression in UTC. Never: only on request.
-        older_than_days: Minimum age of a memory.
+        older_than_days: Minimum age of a memory in days.
         min_memories: Minimum number of memories of a user or shared scope. Fewer wait for a later run.
         types: Types to consolidate. Empty is all.
         duplicate_similarity: A merged fact at least this similar to a stored memory counts as a duplicate of it.
