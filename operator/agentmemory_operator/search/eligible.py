@@ -37,6 +37,7 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
     Raises:
         RequestInvalid: If more than 100,000 memories must be read to decide the criterion, or more than 20,000 of those
             match.
+        StoreUnavailable: If Qdrant is unavailable.
     """
     indexes, criterion = agent.settings.indexes, selection.criterion
     found = visible_filter(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)

@@ -127,7 +127,10 @@ class SearchService:
         return _resolve(agent, request, fusion, narrowed=narrowed, along=activations, now_ms=now_ms), vector
 
     async def _along(self, agent: Agent, request: SearchRequest, fusion: Fusion | None) -> Mapping[str, float]:
-        """Return activations of memories linked to names in the query, best first. Empty without entities or fusion."""
+        """Return activations of memories linked to names in the query, best first.
+
+        Empty if the agent has no entities, there is no query, or the search fuses no signals.
+        """
         settings = agent.settings.entities or EntitySettings()
         if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
             return NO_ACTIVATIONS

@@ -37,8 +37,9 @@ def find_times(query: str, language: str, *, reference_ms: int, time_zone: str) 
     """Return the spans of the times in a query.
 
     Args:
-        language: Language of the agent's keywords. If it has no words for times, all languages are tried. The one that
-            understands the most characters of the query counts; of equal ones English, then the first by name.
+        language: Language of the agent's keywords. If it has no words for times, all languages are tried, and the one
+            whose words for times cover the most characters counts: of equal ones English, then the first by name. A
+            language must cover more than 4 characters if the query's stop words indicate another.
         time_zone: Name of an existing IANA time zone.
     """
     zone = zone_of(time_zone)

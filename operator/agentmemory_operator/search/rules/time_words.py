@@ -29,7 +29,14 @@ _PREFIX_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class TimePattern:
-    """Form of a time, a regular expression, and its meaning."""
+    """Form of a time and its meaning.
+
+    Attributes:
+        form: Regular expression, with a named group for each slot.
+        kind, shift: See `time_spans.py`.
+        part: Part of the day; None for the whole time.
+        is_weak: True if it counts only in a range, or next to a word of `prefixes` or `suffixes`.
+    """
 
     form: str
     kind: str
