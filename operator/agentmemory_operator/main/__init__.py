@@ -101,7 +101,7 @@ def _serving(settings: Settings) -> ServerCommands:
 
 
 def _run_dev(settings: Settings, options: DevOptions) -> Awaitable[None]:
-    """Run the development stack. Without -v and AGENTMEMORY_LOG_LEVEL it logs only faults."""
+    """Run the development stack. Without -v and AGENTMEMORY_LOG_LEVEL, it logs only warnings and errors."""
     level = settings.log_level if os.environ.get("AGENTMEMORY_LOG_LEVEL") else "warning"
     if options.is_verbose and level != "debug":
         level = "info"
@@ -148,7 +148,11 @@ def _verbs(settings: Settings) -> CommandDependencies:
 
 @asynccontextmanager
 async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient]":
-    """Open a client of the retrieval API. Errors of the client, also in the block, become AgentMemoryError."""
+    """Open a client of the retrieval API, which repeats a call once; close it at the end.
+
+    Raises:
+        AgentMemoryError: If URL or token is invalid, or a call inside the context raises ApiError or ApiUnreachable.
+    """
     client = import_module("agentmemory_client")
     try:
         created = client.AsyncClient(url, token=token, retries=1)

@@ -203,7 +203,11 @@ class Api:
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
     """Run the retrieval API on the objects of a cluster, until SIGTERM or SIGINT.
 
-    Errors are those of `Api.serving`, or that of a background task that ends earlier.
+    If a background task fails, its error is raised. If one ends without an error, the API ends too.
+
+    Raises:
+        AgentMemoryError: If there is no usable Kubernetes configuration, or traces need a package that is missing.
+        SettingInvalid, OSError: As in `Api.serving`.
     """
     configuration = await load_configuration(API)
     async with AsyncExitStack() as stack:

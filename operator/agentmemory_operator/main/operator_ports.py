@@ -69,7 +69,7 @@ class OperatorPorts:
 
 
 def open_leadership(configuration: Configuration, options: OperatorOptions, stack: AsyncExitStack) -> Leadership:
-    """Create the leadership on the Lease, with an identity unique to this process. The stack closes its client."""
+    """Create the leadership by the Lease, with an identity unique to this process. The stack closes its client."""
     lease = KubernetesLease(configuration, options.lease_namespace or own_namespace())
     stack.push_async_callback(lease.close)
     return Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")

@@ -193,7 +193,10 @@ async def open_cluster(
     """Open the cluster of a context (None: the current one); yield the cluster and the context's namespace.
 
     Args:
-        cluster_id: Id that replaces the uid of kube-system.
+        cluster_id: Id that replaces the uid of kube-system; None uses that uid.
+
+    Raises:
+        AgentMemoryError: If there is no usable context.
     """
     configuration, namespace = await load_context(context)
     cluster = KubernetesCluster(configuration, cluster_id=cluster_id)
@@ -205,7 +208,11 @@ async def open_cluster(
 
 @contextlib.asynccontextmanager
 async def open_installed(context: str | None) -> "AsyncIterator[InstallationApi]":
-    """Open the installation in the cluster of a context, for `uninstall`. None is the current context."""
+    """Open the installation in the cluster of a context, for `uninstall`. None is the current context.
+
+    Raises:
+        AgentMemoryError: If there is no usable context.
+    """
     configuration, _ = await load_context(context)
     installed = KubernetesInstallation(configuration)
     try:
@@ -218,7 +225,15 @@ async def open_installed(context: str | None) -> "AsyncIterator[InstallationApi]
 async def open_jobs(
     context: str | None, manifests: Path | None, cluster_id: str | None = None
 ) -> AsyncIterator[tuple[JobObjects, str]]:
-    """Open the objects of a folder, else of a kubeconfig context; yield them and the default namespace."""
+    """Open the objects of a folder, else of a kubeconfig context; yield them and the default namespace.
+
+    Args:
+        context: Name of the kubeconfig context; None is the current one. Not used with a folder.
+        manifests: Folder of manifests; None opens a cluster.
+
+    Raises:
+        AgentMemoryError: If there is no usable context.
+    """
     if manifests is not None:
         # Import here: processes that serve in a cluster read no folder.
         from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
