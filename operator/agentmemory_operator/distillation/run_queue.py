@@ -161,7 +161,11 @@ class DistillationQueue:
 
 
 async def find_due_rows(agent: Agent) -> list[str]:
-    """Return the ids of an agent's rows that request a run and have no valid lease, at most 100 or its query limit."""
+    """Return the ids of the rows that request a run and have no valid lease: at most 100, or fewer by the query limit.
+
+    Raises:
+        StoreUnavailable: If Qdrant is unavailable.
+    """
     unleased = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
         "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, unleased]},
