@@ -73,6 +73,7 @@ class SearchService:
         Raises:
             RequestInvalid: If `find_request_errors`, `find_eligible` or the embedding provider rejects the request.
             SpecInvalid: If the embedding provider rejects key or model, or its host is forbidden.
+            StoreRejected: If Qdrant rejects a request, for example because of its strict mode.
             StoreUnavailable, EmbedderUnavailable: If the search cannot be done now. Retry.
         """
         started_s = time.perf_counter()
@@ -251,7 +252,7 @@ async def _explained(
     bodies: list[Json],
     question: CandidateQueries,
 ) -> _Response:
-    """Search in one request with the matches of all candidates, and check whether a better memory was missed."""
+    """Search, read the matches of all candidates, and check whether a better memory was missed, in one request."""
     limits = {"limit": max(setup.fetched, setup.plan.total)}  # All candidates, to count those below the threshold.
     proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (

@@ -1,4 +1,4 @@
-"""Find the times that a query names, with the words of its language in `time_words`."""
+"""Find the times that a query names, by the tables in `time_words`: one for each language."""
 
 import re
 from functools import lru_cache
@@ -29,7 +29,7 @@ def list_languages() -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def read_words(language: str) -> TimeWords:
-    """Read the words of one of `list_languages`."""
+    """Read and compile the table of a language, one of `list_languages`. Cached."""
     return build_words(yaml.safe_load((_FOLDER / f"{language}.yaml").read_text(encoding="utf-8")))
 
 
