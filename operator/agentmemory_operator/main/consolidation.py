@@ -39,7 +39,8 @@ class ConsolidationParts:
     Attributes:
         embedder: Opens embedders, and reads their keys.
         language_model: Opens language models.
-        secrets: Reads the keys of language models. Each key is only sent to the hosts that its Secret lists.
+        secrets: Reads the keys of language models, and checks that each Secret lists the destination if the settings
+            require that.
     """
 
     points: ScopedPointStores

@@ -149,7 +149,7 @@ class LanguageModels:
         """Open the language model of an agent.
 
         Args:
-            secrets: Reads the key. It is only sent to the hosts that its Secret lists.
+            secrets: Reads the key, and checks its destination.
 
         Raises:
             SpecInvalid: If the URL is invalid, the key does not exist, its Secret does not list the host, or a required

@@ -36,7 +36,8 @@ class OperatorPorts:
 
     Attributes:
         cluster: Reads and creates objects; writes their statuses, finalizers and events.
-        secrets: Reads keys and certificates from Secrets, if these list the host that the value is sent to.
+        secrets: Reads keys and certificates from Secrets. If the settings require it, a Secret must list the host to
+            which its value is sent.
         claim_store: Stores which namespace each slug belongs to.
         handover_store: Stores the Secrets that the retrieval API needs; None if the API reads the original Secrets.
         signing_key: Creates the signing key of user tokens; None if the API creates it.

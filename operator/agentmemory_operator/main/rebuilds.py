@@ -30,7 +30,7 @@ class RebuildEmbedders:
     """Opens embedders for rebuilds and consolidations, and caches them by namespace, source and settings.
 
     Args:
-        secrets: Reads the keys, in the namespace of the object. A key is only sent to the hosts that its Secret lists.
+        secrets: Reads the keys, in the namespace of the object, and checks their destinations.
     """
 
     def __init__(self, settings: Settings, secrets: Secrets) -> None:

@@ -39,7 +39,7 @@ class Stores:
         url: URL of a server that replaces those of all connections, for development; None uses theirs.
         api_key: API key of the server at `url`; None if it needs none.
         watch: Hooks around calls that manage collections and snapshots. Its checks before a write apply to the stores
-            of points and buckets too.
+            of points and buckets too. None checks and counts nothing.
         meter: Measures the calls of point stores; None measures none.
         egress: Policy for the hosts of connections and buckets. It does not apply to `url`, which no object names.
     """
