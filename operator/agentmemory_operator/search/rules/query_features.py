@@ -91,7 +91,7 @@ class QueryFeatures:
         return [*map(speaker_mark, self.names), *([BY_USER] if self.is_first_person else [])]
 
     def placeholder_values(self) -> dict[str, Formula]:
-        """Return the values for the placeholders of a scoring query."""
+        """Return the value of each placeholder in a scoring query, except the time, by name."""
         return {
             _HALF: self.half_score,
             "author": _is_marked(*self.authors) if self.authors else 0.0,

@@ -83,7 +83,7 @@ class Mention:
 
 
 def build_words(table: Mapping[str, Any]) -> TimeWords:
-    """Compile the table of a language."""
+    """Compile the table of a language. `find_mentions` compiles each single pattern later, at its first use."""
     words: dict[str, Mapping[Any, str]] = {name: table.get(name, {}) for name in _WORD_SLOTS}
     forms = {name: "|".join(values.values()) for name, values in words.items()} | _DIGIT_SLOTS
     forms["number"] = f"{_DIGIT_NUMBER}|{forms['number']}"
