@@ -60,7 +60,7 @@ def _check_arguments() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     for number, argument in enumerate(sys.argv[1:], 1):
-        # Look for lone surrogates, as which Python keeps bytes that it cannot decode.
+        # Python represents bytes that it cannot decode as lone surrogates.
         if not argument.isprintable() and any("\ud800" <= char <= "\udfff" for char in argument):
             sys.stderr.write(f"{PROGRAM}: argument {number} is not valid {sys.getfilesystemencoding()}: {argument!a}\n")
             sys.exit(WRONG_USAGE)

@@ -72,7 +72,7 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
         AgentMemoryError: If the folders cannot be created or another stack uses them, the port is in use, the dev
             Qdrant fails, or the dev Qdrant or the OpenTelemetry SDK is needed and not installed.
         SettingInvalid: If `auth` is "kubernetes".
-        OSError: If the API cannot listen for another reason.
+        OSError: If another server uses the data folder of the dev Qdrant, or the API cannot listen for another reason.
     """
     folders, running = open_folders(settings, options), RunningStacks(settings.user_data)
     check_free(folders, running.find())
@@ -198,6 +198,7 @@ async def run_devserver(data: Path, port: int, version: str) -> None:
 
     Raises:
         AgentMemoryError: If the server cannot emulate the version, or is not installed.
+        OSError: If the port is in use, or another server uses the data folder.
     """
     devserver = import_devserver()
     server = asyncio.create_task(devserver.serve(data, port=port, qdrant_version=version))

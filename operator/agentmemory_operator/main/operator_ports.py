@@ -84,7 +84,7 @@ def open_leader_cluster(
     options: OperatorOptions,
     stack: AsyncExitStack,
 ) -> KubernetesCluster:
-    """Open the client of the cluster's API, which is closed with the stack. Each write requires the leader lease."""
+    """Open a client of the Kubernetes API. Each write requires the leader lease. The stack closes the client."""
     cluster = KubernetesCluster(
         configuration,
         before_write=leadership.check,
@@ -99,7 +99,7 @@ def open_leader_cluster(
 def open_leader_transport(
     configuration: Configuration, leadership: Leadership, stack: AsyncExitStack
 ) -> KubernetesTransport:
-    """Open the transport that writes Secrets and claims. Each write requires the leader lease."""
+    """Open the transport that writes Secrets and claims. Each write requires the leader lease. The stack closes it."""
     transport = KubernetesTransport(configuration, before_write=leadership.check, writing=leadership.limit_write)
     stack.push_async_callback(transport.close)
     return transport

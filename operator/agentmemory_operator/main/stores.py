@@ -152,21 +152,21 @@ def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) ->
 
 @contextlib.asynccontextmanager
 async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator["QdrantCollections"]:
-    """Return a context with a client for the collections of a server, which is closed at the end."""
+    """Open a client for the collections of a server; close the client at the end of the context."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).collections(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_points(settings: Settings, endpoint: Endpoint) -> AsyncIterator[PointStore]:
-    """Return a context with a client for the points of a server, which is closed at the end."""
+    """Open a client for the points of a server; close the client at the end of the context."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).points(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
-    """Return a context with a client for the snapshots of a server, which is closed at the end."""
+    """Open a client for the snapshots of a server; close the client at the end of the context."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).server(endpoint).snapshots
 
