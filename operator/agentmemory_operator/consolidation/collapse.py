@@ -88,7 +88,7 @@ async def complete_collapse(agent: Agent, user_id: str, head_id: str) -> bool:
     try:
         await delete_head(agent, row["id"], user_id=user_id, is_admin=True)
     except (NotFound, Conflict):
-        # The version was deleted, or is now an earlier version of another writer's.
+        # Another writer has deleted or superseded the version.
         return False
     return False
 
