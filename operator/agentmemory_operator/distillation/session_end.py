@@ -30,7 +30,7 @@ class SessionEnd:
     """Result of ending a session.
 
     Attributes:
-        dropped: Numbers of dropped memories.
+        dropped: Numbers of dropped memories by type.
         run: Id of the distillation that follows. None if there is nothing to distil, or the agent cannot distil.
         request_row_id: Id of the row that requests the run; '' without one.
     """
