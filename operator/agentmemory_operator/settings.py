@@ -26,7 +26,7 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Maximum number of snapshots for one namespace on one connection. All namespaces of the connection together may have
 # twice as many. A snapshot keeps a disk busy while Qdrant creates it, and again while the operator verifies it.
 MAX_CONCURRENT_SNAPSHOTS = 4
-# Maximum number of rebuilds, likewise. A rebuild reads and writes a whole collection, which Qdrant then indexes.
+# Maximum number of rebuilds, counted in the same way. A rebuild copies a whole collection, which Qdrant then indexes.
 MAX_CONCURRENT_REBUILDS = 1
 
 
