@@ -148,7 +148,7 @@ def _verbs(settings: Settings) -> CommandDependencies:
 
 @asynccontextmanager
 async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient]":
-    """Open a client of the retrieval API, which repeats a call once; close it at the end.
+    """Open a client of the retrieval API, which retries a call once; close it at the end.
 
     Raises:
         AgentMemoryError: If URL or token is invalid, or a call inside the context raises ApiError or ApiUnreachable.
