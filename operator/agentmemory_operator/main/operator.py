@@ -1,4 +1,8 @@
-"""Compose the operator from its parts, and run it for `agentmemory operator`."""
+"""Compose the operator from its parts, and run it for `agentmemory operator`.
+
+The start raises AgentMemoryError without a usable Kubernetes configuration, or if traces need a package that is
+missing; SettingInvalid if this process cannot open the default embedding; OSError if the port of the probes is in use.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -338,15 +342,7 @@ class Operator:
 
 
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT.
-
-    Raises:
-        AgentMemoryError: If there is no usable Kubernetes configuration, traces need a package that is missing, or as
-            in `operate`.
-        LeadershipLost: If the lease is lost. The process must exit.
-        SettingInvalid: If this process cannot open the default embedding.
-        OSError: If the port of the probes is in use.
-    """
+    """Run the operator until SIGTERM or SIGINT. Raises: As `operate`, and as the module's docstring has it."""
     configuration = await load_configuration(OPERATOR)
     settings = with_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:

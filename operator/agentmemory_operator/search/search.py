@@ -72,8 +72,7 @@ class SearchService:
 
         Raises:
             RequestInvalid: If `find_request_errors`, `find_eligible` or the embedding provider rejects the request.
-            SpecInvalid: If the embedding provider rejects key or model, or its host is forbidden.
-            StoreRejected: If Qdrant rejects a request, for example because of its strict mode.
+            SpecInvalid, StoreRejected: If the embedder's key, model or host is not accepted; if Qdrant rejects a query.
             StoreUnavailable, EmbedderUnavailable: If the search cannot be done now. Retry.
         """
         started_s = time.perf_counter()
