@@ -30,7 +30,13 @@ MOVE_TO_ALIAS = "agentmemory.dev/move-to-alias"
 
 @dataclass(slots=True)
 class RequestLoop:
-    """Results of a client that sends the same request in a loop. Times are of a monotonic clock."""
+    """Results of a client that sends the same request in a loop.
+
+    Attributes:
+        refused: Start of each refused request, in seconds of the monotonic clock.
+        worst_s: Longest duration of a request, refused ones included.
+        stop: Ends the loop when set.
+    """
 
     answered: int = 0
     refused: list[float] = field(default_factory=list)
@@ -53,7 +59,7 @@ class RequestLoop:
 
     @property
     def refused_ms(self) -> float:
-        """Milliseconds from the first refusal to the last."""
+        """Milliseconds from the first refused request to the last; 0 without any."""
         return (self.refused[-1] - self.refused[0]) * 1000 if self.refused else 0.0
 
 
@@ -109,7 +115,7 @@ def running_clients(stack: Stack, data: Dataset, searches: RequestLoop, stores: 
 
 
 def move(stack: Stack, slug: str) -> tuple[Json, float]:
-    """Request the alias. Return the move's status and its duration in seconds.
+    """Request the alias, and wait for the move. Return its status and its duration in seconds.
 
     Raises:
         RuntimeError: If it failed, or did not complete in time.

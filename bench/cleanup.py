@@ -50,7 +50,7 @@ class CallCounter:
 
 
 def points_of(memories: int, users: int, now_ms: int) -> Iterator[Json]:
-    """Yield memories. Of every 100, 10 have decayed and 16 form two chains of 8."""
+    """Yield memories, 100 in a row for each user. Of every 100, 10 have decayed and 16 form two chains of 8."""
     drawn = np.random.default_rng(1)
     older: Json | None = None
     for number in range(memories):
@@ -91,7 +91,11 @@ async def fill(world: World, memories: int, users: int, now_ms: int) -> None:
 
 
 async def measure(url: str, memories: int, users: int, cap: int | None) -> list[Cells]:
-    """Return one line each for the dry run, the run, and the second run."""
+    """Fill an agent. Return one line each for the dry run, the run, and the second run.
+
+    Args:
+        cap: Maximum number of memories per user. None for no maximum.
+    """
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         ranking = replace(EVERYTHING, types=CORTEX.types)

@@ -50,7 +50,7 @@ class Client:
         """Send a request and return the parsed response.
 
         Raises:
-            Refused: If the status is not 2xx.
+            Refused, ConnectionError: As `send`.
         """
         return self.send(self.prepare(method, path, content))
 
@@ -72,7 +72,10 @@ class Client:
         return orjson.loads(body) if body else None
 
     def timed(self, request: bytes) -> tuple[Any, float]:
-        """Send a prepared request. Return the parsed response and its duration in milliseconds, without connecting."""
+        """Send a prepared request. Return the parsed response and its duration in milliseconds.
+
+        The duration excludes the time to connect. Raises: As `send`.
+        """
         self._connect()
         started_s = time.perf_counter()
         answer = self.send(request)

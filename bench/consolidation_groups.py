@@ -78,7 +78,7 @@ class Group:
 
 
 def groups(count: int, *, seed: int = 1) -> list[Group]:
-    """Generate groups, a third of each label. Each group is about a different person.
+    """Generate groups, with the three labels in turn. Each group is about a different person.
 
     Args:
         count: Number of groups, 1..120.
@@ -91,7 +91,7 @@ def groups(count: int, *, seed: int = 1) -> list[Group]:
 
 
 def batches(made: Sequence[Group], *, size: int, seed: int = 1) -> Iterator[list[Group]]:
-    """Yield whole groups in batches of at most `size` memories."""
+    """Yield whole groups in batches of at most `size` memories, in a random order that the seed determines."""
     batch: list[Group] = []
     for group in random.Random(seed).sample(list(made), len(made)):
         if sum(len(member.memories) for member in (*batch, group)) > size:

@@ -61,7 +61,7 @@ class QuestionResult:
     category: str = ""
 
     def recall(self, count: int) -> float:
-        """Return the share of the evidence among the first `count` results, 0..1."""
+        """Return the share of the evidence that is among the first `count` results, 0..1."""
         return sum(rank <= count for rank in self.ranks) / (len(self.ranks) + self.missed)
 
     @property

@@ -56,7 +56,10 @@ def sources() -> Iterator[EmbeddingSource]:
 
 
 def measure(source: EmbeddingSource, models: Path | None, languages: Sequence[Json]) -> list[tuple[str, ...]]:
-    """Return the rows of one embedder; empty if its model is not in the folder. Runs in a process of its own."""
+    """Return the rows of one embedder; empty if its model is not in the folder, or a package is missing.
+
+    Call it in a new process: it measures the memory that the embedder adds.
+    """
     try:
         return asyncio.run(_measured(source, models, languages))
     except SpecInvalid:
@@ -84,7 +87,7 @@ async def _measured(source: EmbeddingSource, models: Path | None, languages: Seq
 
 
 def _places(vectors: Any, memories: int, answers: Sequence[int]) -> list[int]:
-    """Return the place of each question's answer, from 0."""
+    """Return the rank of each question's answer among the memories by cosine, from 0."""
     vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     similarities = vectors[memories:] @ vectors[:memories].T
     return [int((row > row[answer]).sum()) for row, answer in zip(similarities, answers, strict=True)]

@@ -84,7 +84,7 @@ def presets(language: str) -> Mapping[str, Json]:
 def answers_of(
     stack: Stack, questions: QuestionSet, embedding: Json, prefix: str, args: argparse.Namespace
 ) -> Iterator[tuple[Variant, list[QuestionResult]]]:
-    """Store a set. Yield each ranking with its results for the questions."""
+    """Store a set in an agent of each preset. Yield each ranking with its results for the questions."""
     only, language = args.only, args.keyword_language or args.language or DEFAULT_LANGUAGE
     with Client(stack.api_url) as api:
         for place, (name, spec) in enumerate(presets(language).items()):
@@ -166,7 +166,7 @@ def _render_difference(differences: Sequence[float], of: Sequence[QuestionResult
 
 
 def interval(conversations: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the bootstrap interval of the mean: 95 of 100 draws of as many conversations, with replacement."""
+    """Return the 95 % bootstrap interval of the mean, from 2,000 draws of as many conversations, with replacement."""
     generator = random.Random(SEED)
     sums = [(sum(of), len(of)) for of in conversations]
     means = []

@@ -73,7 +73,7 @@ def _word(generator: random.Random, syllables: int) -> str:
 
 
 def rows(stack: Stack, questions: QuestionSet, prefix: str) -> Iterator[Cells]:
-    """Store a set in four agents, send each the same questions, and yield a row for each fusion."""
+    """Store a set in two agents for each fusion, send both the same questions, and yield a row for each fusion."""
     for fusion, figures in FUSIONS.items():
         slugs = [f"{prefix}-{fusion.lower()}-{name}" for name in ("without", "with")]
         for slug, enabled in zip(slugs, (False, True), strict=True):

@@ -40,7 +40,12 @@ MAX_WAIT_S = 3600.0
 
 @dataclass(slots=True)
 class Watch:
-    """Records when each object was first ready and in sync in its generation. Follows the API server in a thread."""
+    """Records when each object was first ready and in sync in its generation. Follows the API server in a thread.
+
+    Attributes:
+        ready: Generation of each object, and the time at which it was first ready, in perf_counter seconds.
+        has_ended: Ends the thread when set.
+    """
 
     plane: ControlPlane
     ready: dict[str, tuple[int, float]] = field(default_factory=dict)
@@ -71,7 +76,11 @@ class Watch:
                 self.ready[metadata["name"]] = metadata["generation"], time.perf_counter()
 
     def wait(self, name: str, generation: int) -> float:
-        """Wait until the object is ready and in sync in a generation. Return the time of that."""
+        """Wait until the object is ready and in sync in a generation or a later one. Return the time in `ready`.
+
+        Raises:
+            RuntimeError: If it is not within an hour.
+        """
         wait(lambda: self.ready.get(name, (0, 0.0))[0] >= generation, f"{name} is not Ready", every_s=0.005)
         return self.ready[name][1]
 

@@ -267,7 +267,7 @@ def share_of_contents(attacker: Attacker, attack: str, stored: Sequence[tuple[Se
 def share_in_bytes(content: bytes, stored: Sequence[tuple[Sentence, StoredPoints]], *, anyhow: bytes) -> float:
     """Return the share of the memories' distinct words that occur in raw bytes.
 
-    Short words, which may occur by chance, and words in `anyhow` are excluded.
+    Words of less than 6 letters, which may occur by chance, and words in `anyhow` are excluded.
     """
     words = {word.encode() for sentence, _ in stored for word in sentence.words if len(word) >= 6}
     significant = [word for word in words if word not in anyhow]

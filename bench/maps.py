@@ -67,7 +67,7 @@ class Engine:
                 self.http.delete(f"/collections/{name}", params={"timeout": 60})
 
     def create(self, name: str, *, segments: int, indexes: int) -> None:
-        """Create an empty collection."""
+        """Create an empty collection with the first `indexes` of the product's payload indexes."""
         body = {
             "vectors": {"size": DIMENSIONS, "distance": "Cosine", "on_disk": False},
             "quantization_config": {"scalar": {"type": "int8", "always_ram": True}},
@@ -154,7 +154,7 @@ def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tup
 
 
 def later_row(engine: Engine, points: int) -> tuple[str, ...]:
-    """Return the benefit and cost of an index beyond those of the designs, with `points` points of one user."""
+    """Return the benefit and cost of a payload index in addition to 11 others, with `points` points of one user."""
     log_progress(f"{points:,} points")
     name = f"{engine.prefix}_later"
     with engine.removing([name]):

@@ -237,7 +237,7 @@ def weights_to_effect(stack: Stack, data: Dataset, changes: int) -> Latency:
     """Change the weights in the manifest `changes` times. Return the latency until a response is ranked by them.
 
     Raises:
-        RuntimeError: If a change has no effect within 20 s.
+        RuntimeError: If a change has no effect within `GENERATION_PATIENCE_S`.
     """
     _, vector = next(data.questions(1))
     took = []

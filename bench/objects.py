@@ -34,7 +34,7 @@ CHANGED = {"index": {"hnsw": {"m": 24}}}
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """Number of write requests since a moment."""
+    """Numbers of write requests to the API server and to Qdrant during a measurement."""
 
     kubernetes: int
     qdrant: int
@@ -75,6 +75,7 @@ class Restart:
     """Reconciliation of all objects by a new process.
 
     Attributes:
+        duration_s: Seconds from the start of the process until it has reconciled every object.
         reads_an_object: Read requests to Qdrant for one object.
     """
 

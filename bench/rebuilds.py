@@ -198,7 +198,11 @@ def rebuild(stack: Stack, data: Dataset, datatype: str) -> RebuildObservation:
 
 
 def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
-    """Return the observed start time of each step of the rebuild."""
+    """Return the observed start time of each step of the rebuild, and of its end as `Done`.
+
+    Raises:
+        RuntimeError: If it does not end within `DONE_S`.
+    """
     step_starts: dict[str, float] = {}
     last = ""
     while time.perf_counter() - since_s < DONE_S:

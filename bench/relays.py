@@ -60,6 +60,7 @@ class Relay:
     """Counts and records of the relayed requests.
 
     Attributes:
+        targets: Number of requests by path and query.
         calls: Requests with bodies, recorded while `keeps_calls` is set.
         is_paced: True to delay requests as a real server would.
     """
@@ -122,7 +123,11 @@ class Relay:
 
 @contextlib.contextmanager
 def running_relay(target: str) -> Iterator[Relay]:
-    """Relay to the server at `target` in a thread, while the context is open."""
+    """Relay to the server at `target` in a thread, while the context is open.
+
+    Raises:
+        RuntimeError: If the relay does not listen within 10 s.
+    """
     parts = urlsplit(target)
     relay, serving, ends = Relay(parts.hostname or "127.0.0.1", parts.port or 80), threading.Event(), threading.Event()
     thread = threading.Thread(target=lambda: asyncio.run(_serve(relay, serving, ends)), daemon=True)

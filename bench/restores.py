@@ -62,7 +62,8 @@ class RestoreObservation:
     """Observations of one run.
 
     Attributes:
-        restored_s, searched_s: Seconds from the applied object to its end, without load and under searches.
+        snapshot_s: Seconds from the applied snapshot until it succeeded.
+        restored_s, searched_s: Seconds from the applied restore until it succeeded, without load and under searches.
         copy_s: Fastest of several plain copies of the snapshot's file.
         grown_mib: Peak growth of the memory of the process of operator and API.
     """

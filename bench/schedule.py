@@ -79,6 +79,7 @@ class RoundResult:
         duration_s: Seconds from the scheduled time until the last snapshot ended.
         files: Number of snapshots in Qdrant for each agent.
         remaining_scratch: Number of remaining scratch collections.
+        names: Names of the MemorySnapshot objects.
     """
 
     duration_s: float

@@ -33,7 +33,15 @@ MAX_PAGE = 100
 
 @dataclass
 class Observations:
-    """Observations of all clients. Shared by their threads."""
+    """Observations of all clients. Shared by their threads.
+
+    Attributes:
+        stored: User and content of each acknowledged memory, by id.
+        superseded: Ids of memories that a later one supersedes.
+        foreign: Number of results that belong to another user.
+        found: Number of searches that returned the content which they quote.
+        searched: Number of successful searches.
+    """
 
     stored: dict[str, dict[str, str]] = field(default_factory=dict)
     superseded: set[str] = field(default_factory=set)
@@ -111,7 +119,11 @@ def write(url: str, user: str, observations: Observations, stop: threading.Event
 
 
 def store(http: httpx.Client, body: dict[str, str], observations: Observations) -> dict[str, str]:
-    """Store a memory. Repeat it with the same idempotency key after every failure, which the contract declares safe."""
+    """Store a memory. Repeat it with the same idempotency key after every failure, which the contract declares safe.
+
+    Raises:
+        RuntimeError: If it could not be stored within 120 s.
+    """
     headers, until = {"Idempotency-Key": str(uuid.uuid4())}, time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         try:

@@ -43,7 +43,7 @@ class Stack:
     engine: str
 
     def declare(self, slug: str, weights: Json | None = None) -> None:
-        """Write the manifest of an agent with preset cortex; None as weights uses those of the preset."""
+        """Write the manifest of an agent with preset cortex. If `weights` is None, the preset's apply."""
         self.apply(agent_manifest(slug, weights))
 
     def apply(self, manifest: Json) -> None:
@@ -74,12 +74,16 @@ class Stack:
         """Wait until a condition is true.
 
         Raises:
-            RuntimeError: If it is not true in time.
+            RuntimeError: If it is not true within `READY_S`.
         """
         _wait(is_done, complaint, limit_s=READY_S)
 
     def wait_indexed(self, alias: str) -> int:
-        """Wait until the collection is green in three consecutive checks. Return the number of indexed vectors."""
+        """Wait until the collection is green in three consecutive checks. Return the number of indexed vectors.
+
+        Raises:
+            RuntimeError: If it is not green within `INDEXED_S`.
+        """
         with Client(self.qdrant_url) as qdrant:
             _wait(lambda: _is_settled(qdrant, alias), f"collection {alias} is not green", limit_s=INDEXED_S)
             return int(qdrant.call("GET", f"/collections/{alias}")["result"]["indexed_vectors_count"])
@@ -100,7 +104,7 @@ def standard_manifest(slug: str) -> Json:
 
 
 def ranking_of(slug: str) -> Ranking:
-    """Return the ranking of a declared agent, by the product's own rules."""
+    """Return the ranking of an agent with preset cortex, by the product's own rules."""
     return effective_settings(parse_agent_memory(agent_manifest(slug))).ranking
 
 
@@ -152,7 +156,7 @@ def engine_of(qdrant_url: str, *, is_dev: bool) -> str:
 
 
 def remove_collections(qdrant_url: str, aliases: list[str]) -> None:
-    """Delete the collections of the run from a server that outlives it."""
+    """Delete the collections to which these aliases point, from a server that outlives the run."""
     with Client(qdrant_url) as qdrant:
         for row in qdrant.call("GET", "/aliases")["result"]["aliases"]:
             if row["alias_name"] in aliases:

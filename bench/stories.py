@@ -147,7 +147,11 @@ def call(url: str, path: str, body: Json | None = None) -> Json:
 
 
 def wait_for(is_done: Callable[[], object]) -> None:
-    """Poll until the condition is true. OSErrors count as not yet."""
+    """Poll until the condition is true. An OSError counts as false.
+
+    Raises:
+        TimeoutError: If it is not true within 60 s.
+    """
     until_s = time.monotonic() + LIMIT_S
     while True:
         try:

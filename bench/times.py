@@ -92,7 +92,7 @@ def _period(moment: datetime, period: str | None, zone: ZoneInfo) -> tuple[int, 
 
 
 def judge(question: Json, spans: Spans) -> str:
-    """Return the column of `HEAD` that counts an answer."""
+    """Return the column of `HEAD` that counts the spans which were found for a question."""
     if question["expected"] is None:
         return "false alarms" if spans else "none"
     return "right" if spans == [question["expected"]] else "wrong" if spans else "missed"

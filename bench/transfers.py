@@ -46,7 +46,7 @@ def _id(number: int) -> str:
 
 
 def measure(url: str, pid: int, memories: int) -> list[Line]:
-    """Return one line for each operation."""
+    """Run each operation once. Return its name, number of memories, seconds, rate, and memory growth of the API."""
     lines: list[Line] = []
 
     def add(name: str, operation: Callable[[], int]) -> None:

@@ -23,6 +23,7 @@ class TypeDetails(Answer):
     Attributes:
         meaning: Description that helps a model to classify a memory as this type; empty if the object has none.
         half_life_days: Days after which the type's recency has halved; None if it does not decay.
+        boost: Factor that multiplies the score of memories of this type.
         confidence: Default confidence of a memory that is stored without one; None if there is no default.
         event_types: Allowed values of `event_type`; empty if any value is allowed.
         required: Fields that a memory of this type must have; the API rejects it without them.
@@ -45,7 +46,9 @@ class AgentDetails(AgentSummary):
         model: Scoring model. It determines which of `weights`, `utility_norm`, `confidence_share`, `confidence`,
             `priority`, `horizons`, `importance` and `expression` are set; the rest are None.
         scoring_fault: Reason why the object's own expression cannot be used; the last accepted one stays in force.
-        candidates: A number, or "Auto".
+        limit: Number of results of a search without `top_k`.
+        score_threshold, min_similarity: Minimum score and similarity of results, unless a search sets others.
+        candidates: Number of nearest memories that a search scores; "Auto" if the API chooses it for each search.
         rerank: `model` and `candidates` of the cross-encoder; None if results are ordered by score only.
         embedding: `provider`, `model` and `dimensions` of the collection's vectors.
         keyword: Settings of keyword search; None if searches use vectors only.
@@ -81,7 +84,7 @@ class Change(Answer):
     Attributes:
         cursor: Position after this entry, to continue reading from.
         kind: stored, superseded, deleted, expired, forgotten, consolidated, restored or rebuilt.
-        id: Id of the memory; for `forgotten`, the id of the receipt.
+        id: Id of the memory; for `forgotten`, the id of the receipt; for `restored` and `rebuilt`, a number.
         user_id: None if the entry concerns no single user.
     """
 

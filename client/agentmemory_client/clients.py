@@ -68,10 +68,11 @@ class ApiClient(Generic[Http]):
             url: Base URL of the API.
             token: Bearer token, or a callable that is called before each attempt and returns one. None sends none.
             timeout_s: Timeout in seconds to connect, to write, and between two received bytes.
-            retries: Attempts after the first if the API is overloaded or unavailable. A repeated write keeps its
-                idempotency key.
+            retries: Attempts after the first if the API responds with 429, 503 or 504, or not at all. A repeated write
+                keeps its idempotency key.
             wait_max_s: Longest wait between two attempts, in seconds.
-            in_flight: Maximum number of calls sent at the same time. Any number of further calls wait in the client.
+            in_flight: Maximum number of calls sent at the same time, at least 1. Any number of further calls wait in
+                the client.
 
         Raises:
             ValueError: If an argument is invalid, for example a token with a line break or non-ASCII characters.

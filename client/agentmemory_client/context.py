@@ -11,7 +11,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def render_line(memory: Memory | str) -> str:
-    """Render a memory as a list item. Lines after the first are indented, so they remain part of the item."""
+    """Render a memory as a list item, empty for a locked memory. Further lines are indented, to stay in the item."""
     content = memory if isinstance(memory, str) else memory.content or ""
     return "- " + content.strip().replace("\n", "\n  ")
 

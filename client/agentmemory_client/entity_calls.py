@@ -31,7 +31,7 @@ class NamedEntity(Answer):
 
     Attributes:
         kind: Kind of entity; None if no memory gives one.
-        memories: Number of the user's newest memories that mention the name.
+        memories: Number of memories that mention the name, among the user's newest 2,000.
     """
 
     name: str
@@ -73,17 +73,21 @@ def entities(agent: str, user_id: str) -> Listing[NamedEntity]:
 
 
 def entity(agent: str, user_id: str, name: str) -> Call[EntityDetails]:
-    """Read one name, given by any of its aliases."""
+    """Read one name, given as itself or by any of its aliases.
+
+    Raises:
+        ApiError: 404 if no memory or relation of the user has the name.
+    """
     return _entity_call("GET", agent, user_id, name)
 
 
 def rename_entity(agent: str, user_id: str, name: str, new: str) -> Call[EntityDetails]:
-    """Rename an entity; its former name becomes an alias."""
+    """Rename an entity; its former name becomes an alias. If another entity has the new name, use `merge_entity`."""
     return _entity_call("PATCH", agent, user_id, name, {"name": new})
 
 
 def merge_entity(agent: str, user_id: str, name: str, into: str) -> Call[EntityDetails]:
-    """Merge a name into another one, as its alias."""
+    """Merge an entity into another existing one: its name becomes an alias, and its memories and relations move."""
     return _entity_call("PATCH", agent, user_id, name, {"merge_into": into})
 
 

@@ -151,6 +151,7 @@ class Call(Generic[T]):
         Raises:
             ApiError: If the response is an error.
             ApiUnreachable: If there was no response. A write may have taken effect.
+            ValueError: If the body of a successful response is not JSON.
         """
         with connection.transport_errors():
             answer = response_of(outcome)
@@ -216,6 +217,7 @@ def read_json(answer: httpx.Response) -> Any:
 
     Raises:
         ApiError: If the response is an error.
+        ValueError: If the response is a success, and its body is not JSON.
     """
     if not answer.is_success:
         raise read_problem(answer.status_code, answer.content)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from agentmemory_client.clients import AsyncClient, Client
 
 MAX_CONCURRENT_SEARCHES = 8
-"""Of one `search_many`; low enough to leave API capacity for other callers."""
+"""Maximum number of concurrent searches of one `search_many`; low enough to leave API capacity for other callers."""
 
 
 class AgentCalls:

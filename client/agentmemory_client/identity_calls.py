@@ -12,7 +12,7 @@ def mint_token(agent: str, user_id: str, verbs: Sequence[str], *, ttl_seconds: i
 
     Args:
         verbs: Verbs that the token allows. The caller must have them too.
-        ttl_seconds: Lifetime of the token, at most an hour.
+        ttl_seconds: Lifetime of the token in seconds, at most 3,600.
     """
     body = {"user_id": user_id, "verbs": list(verbs), "ttl_seconds": ttl_seconds}
     return Call(method="POST", path=build_path(agent, "tokens"), body=body, read=partial(read_value, UserToken))

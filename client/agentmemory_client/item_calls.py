@@ -124,7 +124,12 @@ def keys(agent: str, namespace: Sequence[str], *, user_id: str | None = None) ->
 def namespaces(
     agent: str, prefix: Sequence[str] = (), *, user_id: str | None = None
 ) -> Call[tuple[NamespaceSize, ...]]:
-    """List a user's namespaces that contain items, by name."""
+    """List a user's namespaces that contain items, by name.
+
+    Args:
+        prefix: Labels that the namespaces begin with; empty lists all.
+        user_id: Owner of the namespaces. None if `prefix` names the user.
+    """
     return Call(
         method="GET",
         path=build_path(agent, "namespaces"),

@@ -15,7 +15,7 @@ Outcome = Result | Exception
 BATCH_REJECTED = frozenset({404, 405, 413, 422})
 """Statuses that concern a batch request as a whole: each of its items is then written by a request of its own.
 
-The batch is too large, or the API is of an earlier version that has no batches.
+The batch is too large or contains an item that the API rejects, or the API is of a version without batches.
 """
 
 # Limits of one request. A larger one would be slow; the API accepts bodies up to 16 MiB with 500,000 JSON values.
@@ -116,7 +116,7 @@ class BatchMerger:
         self._open: _Batch | None = None
 
     async def outcomes(self, ops: Sequence[Op]) -> list[Outcome]:
-        """Carry out operations together with those of concurrent callers.
+        """Carry out operations together with those of concurrent callers; return one outcome for each, in order.
 
         A batch without remaining callers is cancelled.
         """

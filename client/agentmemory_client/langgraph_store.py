@@ -68,9 +68,9 @@ The same code then serves the blocking and the async store.
 """
 
 MAX_CONTENT_CHARS = 8192
-"""Maximum characters of an item's content:
+"""Maximum characters of an item's content: 2,048 tokens of 4 characters each.
 
-2,048 tokens of 4 characters each. A longer value is stored completely, but only its beginning is embedded.
+A longer value is stored completely, but only its beginning is embedded.
 """
 
 MAX_TOP_K, PAGE = 10_000, 1_000
@@ -107,7 +107,7 @@ class AgentMemoryStore(BaseStore):
         threshold, min_similarity: Minimum score and similarity of search results; None for the agent's settings.
 
     Raises:
-        ValueError: If `fields` has several paths, or one that may lead to several texts.
+        ValueError: If `fields` has several paths or one that may lead to several texts, or `url` or `token` is invalid.
     """
 
     supports_ttl = True

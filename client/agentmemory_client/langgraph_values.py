@@ -36,12 +36,12 @@ def has_user(namespace: Namespace) -> bool:
 
 
 def remove_own_root(namespace: Namespace) -> Namespace:
-    """Return a namespace without the store's own prefix."""
+    """Return a namespace without the store's own prefix; unchanged if it does not begin with that prefix."""
     return namespace[1:] if namespace[:1] == (OWN_ROOT,) else namespace
 
 
 def literal_prefix(path: Sequence[str]) -> Namespace:
-    """Return the parts of a path before its first wildcard."""
+    """Return the parts of a path before its first wildcard; all parts if it has none."""
     parts = tuple(path)
     return parts[: parts.index("*")] if "*" in parts else parts
 
@@ -61,7 +61,7 @@ def is_visible(text: str) -> bool:
 
 
 def text_to_embed(value: Mapping[str, Any], paths: Sequence[str]) -> str | None:
-    """Return the text of a value to embed, or None if there is none."""
+    """Return the text of a value to embed, or None if the paths lead to no text or to white space only."""
     text = "\n".join(text for path in paths for text in get_text_at_path(dict(value), path))
     return text if text.strip() else None
 

@@ -114,7 +114,12 @@ class ChangeOptions(TypedDict, total=False):
 
 
 class TreeOptions(TypedDict, total=False):
-    """Limits of a tree: its levels, and its memories in total."""
+    """Limits of a tree.
+
+    Attributes:
+        depth: Maximum number of levels below the memory.
+        limit: Maximum number of memories in total.
+    """
 
     depth: int
     limit: int
@@ -191,7 +196,7 @@ def remember(
 def remember_many(
     agent: str, memories: Sequence[NewMemory], *, idempotency_key: str | None = None
 ) -> Call[list[Stored | ApiError]]:
-    """Store up to 1,000 memories. The results are in their order; a refused memory has an ApiError."""
+    """Store up to 1,000 memories. The results are in the order of `memories`; a refused memory has an ApiError."""
     return Call(
         method="POST",
         path=build_path(agent, "memories", "batch"),
@@ -279,7 +284,7 @@ def children(agent: str, user_id: str, memory_id: str) -> Listing[Memory]:
 
 
 def tree(agent: str, user_id: str, memory_id: str, **options: Unpack[TreeOptions]) -> Call[Tree]:
-    """Read a memory with all its descendants."""
+    """Read a memory with its descendants, up to the limits of the options or, without them, of the API."""
     return _read(read_tree, user_id, agent, "memories", memory_id, "tree", **options)
 
 
@@ -302,7 +307,11 @@ def end(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:
 
 
 def delete(agent: str, user_id: str, memory_id: str) -> Call[None]:
-    """Delete a memory. The memory that it replaced becomes visible again."""
+    """Delete a memory. The memories that it replaced become visible again.
+
+    Raises:
+        ApiError: 404 if the user has no such memory. A 404 after a retry is no error.
+    """
     path = build_path(agent, "memories", memory_id)
     # A 404 on a retry is no error: an earlier attempt has deleted the memory.
     return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, on_not_found=lambda: None)
@@ -348,7 +357,13 @@ class ForgetOptions(TypedDict, total=False):
 
 
 class ReceiptOptions(TypedDict, total=False):
-    """Options of `receipts`: the user, the receipts per page, and the time before which they were written."""
+    """Options of `receipts`.
+
+    Attributes:
+        user_id: Only erasures of this user; all users without it.
+        limit: Maximum number of receipts on a page.
+        before: Only receipts written before this time.
+    """
 
     user_id: str
     limit: int

@@ -19,6 +19,7 @@ class ApiError(Exception):
     Attributes:
         status: HTTP status.
         type: Path of the documentation page for this kind of error; empty if a proxy responded instead of the API.
+        title: Name of this kind of error; empty if a proxy responded.
         detail: Cause and remedy.
         errors: The first invalid fields.
         more_errors: Number of further invalid fields.

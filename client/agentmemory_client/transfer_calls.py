@@ -9,7 +9,7 @@ from agentmemory_client.problems import ApiError, ApiUnreachable
 from agentmemory_client.values import Imported, LineError, read_value
 
 MEDIA_TYPE = "application/x-ndjson"
-# Between two lines; the transfer as a whole has no limit.
+# Seconds to connect, to write, and between two received bytes; the transfer as a whole has no limit.
 TIMEOUT_S = 300.0
 
 

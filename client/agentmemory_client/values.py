@@ -128,8 +128,9 @@ class SearchResult(Answer):
 
     Attributes:
         generation: Generation of the AgentMemory object that provided the ranking settings.
-        warnings: Reasons why the search is expensive, with remedies.
-        candidates: Number of candidates that Qdrant scored and that thresholds removed; only with `explain`.
+        warnings: Reasons why the search is expensive, with the remedy, was not reranked, or has few results.
+        candidates: `scored`, `below_threshold` and `eligible` numbers of memories, and whether the result is `exact`;
+            only with `explain`.
         time_spans: Times that the query names, each with `since`, `until` and `words`, also where they do not count;
             only with `explain`.
         threshold, min_similarity: Applied minimum of score and similarity; None if not applied, or with an older API.
@@ -323,6 +324,7 @@ class Imported(Answer):
     """Result of an import.
 
     Attributes:
+        lines: Number of lines that were read.
         present: Number of lines with memories that were stored already.
         errors: Errors of the first 100 failed lines.
         more_errors: Number of further failed lines.
@@ -386,7 +388,7 @@ class UserDetails(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsersPage(Answer):
-    """A page of users, by name; `next_cursor` is None on the last page.
+    """A page of users, sorted by user id; `next_cursor` is None on the last page.
 
     Attributes:
         truncated: True if there are more users than the API lists; those with the fewest memories are omitted.

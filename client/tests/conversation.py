@@ -20,7 +20,7 @@ KEPT_HEADERS = ("content-type", "x-agentmemory-version")
 
 
 def talk(client: Client) -> dict[str, Any]:
-    """Make every call in order; return each result by name, or the ApiError."""
+    """Make every call in order, then erase the user; return the result of each call by name, or its ApiError."""
     agent, answers = client.agent(AGENT), dict[str, Any]()
     for name, call in _calls(client, answers):
         try:

@@ -7,17 +7,18 @@ MIN_VERSION = (1, 18)
 
 
 class UnsupportedVersion(ValueError):
-    """The server cannot emulate the requested version."""
+    """The requested version is no version number, or older than 1.18."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """Features that were added after 1.18, the oldest version served.
+    """Features of the emulated version that Qdrant 1.18, the oldest version served, does not have.
 
     Source: release notes of Qdrant 1.19 and 1.20; for the conditions, the behaviour of each version.
 
     Attributes:
         version: Version to report, with three numbers.
+        memory_tiers: True if vectors, payloads and indexes have the option `memory`.
         formula_extremes: True if formulas have `max`, `min` and `acosh`.
         idf_corpus: True if a query can select the corpus for inverse document frequencies.
         counts_missing_values: True if `values_count` treats a missing key as 0 values. Before 1.19 no condition matches

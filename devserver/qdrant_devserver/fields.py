@@ -16,13 +16,13 @@ Document: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unsigned:
-    """An integer from `minimum` to `maximum`."""
+    """An integer from `minimum` to `maximum`, both included; None is no maximum."""
 
     minimum: int = 0
     maximum: int | None = None
 
     def read(self, value: Json, path: str) -> int:
-        """Return the integer, or raise ErrorAnswer."""
+        """Return the integer, or raise ErrorAnswer (400 for another type or a negative integer, 422 out of range)."""
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise malformed(f"invalid value for {path}: `{value}`, expected a whole number not below 0")
         check_range(value, path, low=self.minimum, high=self.maximum)
@@ -31,13 +31,13 @@ class Unsigned:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number from `minimum` to `maximum`."""
+    """A number from `minimum` to `maximum`, both included; None is no bound."""
 
     minimum: float | None = None
     maximum: float | None = None
 
     def read(self, value: Json, path: str) -> float:
-        """Return the number, or raise ErrorAnswer."""
+        """Return the number, or raise ErrorAnswer (400 for another type, 422 out of range)."""
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise malformed(f"invalid type for {path}: `{value}`, expected a number")
         check_range(value, path, low=self.minimum, high=self.maximum)
@@ -49,7 +49,7 @@ class Flag:
     """A boolean."""
 
     def read(self, value: Json, path: str) -> bool:
-        """Return the boolean, or raise ErrorAnswer."""
+        """Return the boolean, or raise ErrorAnswer (400)."""
         if not isinstance(value, bool):
             raise malformed(f"invalid type for {path}: `{value}`, expected a boolean")
         return value
@@ -60,7 +60,7 @@ class Text:
     """Any string."""
 
     def read(self, value: Json, path: str) -> str:
-        """Return the string, or raise ErrorAnswer."""
+        """Return the string, or raise ErrorAnswer (400)."""
         if not isinstance(value, str):
             raise malformed(f"invalid type for {path}: expected a string")
         return value
@@ -73,7 +73,7 @@ class Choice:
     words: tuple[str, ...]
 
     def read(self, value: Json, path: str) -> str:
-        """Return the string, or raise ErrorAnswer."""
+        """Return the string, or raise ErrorAnswer (400)."""
         if not isinstance(value, str) or value not in self.words:
             expected = ", ".join(f"`{word}`" for word in self.words)
             raise malformed(f"unknown variant `{value}` for {path}, expected one of {expected}")
@@ -106,14 +106,14 @@ def check_range(value: float, path: str, *, low: float | None, high: float | Non
 
 
 def read_object(value: Json, path: str) -> Document:
-    """Return a JSON object, or raise ErrorAnswer."""
+    """Return a JSON object, or raise ErrorAnswer (400)."""
     if not isinstance(value, dict):
         raise malformed(f"invalid type for {path}, expected an object")
     return value
 
 
 def read_list(value: Json, path: str) -> list[Json]:
-    """Return a JSON list, or raise ErrorAnswer."""
+    """Return a JSON list, or raise ErrorAnswer (400)."""
     if not isinstance(value, list):
         raise malformed(f"invalid type for {path}, expected a list")
     return value
@@ -128,7 +128,10 @@ def read_structure(
         value: JSON value.
         structure: Kind of each field.
         path: Path of the object in the body, for messages.
-        aliases: Alias -> field name.
+        aliases: Alias -> field name; None for no aliases.
+
+    Raises:
+        ErrorAnswer: 400 if the value is no object or a field has another type; 422 if a number is out of range.
     """
     source = replace_aliases(read_object(value, path), aliases or {})
     return {
@@ -153,25 +156,25 @@ def require(document: Document, name: str) -> Json:
 
 
 def read_unsigned(document: Document, name: str, *, path: str = "", minimum: int = 0) -> int | None:
-    """Return an integer of at least `minimum`; None if the field is absent or null."""
+    """Return an integer of at least `minimum`; None if the field is absent or null. Raises: As `Unsigned.read`."""
     value = document.get(name)
     return None if value is None else Unsigned(minimum).read(value, f"{path}{name}")
 
 
 def read_number(document: Document, name: str) -> float | None:
-    """Return a number; None if the field is absent or null."""
+    """Return a number; None if the field is absent or null. Raises: As `Number.read`."""
     value = document.get(name)
     return None if value is None else float(Number().read(value, name))
 
 
 def read_flag(document: Document, name: str) -> bool | None:
-    """Return a boolean; None if the field is absent or null."""
+    """Return a boolean; None if the field is absent or null. Raises: As `Flag.read`."""
     value = document.get(name)
     return None if value is None else Flag().read(value, name)
 
 
 def read_text(document: Document, name: str) -> str | None:
-    """Return a string; None if the field is absent or null."""
+    """Return a string; None if the field is absent or null. Raises: As `Text.read`."""
     value = document.get(name)
     return None if value is None else Text().read(value, name)
 

@@ -59,7 +59,7 @@ class InjectedFaults:
                 await asyncio.sleep(float(seconds))
 
     async def delay(self, step: str) -> None:
-        """Wait for the seconds that are requested for this step."""
+        """Wait for the seconds that are requested for this step, if any."""
         if seconds := self._seconds(step):
             await asyncio.sleep(seconds)
 
@@ -68,15 +68,15 @@ class InjectedFaults:
         self._path.with_name(f"{FAULT_MARKER}.{step}").touch()
 
     def unreachable_peers(self) -> frozenset[int]:
-        """Return the numbers of the peers that cannot be reached."""
+        """Return the numbers of the peers that the fault `away` names."""
         return frozenset(int(number) for number in self._read_requested().get("away", "").split(",") if number)
 
     def lag_s(self) -> float:
-        """Return the seconds after which the other peers see a change."""
+        """Return the seconds after which the other peers see a change; 0 without the fault."""
         return self._seconds("lag")
 
     def slow_replicas_s(self) -> float:
-        """Return the seconds until the last replicas of a new collection are active."""
+        """Return the seconds until the last replicas of a new collection are active; 0 without the fault."""
         return self._seconds("slow-replicas")
 
     def retains_vectors(self, *, amid_snapshot: bool) -> bool:
@@ -85,7 +85,7 @@ class InjectedFaults:
         return requested == "keeps-vectors-always" or (requested == "keeps-vectors" and amid_snapshot)
 
     def process_figures(self) -> dict[str, int] | None:
-        """Return the figures of the process to report, by metric; None if the metrics are refused."""
+        """Return the requested figures of the process by metric, empty without any; None to refuse the metrics."""
         requested = self._read_requested().get("process", "")
         if requested:
             self.record_effect("process")

@@ -21,7 +21,7 @@ from qdrant_devserver.rest.routes import all_routes
 __all__ = ["UnsupportedVersion", "create_app", "create_peers", "serve"]
 
 LOOPBACK = "127.0.0.1"
-# Time for requests in progress when the server stops.
+# Maximum time for requests in progress when the server stops.
 SHUTDOWN_TIMEOUT_S = 10
 # Longer than the keep-alive time of clients.
 KEEP_ALIVE_S = 75
@@ -48,9 +48,9 @@ def create_peers(
     has_jwt_rbac: bool = False,
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
 ) -> list[Starlette]:
-    """Create the applications of a simulated cluster. The first one is started first and stopped last.
+    """Create the applications of a simulated cluster, one for each peer. Start the first one first and stop it last.
 
-    Its start locks and loads the data folder; its stop flushes and releases the folder.
+    The start of the first one locks and loads the data folder; its stop flushes and releases the folder.
 
     Args:
         data_dir: Data folder; created if missing.
@@ -109,7 +109,7 @@ async def serve(
     Args:
         data_dir: Data folder.
         port: 0 for any free port. Further peers use the following ports.
-        api_key: Required for all requests except health checks.
+        api_key: Required for all requests except health checks. Without one, see `create_peers`.
         has_jwt_rbac: True to accept tokens signed with the key.
         qdrant_version: Version to report and to emulate.
         simulation: Number and behaviour of the peers.

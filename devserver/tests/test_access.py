@@ -1,4 +1,4 @@
-"""Access control: the API key, and one server per data folder."""
+"""Access control, the lock of the data folder, and the process metrics."""
 
 import pathlib
 
@@ -60,7 +60,7 @@ def test_metrics_count_collections_and_points(server: DevServer) -> None:
 
 
 def process_metrics(server: DevServer) -> dict[str, int]:
-    """Return the metrics without labels."""
+    """Return the metrics of the process and its system by name."""
     lines = [line.split() for line in server.http.get("/metrics").text.splitlines() if line.startswith(("pro", "sys"))]
     return {name: int(number) for name, number in lines}
 

@@ -1,4 +1,4 @@
-"""Allowed content of a snapshot's archive; anyone may upload one."""
+"""A snapshot's archive may only contain files and folders below its own folder: any client may upload one."""
 
 import io
 import pathlib

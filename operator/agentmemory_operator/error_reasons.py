@@ -44,7 +44,7 @@ ERROR_REASONS: Mapping[type[e.AgentMemoryError], tuple[Reason, str]] = {
     e.ModelUnavailable: (Reason.MODEL_UNAVAILABLE, "unavailable"),
     e.OutcomeUnknown: (Reason.QDRANT_UNAVAILABLE, "outcome-unknown"),
 }
-"""Condition reason and problem type of each error. The own `reason` of SpecInvalid and NotOwned takes precedence."""
+"""Condition reason and problem type by error class. The `reason` of a SpecInvalid or NotOwned takes precedence."""
 
 _RETRIED = (e.TransientError, e.RestoreInProgress, e.NotFound)
 

@@ -41,7 +41,7 @@ AgentMemoryError
     ├── EmbedderUnavailable    the embedding provider is unavailable; the call returned no vectors
     │   └── EmbedderFailed     the provider responded with an internal error
     │       └── EmbedderOutputInvalid  the provider returned vectors that cannot be stored
-    ├── ModelUnavailable       the language model is unavailable; its input was not processed
+    ├── ModelUnavailable       the language model is unavailable; the call returned no output
     ├── RerankerUnavailable    reranking failed; the search returns its results in score order
     ├── OutcomeUnknown         a write may have taken effect; HTTP 504
     └── LeadershipLost         another operator may lead: the process exits; a call in progress may take effect
@@ -56,7 +56,7 @@ from dataclasses import dataclass
 
 
 class AgentMemoryError(Exception):
-    """Base of all errors that this package raises deliberately.
+    """Base of the errors that passes, requests and commands report. `settings.SettingInvalid` is no subclass.
 
     The message may be logged or written to events and statuses. So it never quotes a server's response about memories.
 
@@ -182,7 +182,7 @@ class Conflict(AgentMemoryError):
 
 
 class RestoreInProgress(AgentMemoryError):
-    """A restore creates the agent's collection. The message names the restore."""
+    """A restore will create the agent's collection, so no empty one is created. The message names the restore."""
 
 
 class RebuildPaused(AgentMemoryError):
@@ -377,7 +377,7 @@ class ModelUnavailable(TransientError):
 
 
 class RerankerUnavailable(TransientError):
-    """A cross-encoder is loading, failed or took too long. The search continues without it."""
+    """A cross-encoder is loading, failed, took too long, or is paused after failures. The search goes without it."""
 
 
 class OutcomeUnknown(TransientError):

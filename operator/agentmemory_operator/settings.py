@@ -26,12 +26,12 @@ _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Maximum number of snapshots for one namespace on one connection. All namespaces of the connection together may have
 # twice as many. A snapshot keeps a disk busy while Qdrant creates it, and again while the operator verifies it.
 MAX_CONCURRENT_SNAPSHOTS = 4
-# Maximum number of rebuilds, likewise. A rebuild reads and writes a whole collection, which Qdrant then indexes.
+# Maximum number of rebuilds, counted in the same way. A rebuild copies a whole collection, which Qdrant then indexes.
 MAX_CONCURRENT_REBUILDS = 1
 
 
 class SettingInvalid(ValueError):
-    """An environment variable is invalid, or a required one is missing. The message names it and the fault."""
+    """A variable is invalid, misspelt, or missing although another one requires it. The message names the fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Settings:
             else `DEFAULT_API_URL`.
         user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is an absolute path.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
-        is_in_cluster: True in a pod. Decides the defaults of `auth`, `max_caller_rate`, `log_format` and
+        is_in_cluster: True in a pod. Determines the defaults of `auth`, `max_caller_rate`, `log_format` and
             `secret_hosts`.
     """
 
@@ -219,7 +219,10 @@ MIN_SIMILARITY = 0.8
 
 
 def _check_names(environ: Mapping[str, str]) -> None:
-    """Reject misspelt names. Other unknown names pass, for example those that Kubernetes sets for each Service."""
+    """Raise SettingInvalid if an unknown name is close to that of a setting.
+
+    Other unknown names are allowed, for example those that Kubernetes sets for each Service.
+    """
     names = [name.removeprefix(_PREFIX) for name in _BY_NAME if name.startswith(_PREFIX)]
     for name in sorted(environ):
         if name.startswith(_PREFIX) and name not in _BY_NAME:
@@ -313,7 +316,7 @@ def _api_server(environ: Mapping[str, str]) -> tuple[str, int] | None:
 
 
 def _user_data(environ: Mapping[str, str]) -> Path | None:
-    """Follow the XDG Base Directory Specification: a relative path counts as unset."""
+    """Return the data folder by the XDG Base Directory Specification: a relative path counts as unset."""
     for value, below in ((environ.get("XDG_DATA_HOME"), ""), (environ.get("HOME"), ".local/share")):
         if value and Path(value).is_absolute():
             return Path(value, below, "agentmemory")

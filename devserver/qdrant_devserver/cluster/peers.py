@@ -67,7 +67,7 @@ class SimulatedCluster:
         return len(self.peers) > 1
 
     def place_replicas(self, configuration: Document) -> dict[str, dict[str, str]]:
-        """Place the replicas of a new collection; return shard -> peer -> state."""
+        """Place the replicas of a new collection; return shard -> peer -> state. Empty for a single server."""
         if not self.is_enabled:
             return {}
         params, count = configuration["params"], len(self.peers)
@@ -116,7 +116,7 @@ def shard_count(record: Record) -> int:
 
 
 def replicas_of(record: Record) -> dict[int, dict[int, str]]:
-    """Return the replicas of each shard: peer -> state."""
+    """Return the replicas of each shard: peer -> state. On a single server, all are active on peer 1."""
     if not record.replicas:
         return {shard: {1: ACTIVE} for shard in range(shard_count(record))}
     return {
@@ -126,7 +126,7 @@ def replicas_of(record: Record) -> dict[int, dict[int, str]]:
 
 
 def set_replicas(record: Record, shard: int, states: Mapping[int, str]) -> None:
-    """Set the states of all replicas of a shard."""
+    """Set the states of all replicas of a shard in the record, without saving the record."""
     changed = replicas_of(record) | {shard: dict(states)}
     record.replicas = {
         str(each): {str(peer): state for peer, state in replicas.items()} for each, replicas in changed.items()

@@ -58,7 +58,13 @@ async def change_replicas(state: State, collection: ServedCollection, body: Docu
 
 
 async def update_replica_states(state: State, collection: ServedCollection) -> None:
-    """Mark replicas on unreachable peers as Dead, and start to fill Dead replicas on reachable peers."""
+    """Mark replicas on unreachable peers as Dead, and start to fill Dead replicas on reachable peers.
+
+    The last active replica of a shard stays active. A single server has nothing to update.
+
+    Raises:
+        ErrorAnswer: 404 if the collection was deleted in the meantime.
+    """
     if not state.cluster.is_enabled:
         return
     away = state.faults.unreachable_peers()

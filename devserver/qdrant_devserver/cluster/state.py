@@ -67,7 +67,11 @@ class State:
         return QueryRunner(collection, self.shards.open(collection), self.features)
 
     def create(self, name: str, configuration: Document) -> None:
-        """Create a collection. With the fault `slow-replicas` its replicas become active later."""
+        """Create a collection. With the fault `slow-replicas` its replicas become active later.
+
+        Raises:
+            ErrorAnswer: As `Catalogue.check_free`.
+        """
         collection = self.catalogue.create(name, configuration, self.cluster.place_replicas(configuration))
         if self.cluster.is_enabled and (slow_s := self.faults.slow_replicas_s()):
             for shard, states in replicas_of(collection.record).items():
@@ -89,7 +93,7 @@ class State:
                     del self.recoveries[name]
 
     async def remove(self, collection: ServedCollection) -> None:
-        """Delete a collection. Its files are deleted in the background."""
+        """Delete a collection; do nothing if it is deleted. Its files are deleted in the background."""
         await self.optimizations.cancel(collection)
         async with collection.write_lock:
             if collection.deleted:
@@ -123,6 +127,7 @@ def open_state(data_dir: pathlib.Path, features: Features, simulation: Simulatio
 
     Raises:
         DataFolderBusy: If another server uses the folder.
+        OSError: If the folder cannot be created, read or written.
     """
     lock = DataFolderLock(data_dir)
     catalogue, shards = Catalogue(data_dir), Shards()

@@ -14,10 +14,11 @@ ALL_VALUES = 2**31
 
 
 def count_values(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> Document:
-    """Count the points of each value of a field, most frequent first, then by value.
+    """Count the points of each value of a field, most frequent first, then by value; 10 values without a limit.
 
     Raises:
-        ErrorAnswer: 400 if the field has no index for exact values, or strict mode forbids the request.
+        ErrorAnswer: 400 if the field has no index for exact values, or strict mode forbids the request; 422 for a limit
+            of 0; as `read_filter`.
     """
     limits = active_limits(collection.record.configuration)
     limit, exact = read_unsigned(body, "limit", minimum=1), read_flag(body, "exact")

@@ -201,7 +201,11 @@ def _values_count(value: Json, path: str) -> edge.ValuesCount:
 
 
 def read_geo_point(value: Json, path: str) -> edge.GeoPoint:
-    """Build the engine's point on the globe from `{"lon", "lat"}`, in degrees."""
+    """Build the engine's point on the globe from `{"lon", "lat"}`, in degrees.
+
+    Raises:
+        ErrorAnswer: 400 if either is missing or no number.
+    """
     document = read_object(value, path)
     return edge.GeoPoint(
         Number().read(require(document, "lon"), f"{path}.lon"), Number().read(require(document, "lat"), f"{path}.lat")

@@ -33,7 +33,10 @@ class Candidate:
 
 
 def find_formula_error(document: Document, candidates: Iterable[Candidate]) -> ErrorAnswer | None:
-    """Return the response to a formula that fails on one of its candidates, or None if it succeeds on all."""
+    """Return the response to a formula that fails on one of its candidates, or None if it succeeds on all.
+
+    If the evaluation reaches a date, a distance on the globe or `acosh`, the response is 501.
+    """
     for candidate in candidates:
         evaluation = _Evaluation(candidate, document.get("defaults") or {})
         try:

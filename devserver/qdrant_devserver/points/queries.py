@@ -71,7 +71,8 @@ class QueryRunner:
         """Return the scored points of a query request.
 
         Raises:
-            ErrorAnswer: As the server responds. If a formula failed, the message gives the reason.
+            ErrorAnswer: As the server responds; 501 for unsupported queries. If a formula failed, the message gives the
+                reason, if it can be found.
         """
         request = self.read_request(body)
         try:
@@ -84,7 +85,7 @@ class QueryRunner:
         return [render_scored(point) for point in found]
 
     def read_request(self, body: Document) -> edge.QueryRequest:
-        """Validate a request and build its engine form."""
+        """Validate a request and build its engine form. Raises: As `run`."""
         limits = active_limits(self.collection.record.configuration)
         limit = read_unsigned(body, "limit", path="internal.", minimum=1)
         check_limit(limits, "max_query_limit", limit, "limit")

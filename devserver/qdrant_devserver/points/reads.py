@@ -17,7 +17,11 @@ DEFAULT_LIMIT = 10
 
 
 def retrieve_points(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> list[Document]:
-    """Return the existing points with the given ids, in the order of the request."""
+    """Return the existing points with the given ids, in the order of the request.
+
+    Raises:
+        ErrorAnswer: 400 for a missing or malformed list of ids or selection of parts.
+    """
     ids = read_point_ids(require(body, "ids"), "ids")
     with_payload, with_vector = read_with_payload(body, default=True), read_with_vector(body, collection)
     with engine_errors():
@@ -33,10 +37,11 @@ def retrieve_point(shard: edge.EdgeShard, point: PointId) -> Document | None:
 def scroll_records(
     shard: edge.EdgeShard, collection: ServedCollection, body: Document
 ) -> tuple[list[edge.Record], PointId | None]:
-    """Return a page of points, and the id at which the next page starts; None on the last page.
+    """Return a page of points, 10 without a limit, and the id at which the next page starts; None on the last page.
 
     Raises:
-        ErrorAnswer: 400 for `order_by` with an offset or without a range index, or if strict mode forbids the limit.
+        ErrorAnswer: 400 for `order_by` with an offset or without a range index, for malformed parts of the request, or
+            if strict mode forbids the limit; 422 for a limit of 0; as `read_filter`.
     """
     limit = read_unsigned(body, "limit", path="scroll_request.", minimum=1)
     check_limit(active_limits(collection.record.configuration), "max_query_limit", limit, "limit")

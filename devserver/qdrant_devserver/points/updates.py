@@ -75,7 +75,8 @@ async def apply_update(
             this is called if there are any.
 
     Raises:
-        ErrorAnswer: 404 if an addressed point does not exist; the existing ones are updated nevertheless.
+        ErrorAnswer: 404 if an addressed point does not exist (the existing ones are updated nevertheless), or if the
+            collection was deleted in the meantime.
     """
     async with write_access(collection):
         number = collection.next_operation()
@@ -119,13 +120,18 @@ def apply_operation(shard: edge.EdgeShard, collection: ServedCollection, operati
 
 
 def read_upsert(body: Document, collection: ServedCollection) -> Update:
-    """Read `{"points": […]}` or `{"batch": {…}}`, with `update_filter` and `update_mode`."""
+    """Read `{"points": […]}` or `{"batch": {…}}`, with `update_filter` and `update_mode`.
+
+    Raises:
+        ErrorAnswer: 400 or 422 as on the server, also for more points than strict mode allows; 501 for unsupported
+            vectors or conditions.
+    """
     documents = _documents_of(body)
     return _build_upsert(body, collection, documents, [_read_point(document, collection) for document in documents])
 
 
 async def read_upsert_in_chunks(body: Document, collection: ServedCollection) -> Update:
-    """Read an upsert like `read_upsert`, but yield to the event loop in between, so searches can run."""
+    """Read an upsert like `read_upsert`, but yield to the event loop after every 4 points, so searches can run."""
     documents = _documents_of(body)
     points = await map_in_chunks(lambda document: _read_point(document, collection), documents)
     return _build_upsert(body, collection, documents, points)

@@ -25,8 +25,8 @@ def add_vector(configuration: Document, name: str, body: Document) -> Document:
     """Return the configuration with another vector; unchanged if it already has that vector.
 
     Raises:
-        ErrorAnswer: 400 if another vector has the name, or the name is not allowed; 422 for a wrong size; 501 for
-            multivectors.
+        ErrorAnswer: 400 if another vector has the name, or for a name or body that is not allowed; 422 for a wrong
+            size; 501 for multivectors.
     """
     if isinstance(body.get("dense"), dict):
         changed = _add_dense(configuration, name, body["dense"])

@@ -39,7 +39,11 @@ def read_point_vectors(value: Json, collection: ServedCollection) -> Vector | di
 
 
 def read_query_vector(value: Json, collection: ServedCollection, *, name: str) -> Vector:
-    """Read the vector that a query compares with the vectors named `name`. Raises: As `read_point_vectors`."""
+    """Read the vector of a query, for the vectors named `name`; embed it if it is a text.
+
+    Raises:
+        ErrorAnswer: As `read_point_vectors`.
+    """
     if isinstance(value, list):
         return read_dense(value, collection, name=name)
     if isinstance(value, dict) and is_inference(value):

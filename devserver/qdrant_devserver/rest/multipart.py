@@ -27,7 +27,9 @@ def read_boundary(content_type: str) -> bytes:
 
 
 async def save_field(body: AsyncIterator[bytes], boundary: bytes, name: str, *, target: IO[bytes]) -> str | None:
-    """Write the content of the form field `name` to a file; return the file name given by the client.
+    """Write the content of the form field `name` to a file; return the file name given by the client, without folders.
+
+    None if the client gave no usable file name.
 
     Raises:
         ErrorAnswer: 400 if the body has no such field, or ends before it is complete.
@@ -80,7 +82,7 @@ class _PartReader:
                 pass
 
     async def head(self) -> bytes:
-        """Read the headers of a part."""
+        """Read the headers of a part, at most about 8 KiB, and consume them."""
         while (end := self._buffer.find(b"\r\n\r\n")) < 0:
             if len(self._buffer) > _MAX_HEAD_BYTES:
                 raise ErrorAnswer(400, "Multipart error: the head of a part is too long")

@@ -52,13 +52,17 @@ def json_endpoint(answer: Endpoint) -> Callable[[Request], Awaitable[Response]]:
 
 
 def error_response(problem: ErrorAnswer, started: float) -> Response:
-    """Build the server's form of an error."""
+    """Build the server's form of an error.
+
+    Args:
+        started: Start of the request by `time.perf_counter`, in seconds.
+    """
     document = {"status": {"error": problem.message}, "time": time.perf_counter() - started}
     return JsonResponse(document, status=problem.status)
 
 
 def consensus_endpoint(answer: Endpoint) -> Endpoint:
-    """Build an endpoint with changes that the other peers may see later."""
+    """Build an endpoint that records a change, also after an error. The other peers may see it later."""
 
     async def endpoint(request: Request) -> object:
         try:
@@ -82,7 +86,9 @@ def peer_of(request: Request) -> Peer:
 
 
 def collection_of(request: Request) -> ServedCollection:
-    """Return the collection in the path, by name or alias, as the peer sees it. Filters are then read for it.
+    """Return the collection in the path, by name or alias, as the peer sees it.
+
+    Filters of this request are then read by the payload indexes of the collection.
 
     Raises:
         ErrorAnswer: 404 if the peer sees none, or it is deleted.
@@ -134,5 +140,5 @@ def read_wait(request: Request) -> bool:
 
 
 def update_result(request: Request, number: int) -> Document:
-    """Build the response to an update. The update is already applied, with or without `wait`."""
+    """Build the response to an update, which is already applied with or without `wait`. Raises: As `read_wait`."""
     return {"operation_id": number, "status": "completed" if read_wait(request) else "acknowledged"}

@@ -44,7 +44,9 @@ from qdrant_devserver.storage.snapshot_files import hash_file, snapshot_name
 
 
 async def create_snapshot(state: State, collection: ServedCollection, peer: Peer) -> Document:
-    """Create a snapshot of a peer's shards of a collection and describe it. Writers wait while files are copied.
+    """Create a snapshot of those shards of a collection that a peer has, and describe the snapshot.
+
+    Writers of the collection wait while its files are copied.
 
     Raises:
         ErrorAnswer: 404 if the collection was deleted in the meantime; 500 if the disk is full.
@@ -54,7 +56,7 @@ async def create_snapshot(state: State, collection: ServedCollection, peer: Peer
 
 
 async def create_shard_snapshot(state: State, collection: ServedCollection, shard: int, peer: Peer) -> Document:
-    """Create a snapshot of one shard and describe it.
+    """Create a snapshot of one shard and describe the snapshot. Writers wait while files are copied.
 
     Raises:
         ErrorAnswer: As `create_snapshot`; 404 or 400 if the peer does not have the shard.

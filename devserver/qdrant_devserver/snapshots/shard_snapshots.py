@@ -38,7 +38,12 @@ from qdrant_devserver.storage.files import copy_tree, rename
 
 
 async def write_shards(state: State, collection: ServedCollection, shards: Items[int], target: pathlib.Path) -> None:
-    """Write an archive with the points of some shards."""
+    """Write an archive with the points of some shards. Writers wait while the collection's files are copied.
+
+    Raises:
+        ErrorAnswer: 404 if the collection was deleted in the meantime.
+        OSError: If the disk is full.
+    """
     copy = target.with_name(f"{target.name}-part")
     try:
         async with write_access(collection):
@@ -67,9 +72,12 @@ def name_of_shard(collection: ServedCollection, shard: int) -> str:
 async def restore_shards(
     state: State, collection: ServedCollection, building: pathlib.Path, peer: Peer, shards: Items[int]
 ) -> None:
-    """Replace the points of some shards by those of an unpacked archive.
+    """Replace the points of some shards by those of an unpacked archive, in the background if activation takes time.
 
-    The given peer's replicas become active first.
+    The replicas of `peer` become active first. The points exist when all replicas are active.
+
+    Raises:
+        ErrorAnswer: 404 if the collection was deleted in the meantime.
     """
     async with write_access(collection):
         staged = None

@@ -97,7 +97,11 @@ class Catalogue:
         return building
 
     def adopt(self, building: pathlib.Path, record: Record) -> ServedCollection:
-        """Turn a folder of `new_folder` into a collection. Raises: As `check_free`; the folder is unchanged then."""
+        """Turn a folder of `new_folder` into the collection that the record describes.
+
+        Raises:
+            ErrorAnswer: As `check_free`; the folder is unchanged then.
+        """
         self.check_free(record.name)
         save_record(building, record)
         folder = building.with_name(building.name.removeprefix(_CREATING))

@@ -139,7 +139,11 @@ def create_configuration(body: Document, features: Features) -> Document:
 
 
 def read_vectors(value: Json, features: Features) -> Document:
-    """Read the dense vectors of a creating request: one without a name, or a map by name."""
+    """Read the dense vectors of a creating request: one without a name, or a map by name; empty if absent.
+
+    Raises:
+        ErrorAnswer: As `create_configuration`.
+    """
     if value is None:
         return {}
     vectors = read_object(value, "vectors")
@@ -149,7 +153,7 @@ def read_vectors(value: Json, features: Features) -> Document:
 
 
 def read_vector(value: Json, path: str, features: Features) -> Document:
-    """Read the parameters of one dense vector."""
+    """Read the parameters of one dense vector. Raises: As `create_configuration`."""
     document = replace_aliases(read_object(value, path), {"quantization": "quantization_config"})
     if document.get("multivector_config") is not None:
         raise not_built("multivectors (multivector_config)")
@@ -165,7 +169,7 @@ def read_vector(value: Json, path: str, features: Features) -> Document:
 
 
 def read_vector_options(document: Document, path: str, features: Features) -> Document:
-    """Read the options of a vector other than its size and distance."""
+    """Read the options of a dense vector other than its size and distance. Raises: As `create_configuration`."""
     options: Document = {}
     if document.get("hnsw_config") is not None:
         options["hnsw_config"] = read_hnsw(document["hnsw_config"], features, path=f"{path}.hnsw_config")
@@ -203,7 +207,7 @@ def read_optimizers(value: Json, _: Features) -> Document:
 
 
 def read_quantization(value: Json, features: Features, *, path: str = "quantization_config") -> Document:
-    """Read a quantization with one of the supported methods."""
+    """Read a quantization with one of the supported methods. Raises: As `create_configuration`."""
     document = read_object(value, path)
     method = next((name for name in QUANTIZATION if isinstance(document.get(name), dict)), None)
     if method is None:

@@ -42,7 +42,7 @@ def rename(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def remove_leftovers(folder: pathlib.Path) -> None:
-    """Remove the leftovers of a killed server.
+    """Remove a folder that a killed server has left behind.
 
     One of its processes may still write there for a moment, so the removal is retried for up to 10 s.
 

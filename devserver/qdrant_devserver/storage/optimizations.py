@@ -74,7 +74,10 @@ class Optimizations:
         self._one_at_a_time = asyncio.Semaphore(1)
 
     def schedule_check(self, collection: ServedCollection) -> None:
-        """Schedule a check after an update, or after a PATCH that restarts optimizers."""
+        """Schedule a check for 1 s later; further calls delay it, up to 3 s after the first.
+
+        Call this after an update, or after a PATCH that restarts optimizers. A deleted collection is not checked.
+        """
         if collection.deleted:
             return
         collection.awake = True
@@ -104,7 +107,7 @@ class Optimizations:
         return schedule is not None and schedule.run is not None
 
     def started(self, collection: ServedCollection) -> float:
-        """Return the time at which the running optimization started, in Unix seconds."""
+        """Return the time at which the running optimization started, in Unix seconds. Requires `is_running`."""
         return self._schedules[collection.folder].started
 
     def is_pending(self, collection: ServedCollection) -> bool:
@@ -124,7 +127,7 @@ class Optimizations:
         return bool(enough) and lost > allowed
 
     async def cancel(self, collection: ServedCollection) -> None:
-        """Cancel everything that is planned or running for a collection."""
+        """Cancel everything that is planned or running for a collection, and wait for the end of the optimization."""
         schedule = self._schedules.pop(collection.folder, None)
         if schedule is None:
             return

@@ -35,7 +35,10 @@ class Shards:
         return len(self._open)
 
     def open(self, collection: ServedCollection) -> edge.EdgeShard:
-        """Return a collection's shard; open or create it if needed."""
+        """Return a collection's shard; open or create it if needed.
+
+        Opening one closes the least recently used idle shards beyond the cap.
+        """
         if collection.shard is None:
             self._close_unused()
             collection.shard = _load(collection)
@@ -45,7 +48,7 @@ class Shards:
         return collection.shard
 
     def summary(self, collection: ServedCollection) -> Summary:
-        """Return a collection's statistics, without opening the shard if they are known."""
+        """Return a collection's statistics. Open the shard only if the last closing of the shard did not store them."""
         if collection.shard is None and collection.summary is None:
             collection.summary = _stored_summary(collection)
         if collection.shard is None and collection.summary is not None:

@@ -40,7 +40,7 @@ class SnapshotFiles:
         return self._unfinished / uuid.uuid4().hex
 
     def publish(self, unfinished: pathlib.Path, subfolder: str, name: str, *, sha256: str) -> Document:
-        """Move a complete temporary file to its final name, and describe it."""
+        """Move a complete temporary file to its final name, and describe it. A file of the same name is replaced."""
         folder = self.root / subfolder
         folder.mkdir(parents=True, exist_ok=True)
         checksum = self.unfinished()
@@ -50,7 +50,11 @@ class SnapshotFiles:
         return _describe(folder / name)
 
     def keep(self, received: pathlib.Path, subfolder: str, name: str | None) -> pathlib.Path:
-        """Move an uploaded file to a collection's snapshots; return its new path."""
+        """Move an uploaded file to a collection's snapshots; return its new path.
+
+        Args:
+            name: File name, which replaces a file of the same name; None for a random one.
+        """
         path = self.root / subfolder / (name or uuid.uuid4().hex)
         path.parent.mkdir(parents=True, exist_ok=True)
         return received.replace(path)

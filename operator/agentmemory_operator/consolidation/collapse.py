@@ -46,7 +46,8 @@ _OWN = dict.fromkeys(("speaker", "role", "conversation_id")) | {"undistilled": (
 async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
     """Store a fact as the new version after the head that it replaces; return whether it is stored.
 
-    False means that the head or a source changed in the meantime, or that the agent rejects the fact.
+    False means that the head or a source changed in the meantime, or that the agent rejects the fact. True is returned
+    even then if an earlier attempt has stored the version.
 
     Raises:
         TransientError: If Qdrant or the embedder is unavailable. Repeating the call completes the rest.
@@ -74,7 +75,10 @@ async def complete_collapse(agent: Agent, user_id: str, head_id: str) -> bool:
     """Complete the pending steps of a collapsed version, and delete it if a source is missing or encrypted.
 
     Returns:
-        True if the version is stored and all its sources are readable.
+        True if the version is stored, and all its sources are unencrypted or were removed only by a cleanup.
+
+    Raises:
+        TransientError: If Qdrant is unavailable. Repeating the call completes the rest.
     """
     row = await read_completed(agent, collapsed_id(agent, user_id, head_id))
     if row is None or TOMBSTONE_KEY in row:
@@ -84,7 +88,7 @@ async def complete_collapse(agent: Agent, user_id: str, head_id: str) -> bool:
     try:
         await delete_head(agent, row["id"], user_id=user_id, is_admin=True)
     except (NotFound, Conflict):
-        # The version was deleted, or is now an earlier version of another writer's.
+        # Another writer has deleted or superseded the version.
         return False
     return False
 

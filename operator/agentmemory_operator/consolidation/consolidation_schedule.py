@@ -130,8 +130,9 @@ class ConsolidationSchedule:
     def plan_next(self, key: Key, document: Json, status: Json) -> Json:
         """Plan the next action of an object; return its status with the fields about consolidation.
 
-        If the object is invalid, nothing is planned and `status` is returned unchanged. If it is being deleted, or
-        has neither consolidation nor an earlier result, nothing is planned and the fields are removed.
+        If the object is invalid, nothing is planned and `status` is returned unchanged. If it is suspended, nothing is
+        planned. If it is being deleted, or has neither consolidation nor an earlier result, nothing is planned and the
+        fields are removed.
 
         Args:
             document: The object with its previous status.

@@ -241,7 +241,7 @@ async def _name(agent: Agent, plan: BatchPlan) -> int:
 
 
 async def store_proposal(agent: Agent, user_id: str, fact: Fact, run_id: str) -> None:
-    """Store a fact that needs an approval as a proposal, which no search returns. A stored one is kept unchanged."""
+    """Store a fact that needs an approval as a proposal, which no search returns. If it is stored already, keep it."""
     id_ = keyed_id(agent.id_slug, user_id, "\x1f".join(("proposal", fact_key(fact, run_id))))
     payload = proposal_to_payload(fact, id_=id_, user_id=user_id, run_id=run_id, now_ms=agent.clock.now_ms())
     payload["agentId"] = agent.settings.slug
@@ -250,7 +250,7 @@ async def store_proposal(agent: Agent, user_id: str, fact: Fact, run_id: str) ->
 
 
 async def _mark(agent: Agent, plan: BatchPlan, run_id: str) -> Tally:
-    """Store connections, category and entities on the batch's memories, and mark the memories as read; count them.
+    """Store connections, category and entities on the batch's memories, and mark these as read; count the effects.
 
     A memory that another writer changes between the read and the write of this function is skipped and not counted.
     """

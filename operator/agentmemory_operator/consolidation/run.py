@@ -104,9 +104,10 @@ class RunReport:
         tally: Effects by kind; of a dry run the planned ones.
         read: Number of memories in batches with a usable answer.
         batches: Number of batches with a usable answer.
-        remaining_batches: Number of batches that remain for the next run.
+        remaining_batches: Number of batches that remain for the next run; during a run, including the current batch.
         invalid: Number of unusable answers. The next run reads their memories again.
-        dropped: Number of dropped parts of answers: unknown ids, and items that do not match the schema.
+        dropped: Number of dropped parts of answers: unknown ids, and items and optional fields that do not match the
+            schema.
         stopped_by: Limit that ended the run: calls, tokens, spend or time. None if no limit did.
     """
 

@@ -94,7 +94,11 @@ async def _remove(agent: Agent, row: Payload, report: UndoReport) -> None:
 
 
 async def _take_back(agent: Agent, memory_id: str, run_id: str) -> int:
-    """Remove a run's connections and category from a memory; return 1 if it changed, else 0."""
+    """Remove a run's connections from a memory, and reset its category if the run set it; return 1 if changed, else 0.
+
+    Raises:
+        StoreUnavailable: If other writers change the memory in every attempt.
+    """
     read = partial(read_row, agent, memory_id)
 
     async def write(row: Payload | None) -> int | None:
@@ -110,7 +114,7 @@ async def _take_back(agent: Agent, memory_id: str, run_id: str) -> int:
 
 
 def _changes_without(agent: Agent, row: Payload, run_id: str) -> Payload:
-    """Return the changes that remove a run's connections and category from a memory; empty if there are none."""
+    """Return the changes that remove a run's connections and reset its category; empty if the memory has neither."""
     if TOMBSTONE_KEY in row:
         return {}
     connections = row.get(CONNECTIONS_KEY) or []

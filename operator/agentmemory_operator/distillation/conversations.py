@@ -80,7 +80,7 @@ class StoredConversation:
     Attributes:
         turns: Ids of the turns in order. None for a turn that was not stored; `warnings` gives the reason.
         run: Id of the distillation that follows. None if no distillation follows; `warnings` gives the reason.
-        warnings: Messages about turns that were not stored, and about a missing distillation.
+        warnings: Reason why no distillation follows, reasons why turns were not stored, and warnings about stored ones.
     """
 
     turns: tuple[str | None, ...]

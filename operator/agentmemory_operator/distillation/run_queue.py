@@ -1,7 +1,7 @@
 """Queue of distillation runs in the background of the retrieval API: at most 16 at a time, one per agent.
 
-The queue is bounded and lost on exit. The requests are stored on the rows themselves. A periodic sweep finds the
-requests that have no valid lease, such as those from the queue of a process that has exited.
+The queue is bounded, and lost when the process exits. The requests themselves are stored: on the row of the last turn
+or of a version. A periodic sweep queues the requests without a valid lease, also those of a process that has exited.
 """
 
 import asyncio
@@ -161,7 +161,11 @@ class DistillationQueue:
 
 
 async def find_due_rows(agent: Agent) -> list[str]:
-    """Return the ids of an agent's rows that request a run and have no valid lease, at most 100 or its query limit."""
+    """Return the ids of the rows that request a run and have no valid lease: at most 100, or fewer by the query limit.
+
+    Raises:
+        StoreUnavailable: If Qdrant is unavailable.
+    """
     unleased = {"must_not": [{"key": DISTIL_UNTIL_KEY, "range": {"gt": agent.clock.now_ms()}}]}
     body = {
         "filter": {"must": [IS_DISTIL_DUE, NOT_DELETED, unleased]},

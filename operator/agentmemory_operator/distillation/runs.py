@@ -127,7 +127,9 @@ class DistillationRun:
     _mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     async def execute(self) -> DistillationResult:
-        """Distil the sources, unless another process does so; return the result, not completed in that case.
+        """Distil the sources, and return the result.
+
+        If another process has the lease, or the request no longer exists, the result is not completed.
 
         Raises:
             ModelOutputInvalid: If the answer is unusable. The third unusable answer ends the run; until then, the run
@@ -237,7 +239,7 @@ class DistillationRun:
         return [turn for turn in turns if turn.user_id == row["userId"]]
 
     async def _rows(self, ids: Sequence[str]) -> dict[str, Payload]:
-        """Read those of the rows that are visible heads without a zone."""
+        """Return rows by id, without those that are deleted, pending, superseded or encrypted."""
         points = await self.agent.store.retrieve(self.agent.alias, ids)
         rows: list[Payload] = [point["payload"] for point in points]
         # A working memory is read only after its session ended. An unexpired one in the same slot belongs to the next

@@ -30,8 +30,8 @@ class SessionEnd:
     """Result of ending a session.
 
     Attributes:
-        dropped: Numbers of dropped memories.
-        run: Id of the distillation that follows. None if there is nothing to distil or no model.
+        dropped: Numbers of dropped memories by type.
+        run: Id of the distillation that follows. None if there is nothing to distil, or the agent cannot distil.
         request_row_id: Id of the row that requests the run; '' without one.
     """
 
@@ -89,7 +89,7 @@ async def _turns(agent: Agent, session: Session) -> list[Payload]:
 
 
 def _last_of(rows: Sequence[Payload]) -> Payload:
-    """Return the row that requests the run: the last turn, which is kept, or else the last working memory."""
+    """Return the row for the request: the last turn, which outlives the session, else the last working memory."""
     return next((row for row in reversed(rows) if not row.get("working")), rows[-1])
 
 

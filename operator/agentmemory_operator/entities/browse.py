@@ -63,7 +63,7 @@ class EntityView:
         aliases: Other spellings, sorted.
         memories: Number of memories that name it, among the newest 2,000 of the scope.
         memory_ids: Ids of the newest memories that name it, at most 100.
-        neighbours: Linked entities, typed relations first, then by strength; at most 100.
+        neighbours: At most 100 linked entities: those of typed relations, then those mentioned together most often.
     """
 
     name: str
@@ -113,7 +113,7 @@ async def rename_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: 
 
     Raises:
         NotFound: If the scope has no such entity.
-        Conflict: If another entity has the new name, or the scope has the maximum number of aliases.
+        Conflict: If another entity has the new name, or the scope would exceed the maximum number of aliases.
         RequestInvalid, StoreUnavailable, OutcomeUnknown: See `change_sheet`.
     """
     graph = await _graph(graphs, agent, user_id)

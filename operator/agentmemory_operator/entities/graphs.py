@@ -53,7 +53,7 @@ class EntityGraphs:
 
     Args:
         monotonic: Clock of the graphs' age, in seconds.
-        max_bytes: Maximum of their estimated sizes together. A single graph is kept even if it is larger.
+        max_bytes: Maximum total of the graphs' estimated sizes. A single graph is kept even if it is larger.
     """
 
     def __init__(self, *, monotonic: Callable[[], float] = time.monotonic, max_bytes: int = MAX_CACHE_BYTES) -> None:

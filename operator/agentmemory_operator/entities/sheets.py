@@ -27,7 +27,7 @@ from agentmemory_operator.ports.base import Json
 
 
 async def read_sheet(agent: Agent, user_id: str) -> EntitySheet:
-    """Read the sheet of a scope. Return an empty sheet if none is stored."""
+    """Read the sheet of a scope, also if entities are disabled. Return an empty sheet if none is stored."""
     return sheet_from_payload(await read_row(agent, sheet_id(agent.id_slug, user_id)))
 
 
@@ -35,8 +35,8 @@ async def change_sheet(agent: Agent, user_id: str, change: Callable[[EntitySheet
     """Change the sheet of a scope; return it as stored.
 
     Args:
-        change: Returns the new sheet for the stored one; an equal sheet is not written. Called again if another writer
-            changed the sheet.
+        change: Returns the new sheet for the stored one; an equal sheet is not written. It is called again if another
+            writer has changed the sheet.
 
     Raises:
         RequestInvalid: If the agent has entities disabled.

@@ -60,7 +60,7 @@ def _check_arguments() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     for number, argument in enumerate(sys.argv[1:], 1):
-        # Look for lone surrogates, as which Python keeps bytes that it cannot decode.
+        # Python represents bytes that it cannot decode as lone surrogates.
         if not argument.isprintable() and any("\ud800" <= char <= "\udfff" for char in argument):
             sys.stderr.write(f"{PROGRAM}: argument {number} is not valid {sys.getfilesystemencoding()}: {argument!a}\n")
             sys.exit(WRONG_USAGE)
@@ -101,7 +101,7 @@ def _serving(settings: Settings) -> ServerCommands:
 
 
 def _run_dev(settings: Settings, options: DevOptions) -> Awaitable[None]:
-    """Run the development stack. Without -v and AGENTMEMORY_LOG_LEVEL it logs only faults."""
+    """Run the development stack. Without -v and AGENTMEMORY_LOG_LEVEL, it logs only warnings and errors."""
     level = settings.log_level if os.environ.get("AGENTMEMORY_LOG_LEVEL") else "warning"
     if options.is_verbose and level != "debug":
         level = "info"
@@ -148,7 +148,11 @@ def _verbs(settings: Settings) -> CommandDependencies:
 
 @asynccontextmanager
 async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient]":
-    """Open a client of the retrieval API. Errors of the client, also in the block, become AgentMemoryError."""
+    """Open a client of the retrieval API, which retries a call once; close it at the end.
+
+    Raises:
+        AgentMemoryError: If URL or token is invalid, or a call inside the context raises ApiError or ApiUnreachable.
+    """
     client = import_module("agentmemory_client")
     try:
         created = client.AsyncClient(url, token=token, retries=1)
@@ -166,8 +170,8 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient
 def _load(name: str) -> ModuleType:
     """Import a module of `main` that a command needs.
 
-    The imported objects stay for the life of the process. Garbage collection among them would take a fifth of the
-    startup time, and later collections need not visit them either.
+    Garbage collection is off during the import, which saves a fifth of the startup time. Later collections skip the
+    imported objects, because these stay for the life of the process.
     """
     gc.disable()
     try:

@@ -201,9 +201,11 @@ class Api:
 
 
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
-    """Run the retrieval API on the objects of a cluster, until SIGTERM or SIGINT.
+    """Run the retrieval API on the objects of a cluster, until SIGTERM, SIGINT or the end of a background task.
 
-    Errors are those of `Api.serving`, or that of a background task that ends earlier.
+    Raises:
+        AgentMemoryError: If there is no usable Kubernetes configuration, or traces need a package that is missing.
+        SettingInvalid, OSError: As in `Api.serving`. The error of a failed background task is raised too.
     """
     configuration = await load_configuration(API)
     async with AsyncExitStack() as stack:

@@ -27,6 +27,9 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
     Args:
         data: Data folder of that process. It contains the cluster id in the collections' markers, the data keys of
             privacy zones and the key of user tokens.
+
+    Raises:
+        AgentMemoryError, SettingInvalid, OSError: As in `Api.serving`.
     """
     async with AsyncExitStack() as stack:
         identify = partial(read_cluster_id, data)

@@ -39,7 +39,8 @@ class ConsolidationParts:
     Attributes:
         embedder: Opens embedders, and reads their keys.
         language_model: Opens language models.
-        secrets: Reads the keys of language models. Each key is only sent to the hosts that its Secret lists.
+        secrets: Reads the keys of language models, and checks that each Secret lists the destination if the settings
+            require that.
     """
 
     points: ScopedPointStores
@@ -54,8 +55,8 @@ class ConsolidationParts:
     async def open_store(self, memory: AgentMemory) -> AsyncIterator[OpenAgent]:
         """Open the agent's points; yield a function that opens the agent, to be called inside the block.
 
-        Each call reads the collection's metadata again. The settings stay those of `memory`. A call raises SpecInvalid
-        if the agent's embedding or its Secret must be corrected first.
+        Each call of it reads the collection's metadata again, but uses the settings of `memory`. It raises SpecInvalid
+        if the agent's embedding or its Secret must be corrected first, and the errors of `open_collection`.
         """
         async with self.points.open_store(memory) as store:
 

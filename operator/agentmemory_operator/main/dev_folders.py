@@ -77,7 +77,7 @@ def check_free(folders: DevFolders, running: tuple[RunningStack, ...]) -> None:
     """Raise if another running stack uses one of the folders.
 
     Raises:
-        AgentMemoryError: If one does. The message names the stack and the remedy.
+        AgentMemoryError: If another stack uses a folder. The message names the stack and the remedy.
     """
     paths = {folders.manifests.resolve(), folders.data.resolve()}
     for stack in running:

@@ -69,8 +69,10 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
     """Run the dev Qdrant, the operator on a folder and the API in one process, until SIGTERM or SIGINT.
 
     Raises:
-        AgentMemoryError: If the folders cannot be created or another stack uses them, the port is in use, the Qdrant
-            server is unavailable, or the dev Qdrant or the OpenTelemetry SDK is needed and not installed.
+        AgentMemoryError: If the folders cannot be created or another stack uses them, the port is in use, the dev
+            Qdrant fails, or the dev Qdrant or the OpenTelemetry SDK is needed and not installed.
+        SettingInvalid: If `auth` is "kubernetes".
+        OSError: If another server uses the data folder of the dev Qdrant, or the API cannot listen for another reason.
     """
     folders, running = open_folders(settings, options), RunningStacks(settings.user_data)
     check_free(folders, running.find())
@@ -78,7 +80,7 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
         stand_in = await _open_stand_in(
             options.qdrant or settings.qdrant_url, settings.qdrant_api_key, folders.data, stack
         )
-        # The output says who has access, and only this machine has.
+        # Accept `auth` "none": the API listens on loopback only, and the output names who has access.
         accepting = replace(settings, accepts_auth_none=True)
         folder, api, operator = await _compose(accepting, folders, stand_in, stack)
         operations = (operator.run(), follow_folder(folder, api, operator), feed_own_changes(folder, api, operator))
@@ -196,6 +198,7 @@ async def run_devserver(data: Path, port: int, version: str) -> None:
 
     Raises:
         AgentMemoryError: If the server cannot emulate the version, or is not installed.
+        OSError: If the port is in use, or another server uses the data folder.
     """
     devserver = import_devserver()
     server = asyncio.create_task(devserver.serve(data, port=port, qdrant_version=version))
@@ -247,8 +250,10 @@ def print_locations(folders: DevFolders, server: ServerOverride, api_url: str) -
 async def print_first_calls(api: Api, calls: list[str], folders: DevFolders, auth: AuthMode) -> None:
     """Print who has access and example commands, once an agent is ready. Then wait until cancelled.
 
+    If no agent is declared when the API is ready, first print the command that declares one.
+
     Args:
-        calls: The commands, with a place for the agent.
+        calls: Command lines with the placeholder `{agent}`.
     """
     while api.readiness.find_obstacle() is not None:
         await asyncio.sleep(POLL_S)
@@ -279,10 +284,10 @@ async def _first_agent(directory: AgentDirectory) -> str:
 
 
 def build_first_calls(url: str | None) -> list[str]:
-    """Return two commands with a place for the agent: the first stores a memory, the second finds it.
+    """Return two command lines with the placeholder `{agent}`: the first stores a memory, the second finds it.
 
     Args:
-        url: URL of the API, if the commands would not find it by themselves.
+        url: URL of the API, added as an option. None if the commands find the API by themselves.
     """
     options = f" --user {EXAMPLE_USER}" + (f" --url {url}" if url else "")
     texts = {"remember": EXAMPLE_MEMORY, "search": EXAMPLE_QUERY}
@@ -290,7 +295,7 @@ def build_first_calls(url: str | None) -> list[str]:
 
 
 def program_path() -> str:
-    """Return how a shell in another terminal finds the running program."""
+    """Return the command that starts this program in another shell: its name if PATH has it, else with its path."""
     if which(PROGRAM):
         return PROGRAM
     called = Path(sys.argv[0]).absolute()

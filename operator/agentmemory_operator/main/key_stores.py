@@ -24,7 +24,7 @@ def open_key_shards(transport: KubernetesTransport, settings: Settings) -> KeySh
 
 
 def build_zone_keys(shards: KeyShards | None, clock: Clock, secrets_of: Callable[[str], Secrets]) -> ZoneKeysFactory:
-    """Return a function that builds the object through which an agent uses the keys of its privacy zones.
+    """Return a function that builds an agent's access to the keys of its privacy zones.
 
     Args:
         shards: Store of the data keys. If None, the function returns None for every agent.

@@ -47,7 +47,7 @@ Owner = tuple[str, str]
 
 @runtime_checkable
 class ClosableEmbedder(Protocol):
-    """An embedder with open connections."""
+    """An embedder with connections that must be closed."""
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -149,7 +149,7 @@ class LanguageModels:
         """Open the language model of an agent.
 
         Args:
-            secrets: Reads the key. It is only sent to the hosts that its Secret lists.
+            secrets: Reads the key, and checks its destination.
 
         Raises:
             SpecInvalid: If the URL is invalid, the key does not exist, its Secret does not list the host, or a required
@@ -181,7 +181,7 @@ class LanguageModels:
 
 
 class Rerankers:
-    """Opens rerankers, and keeps up to `MAX_OPEN` services with their failures by agent and settings.
+    """Opens rerankers, and caches up to `MAX_OPEN` remote ones, with their recent failures, by agent and settings.
 
     Args:
         files: Location of the models that run in this process.
@@ -203,7 +203,10 @@ class Rerankers:
             await service.aclose()
 
     def open(self, settings: AgentSettings) -> Reranker:
-        """Return the reranker of an agent. A service is only connected, and its key only read, when it is asked."""
+        """Return the reranker of an agent. The first call of a remote one connects to its service and reads its key.
+
+        An agent without a reranker gets the local one, which runs in this process.
+        """
         reranking = settings.ranking.rerank
         if reranking is None or reranking.url is None:
             return self._local

@@ -1,4 +1,8 @@
-"""Compose the operator from its parts, and run it for `agentmemory operator`."""
+"""Compose the operator from its parts, and run it for `agentmemory operator`.
+
+The start raises AgentMemoryError without a usable Kubernetes configuration, or if traces need a package that is
+missing; SettingInvalid if this process cannot open the default embedding; OSError if the port of the probes is in use.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -141,7 +145,7 @@ class Operator:
         )
 
     def _connect(self) -> tuple[Connections, Servers]:
-        """Build the openers of stores, and of whole servers for snapshots and restores."""
+        """Build `Connections`, which passes use, and `Servers`, which opens all stores of a server together."""
         connections = Connections(self.table, self._ports.secrets, self._ports.collections, namespaces=self._cluster)
         connections.capacity.read_ttl_s = self.periods.capacity_s
         connections.max_rebuild_bytes = self._settings.max_rebuild_gib << 30 or None
@@ -218,7 +222,7 @@ class Operator:
         return replace(agent, write_s=self._stores.timeout_of(settings) + DEFAULT_TIMING.max_wait_s)
 
     def _make_cleaning(self, reports: RebuildReports) -> CleanupSchedule:
-        """Build the schedule of cleanups. None starts while the object is being rebuilt."""
+        """Build the schedule of cleanups. It starts no cleanup of an object that is being rebuilt."""
         return CleanupSchedule(
             *(self.table, self._open_agent, self._cluster, self._clock),
             cleanup=Cleanup(self._clock),
@@ -227,7 +231,7 @@ class Operator:
         )
 
     def _make_consolidation(self, reports: RebuildReports) -> ConsolidationSchedule:
-        """Build the schedule of consolidations by a language model. None starts while the object is being rebuilt."""
+        """Build the schedule of consolidations. It starts no consolidation of an object that is being rebuilt."""
         ports, clock = self._ports, self._clock
         parts = ConsolidationParts(
             points=ScopedPointStores(self.connections, ports.points, QdrantTokens(), clock),
@@ -338,7 +342,7 @@ class Operator:
 
 
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
-    """Run the operator until SIGTERM or SIGINT. Errors are those of `operate`, for example LeadershipLost."""
+    """Run the operator until SIGTERM or SIGINT. Raises: As `operate`, and as the module's docstring has it."""
     configuration = await load_configuration(OPERATOR)
     settings = with_api_server(settings, configuration.host)
     async with AsyncExitStack() as stack:
@@ -380,7 +384,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
 
 
 async def _serve_health(probes: Probes, settings: Settings, options: OperatorOptions, stack: AsyncExitStack) -> None:
-    """Serve probes and metrics if the process runs in a cluster or a port is set."""
+    """Serve probes and metrics if the options set a port, or the process runs in a cluster (on port 8081)."""
     port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port
     if port is not None:
         app = create_health_app(probes)

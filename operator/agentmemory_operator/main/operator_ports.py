@@ -36,7 +36,8 @@ class OperatorPorts:
 
     Attributes:
         cluster: Reads and creates objects; writes their statuses, finalizers and events.
-        secrets: Reads keys and certificates from Secrets, if these list the host that the value is sent to.
+        secrets: Reads keys and certificates from Secrets. If the settings require it, a Secret must list the host to
+            which its value is sent.
         claim_store: Stores which namespace each slug belongs to.
         handover_store: Stores the Secrets that the retrieval API needs; None if the API reads the original Secrets.
         signing_key: Creates the signing key of user tokens; None if the API creates it.
@@ -69,7 +70,7 @@ class OperatorPorts:
 
 
 def open_leadership(configuration: Configuration, options: OperatorOptions, stack: AsyncExitStack) -> Leadership:
-    """Create the leadership on the Lease, with an identity unique to this process. The stack closes its client."""
+    """Create the leadership by the Lease, with an identity unique to this process. The stack closes its client."""
     lease = KubernetesLease(configuration, options.lease_namespace or own_namespace())
     stack.push_async_callback(lease.close)
     return Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
@@ -83,7 +84,7 @@ def open_leader_cluster(
     options: OperatorOptions,
     stack: AsyncExitStack,
 ) -> KubernetesCluster:
-    """Open the client of the cluster's API, which is closed with the stack. Each write requires the leader lease."""
+    """Open a client of the Kubernetes API. Each write requires the leader lease. The stack closes the client."""
     cluster = KubernetesCluster(
         configuration,
         before_write=leadership.check,
@@ -98,7 +99,7 @@ def open_leader_cluster(
 def open_leader_transport(
     configuration: Configuration, leadership: Leadership, stack: AsyncExitStack
 ) -> KubernetesTransport:
-    """Open the transport that writes Secrets and claims. Each write requires the leader lease."""
+    """Open the transport that writes Secrets and claims. Each write requires the leader lease. The stack closes it."""
     transport = KubernetesTransport(configuration, before_write=leadership.check, writing=leadership.limit_write)
     stack.push_async_callback(transport.close)
     return transport

@@ -36,14 +36,14 @@ def print_line(line: str) -> None:
 
 
 def open_tracer(settings: Settings, stack: AsyncExitStack, *, service: str) -> Tracer:
-    """Open the tracer, which is closed with the stack. It does nothing unless traces are configured.
+    """Open the tracer; the stack closes it. The tracer does nothing unless traces are configured.
 
     Raises:
         AgentMemoryError: If traces are configured and the OpenTelemetry SDK is not installed.
     """
     if not settings.exports_traces:
         return NO_TRACES
-    # Import the SDK only if it is used.
+    # Import here, because the SDK is an optional dependency.
     try:
         from agentmemory_operator.adapters.otlp_tracer import OtlpTracer
     except ModuleNotFoundError as exc:

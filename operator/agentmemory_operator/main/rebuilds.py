@@ -27,10 +27,10 @@ from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 
 
 class RebuildEmbedders:
-    """Opens embedders for rebuilds and consolidations. An opened embedder is reused until `close`.
+    """Opens embedders for rebuilds and consolidations, and caches them by namespace, source and settings.
 
     Args:
-        secrets: Reads the keys, in the namespace of the object. A key is only sent to the hosts that its Secret lists.
+        secrets: Reads the keys, in the namespace of the object, and checks their destinations.
     """
 
     def __init__(self, settings: Settings, secrets: Secrets) -> None:
@@ -44,7 +44,7 @@ class RebuildEmbedders:
         """Open the embedder of a collection, which is the target of a rebuild or is being consolidated.
 
         Raises:
-            RebuildPaused: If the object or its Secret must be corrected first.
+            RebuildPaused: If the object or its Secret must be corrected first, or callers send the vectors.
             TransientError: If the key cannot be read now.
         """
         settings, namespace = effective_embedding(memory), memory.metadata.namespace

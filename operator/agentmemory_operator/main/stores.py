@@ -39,7 +39,7 @@ class Stores:
         url: URL of a server that replaces those of all connections, for development; None uses theirs.
         api_key: API key of the server at `url`; None if it needs none.
         watch: Hooks around calls that manage collections and snapshots. Its checks before a write apply to the stores
-            of points and buckets too.
+            of points and buckets too. None checks and counts nothing.
         meter: Measures the calls of point stores; None measures none.
         egress: Policy for the hosts of connections and buckets. It does not apply to `url`, which no object names.
     """
@@ -152,21 +152,21 @@ def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) ->
 
 @contextlib.asynccontextmanager
 async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator["QdrantCollections"]:
-    """Return a context with a client for the collections of a server, which is closed at the end."""
+    """Open a client for the collections of a server; close the client at the end of the context."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).collections(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_points(settings: Settings, endpoint: Endpoint) -> AsyncIterator[PointStore]:
-    """Return a context with a client for the points of a server, which is closed at the end."""
+    """Open a client for the points of a server; close the client at the end of the context."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).points(endpoint)
 
 
 @contextlib.asynccontextmanager
 async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
-    """Return a context with a client for the snapshots of a server, which is closed at the end."""
+    """Open a client for the snapshots of a server; close the client at the end of the context."""
     async with AsyncExitStack() as stack:
         yield _stores_of(settings, endpoint, stack).server(endpoint).snapshots
 
@@ -193,7 +193,10 @@ async def open_cluster(
     """Open the cluster of a context (None: the current one); yield the cluster and the context's namespace.
 
     Args:
-        cluster_id: Id that replaces the uid of kube-system.
+        cluster_id: Id that replaces the uid of kube-system; None uses that uid.
+
+    Raises:
+        AgentMemoryError: If there is no usable context.
     """
     configuration, namespace = await load_context(context)
     cluster = KubernetesCluster(configuration, cluster_id=cluster_id)
@@ -205,7 +208,11 @@ async def open_cluster(
 
 @contextlib.asynccontextmanager
 async def open_installed(context: str | None) -> "AsyncIterator[InstallationApi]":
-    """Open the installation in the cluster of a context, for `uninstall`. None is the current context."""
+    """Open the installation in the cluster of a context, for `uninstall`. None is the current context.
+
+    Raises:
+        AgentMemoryError: If there is no usable context.
+    """
     configuration, _ = await load_context(context)
     installed = KubernetesInstallation(configuration)
     try:
@@ -218,7 +225,15 @@ async def open_installed(context: str | None) -> "AsyncIterator[InstallationApi]
 async def open_jobs(
     context: str | None, manifests: Path | None, cluster_id: str | None = None
 ) -> AsyncIterator[tuple[JobObjects, str]]:
-    """Open the objects of a folder, else of a kubeconfig context; yield them and the default namespace."""
+    """Open the objects of a folder, else of a kubeconfig context; yield them and the default namespace.
+
+    Args:
+        context: Name of the kubeconfig context; None is the current one. Not used with a folder.
+        manifests: Folder of manifests; None opens a cluster.
+
+    Raises:
+        AgentMemoryError: If there is no usable context.
+    """
     if manifests is not None:
         # Import here: processes that serve in a cluster read no folder.
         from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles

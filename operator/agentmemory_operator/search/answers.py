@@ -17,7 +17,7 @@ class SearchHit(NamedTuple):
     """Result of a search: a memory with its score.
 
     Attributes:
-        terms: Terms of the score; None without `explain` and `terms`.
+        terms: Terms of the score; None unless `explain` or `terms` was requested.
         match: Match of the memory and the query; None if `terms` is None. Without keywords, only the similarity.
         rank_before: Rank by similarity among the candidates, from 1; None unless their matches were read.
         rerank: Score of the cross-encoder; None if it did not read this result.
@@ -40,7 +40,8 @@ class CandidateCounts:
             names.
         below_threshold: Number of candidates, found by full scans if allowed, that only the threshold removes.
         eligible: Number of memories that the filters select.
-        is_exact: True if the best candidates are proven the best eligible memories; False if strict mode prevents it.
+        is_exact: True if it is proven that no other eligible memory belongs in the results. False if nothing can be
+            proven, for example because the strict mode forbids full scans.
     """
 
     scored: int
@@ -55,7 +56,7 @@ class SearchAnswer:
 
     Attributes:
         generation: Generation of the object whose ranking was used.
-        ranking: Ranking that was used, including the overrides of the request.
+        ranking: Ranking that was used, including `weights`, `min_similarity` and `min_priority` of the request.
         has_terms: True if similarity, recency and utility were requested.
         total_candidates: Number of memories that competed: those the filters select, limited to those Qdrant
             scores. May lag 10 s behind writes of other processes.

@@ -30,7 +30,7 @@ MAX_LISTED = 20_000
 PAGE = 1_000
 # Maximum number of active memories to read for counting faded ones. They take 10 requests, about 100 ms in total.
 MAX_DECAY_READS = 10_000
-# Maximum number of memories of one state to read for counting types without an index on type. They take some seconds.
+# Maximum number of memories of one state to read for counting their types. They take some seconds.
 MAX_TYPE_READS = 100_000
 TOO_MANY_UNINDEXED = (
     f"cannot be counted for more than {MAX_TYPE_READS:,} memories without an index, or of 1,000 types: name user_id, or"
@@ -54,8 +54,9 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     """Count the memories of a user or scope; None counts those of the whole agent.
 
     Raises:
-        RequestInvalid: If there is no index on type or a state has over 1,000 types, and over 100,000 memories.
-        StoreUnavailable: If Qdrant is unavailable.
+        RequestInvalid: If memories must be read to count their types, and one state has over 100,000 of them. They are
+            read if there is no index on type, or a state has 1,000 types (or as many as the query limit, if lower).
+        StoreUnavailable: If Qdrant is unavailable, or memories were deleted during each of 10 reads.
     """
     now_ms = agent.clock.now_ms()
     filters = state_filters(user_id, agent.settings.ranking.endings, now_ms)
@@ -84,7 +85,7 @@ async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int 
 
 
 async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]]:
-    """Count the memories per type for each filter; without an index on type, or beyond 1,000 types, by reading them.
+    """Count the memories per type for each filter. Read them if there is no index on type, or there are 1,000 types.
 
     Raises:
         RequestInvalid: If more than 100,000 memories that match one filter would have to be read.
@@ -93,7 +94,7 @@ async def _types(agent: Agent, filters: Sequence[Filter]) -> list[dict[str, int]
         max_limit = agent.settings.ranking.max_query_limit
         limit = PAGE if max_limit is None else min(PAGE, max_limit)
         with suppress(StoreRejected):
-            # Without an index on type, Qdrant rejects the facet: read the memories instead.
+            # The collection may lack the index that the object declares. Then Qdrant rejects the facet.
             facets = (agent.store.facet(agent.alias, "type", filter_, limit=limit) for filter_ in filters)
             counts = list(await asyncio.gather(*facets))
             # A facet of as many types as its limit may lack others.

@@ -1,8 +1,8 @@
 """Determine the memories that a search may return.
 
-If Qdrant may evaluate a criterion differently from `criteria_match`, it only finds candidates and `criteria_match`
-decides. The filter of the search then contains the ids that match, and the condition that Qdrant can decide with
-certainty (`compile_certain`).
+Qdrant may evaluate some criteria differently from `criteria_match`. For these, Qdrant only finds candidates, and this
+process reads them and applies `criteria_match`. The filter of the search then combines the ids of the matches with the
+part of the criterion that Qdrant decides with certainty (`compile_certain`).
 """
 
 from dataclasses import replace
@@ -37,6 +37,7 @@ async def find_eligible(agent: Agent, selection: Selection, now_ms: int) -> tupl
     Raises:
         RequestInvalid: If more than 100,000 memories must be read to decide the criterion, or more than 20,000 of those
             match.
+        StoreUnavailable: If Qdrant is unavailable.
     """
     indexes, criterion = agent.settings.indexes, selection.criterion
     found = visible_filter(selection, now_ms, agent.settings.ranking.endings, indexes=indexes)

@@ -37,7 +37,7 @@ class SearchRequest:
         reference_time: Time that relative times in the query refer to, Unix milliseconds; None is now.
         time_zone: Name of an existing IANA time zone, in which the query's days begin.
         per_session: Maximum number of results of one session; None does not limit them.
-        weights: Weights of the model Weighted; None uses those of the object.
+        weights: Weights, only with the model Weighted; None uses those of the object.
         terms: True to return similarity, recency and utility of each result.
         neighbours: Number of memories before and after each result in its session to return, 0..3.
         explain: True to return the terms of each score, and whether the result is exact. Qdrant then runs several

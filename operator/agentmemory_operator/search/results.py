@@ -55,7 +55,8 @@ async def rerank_points(
     """Rerank the first `candidates` points of an agent's search; the remaining ones follow in their order.
 
     A service outside this process does not get the texts of sealed memories: they keep their ranks. If the
-    cross-encoder fails, keep the order of all points and return a warning. Without a query, rerank nothing.
+    cross-encoder fails, keep the order of all points and return a warning. If the settings name no cross-encoder or
+    there is no query, rerank nothing.
     """
     reranking = settings.ranking.rerank
     if reranking is None or query is None:
@@ -79,7 +80,7 @@ MAX_EXTRA_RESULTS = 200
 
 
 def max_fetched(top_k: int) -> int:
-    """Return the number of results to request from Qdrant if the results of a session are capped."""
+    """Return how many results to request from Qdrant if sessions are capped: 10 times as many, at most 200 more."""
     return min(10 * top_k, top_k + MAX_EXTRA_RESULTS)
 
 
@@ -89,7 +90,7 @@ class CappedPoints:
 
     Attributes:
         left_out: Points that were left out before there were enough results, in their order.
-        warnings: Reason why there are fewer results than requested; empty if there are enough, or no more were found.
+        warnings: Reason why the cap left fewer than `top_k` results; empty if there are `top_k`, or fewer were found.
     """
 
     points: Sequence[Json]
@@ -98,9 +99,10 @@ class CappedPoints:
 
 
 def cap_sessions(points: Sequence[Json], per_session: int | None, top_k: int) -> CappedPoints:
-    """Return the first `top_k` points, at most `per_session` of each session. None does not limit them.
+    """Return the first `top_k` points, at most `per_session` of each session of a user.
 
-    Memories without a session are not limited. The next points take the places of those left out.
+    If `per_session` is None, no session is limited. Memories without a session are never limited. The next points take
+    the places of those left out.
     """
     if per_session is None:
         return CappedPoints(points[:top_k])
@@ -131,6 +133,9 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
     Args:
         points: Results, with their payloads.
         count: Maximum number of neighbours before each result, and after it.
+
+    Raises:
+        StoreUnavailable: If Qdrant is unavailable, or memories were deleted during each of 10 reads.
     """
     rows = [point["payload"] for point in points if ORDER_KEY in point["payload"]]
     if not rows:

@@ -72,7 +72,7 @@ class SearchService:
 
         Raises:
             RequestInvalid: If `find_request_errors`, `find_eligible` or the embedding provider rejects the request.
-            SpecInvalid: If the embedding provider rejects key or model, or its host is forbidden.
+            SpecInvalid, StoreRejected: If the embedder's key, model or host is not accepted; if Qdrant rejects a query.
             StoreUnavailable, EmbedderUnavailable: If the search cannot be done now. Retry.
         """
         started_s = time.perf_counter()
@@ -127,7 +127,10 @@ class SearchService:
         return _resolve(agent, request, fusion, narrowed=narrowed, along=activations, now_ms=now_ms), vector
 
     async def _along(self, agent: Agent, request: SearchRequest, fusion: Fusion | None) -> Mapping[str, float]:
-        """Return activations of memories linked to names in the query, best first. Empty without entities or fusion."""
+        """Return activations of memories linked to names in the query, best first.
+
+        Empty if the agent has no entities, there is no query, or the search fuses no signals.
+        """
         settings = agent.settings.entities or EntitySettings()
         if agent.entity_lists is None or request.query is None or fusion is None or fusion.method == "None":
             return NO_ACTIVATIONS
@@ -248,7 +251,7 @@ async def _explained(
     bodies: list[Json],
     question: CandidateQueries,
 ) -> _Response:
-    """Search in one request with the matches of all candidates, and check whether a better memory was missed."""
+    """Search, read the matches of all candidates, and check whether a better memory was missed, in one request."""
     limits = {"limit": max(setup.fetched, setup.plan.total)}  # All candidates, to count those below the threshold.
     proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (

@@ -1,4 +1,4 @@
-"""Find the times that a query names, with the words of its language in `time_words`."""
+"""Find the times that a query names, by the tables in `time_words`: one for each language."""
 
 import re
 from functools import lru_cache
@@ -29,7 +29,7 @@ def list_languages() -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def read_words(language: str) -> TimeWords:
-    """Read the words of one of `list_languages`."""
+    """Read and compile the table of a language, one of `list_languages`. Cached."""
     return build_words(yaml.safe_load((_FOLDER / f"{language}.yaml").read_text(encoding="utf-8")))
 
 
@@ -37,8 +37,9 @@ def find_times(query: str, language: str, *, reference_ms: int, time_zone: str) 
     """Return the spans of the times in a query.
 
     Args:
-        language: Language of the agent's keywords. If it has no words for times, all languages are tried. The one that
-            understands the most characters of the query counts; of equal ones English, then the first by name.
+        language: Language of the agent's keywords. If it has no words for times, all languages are tried, and the one
+            whose words for times cover the most characters counts: of equal ones English, then the first by name. A
+            language must cover more than 4 characters if the query's stop words indicate another.
         time_zone: Name of an existing IANA time zone.
     """
     zone = zone_of(time_zone)

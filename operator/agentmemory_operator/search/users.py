@@ -54,7 +54,7 @@ class UserDetails:
 
 @dataclass(frozen=True, slots=True)
 class UserPage:
-    """Page of users and scopes, sorted by name.
+    """Page of users and scopes, sorted by id.
 
     Attributes:
         next_cursor: None on the last page.
@@ -67,7 +67,7 @@ class UserPage:
 
 
 async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> UserPage:
-    """Return a page of the users and scopes that have memories which a search can find.
+    """Return a page of the users and scopes with memories that a search can find, sorted by id.
 
     Args:
         limit: Maximum number of users on the page.
@@ -165,7 +165,7 @@ async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
 
 
 async def _times(agent: Agent, active: Filter, names: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:
-    """Return the first and the last createdAt of each user that still has a memory."""
+    """Return the smallest and the largest createdAt of each of the users. Omit users that have no memory any more."""
     queries = [_edge(active, name, direction) for name in names for direction in ("asc", "desc")]
     results = await read_without_tombstones(
         lambda: agent.store.query_batch(agent.alias, queries),

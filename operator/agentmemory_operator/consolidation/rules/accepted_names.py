@@ -1,7 +1,7 @@
 """Decide which names in a model's answer are accepted, and which memories they are stored on. Pure.
 
-- An entity is accepted if one of the memories that the model lists for it contains its name as whole words. It is
-  stored on those of them that contain its name or an accepted alias.
+- The model lists memories for each entity. The entity is accepted if one of these contains its name as whole words. It
+  is stored on those that contain its name or an accepted alias.
 - An alias or relation between two names is accepted if memories of the batch contain both names.
 
 So a model cannot store a name that no memory contains. Words that the agent's lists exclude as names are rejected.

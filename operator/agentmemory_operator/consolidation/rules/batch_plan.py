@@ -187,7 +187,7 @@ def plan_batch(
         rows: Memories of the batch, all of one user; at least one.
         findings: Findings with memory ids.
         kinds: Memory types of the agent.
-        ungrounded: Finds parts of a text without a source.
+        ungrounded: Returns the numbers, names and dates of a text that its sources do not contain.
         lists: Lists of the agent, with the words that are not names. None if the agent has no entities.
     """
     by_id = {row["id"]: row for row in rows}

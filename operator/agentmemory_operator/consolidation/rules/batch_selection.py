@@ -32,8 +32,8 @@ MAX_MATERIAL_CHARS = 120_000
 def candidate_filter(created_before_ms: int, types: Sequence[str]) -> Filter:
     """Build the filter for memories that no run has read yet.
 
-    The filter excludes memories of a privacy zone and items under keys. It also excludes working memories of a session
-    and memories with an expiry time, because a fact made from such a memory would outlive it.
+    The filter excludes superseded memories, memories of a privacy zone and items under keys. It also excludes working
+    memories of a session and memories with an expiry time, because a fact made from such a memory would outlive it.
 
     Args:
         created_before_ms: Only memories created by then, Unix milliseconds.

@@ -76,10 +76,10 @@ def is_run_id(text: str) -> bool:
 def next_action(
     memory: AgentMemory, settings: ConsolidationSettings | None, last: Mapping[str, Any]
 ) -> PendingAction | None:
-    """Return the next action for an object, or None.
+    """Return the action that the annotation requests, else the next scheduled run; None if there is neither.
 
     Args:
-        settings: Consolidation settings of the object. None if it names no model.
+        settings: Consolidation settings of the object. None if it names no model: then requests for a run are ignored.
         last: Current value of `status.lastConsolidation`.
     """
     if (requested := _requested_action(memory, last)) and (settings or requested.action not in NEEDS_MODEL):
@@ -170,7 +170,7 @@ def with_consolidation(
 
     Args:
         status: New status without them.
-        standing: State to report. If its last action was no run, the old condition stays.
+        standing: State to report. If it has no fault and its last action was no run, the old condition stays.
         old: Previous status.
         generation: `metadata.generation` of the object.
         now: RFC 3339 UTC.

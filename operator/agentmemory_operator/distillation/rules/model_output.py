@@ -246,7 +246,7 @@ def turn_type(types: Sequence[MemoryType]) -> str | None:
 
 
 def requires_event_type(types: Sequence[MemoryType], name: str | None) -> bool:
-    """Return whether a type requires an `event_type`."""
+    """Return whether a type of the agent requires an `event_type`; False if it is not listed, or None."""
     return any(type_.name == name and "event_type" in type_.required for type_ in types)
 
 

@@ -30,7 +30,7 @@ MAX_QUERY_CHARS = 4_000
 
 MAX_SEEDS, MAX_ACTIVATED = 16, 32
 MAX_LINKS = 200
-"""Maximum number of links followed from one name: typed ones first, then the strongest."""
+"""Maximum number of links followed from one name: typed relations first, then names mentioned with it most often."""
 
 MAX_FOUND_MEMORIES = 100
 """Maximum number of memories found through entities."""

@@ -30,7 +30,7 @@ class GraphNode:
     Attributes:
         kind: Kind of entity. None if no memory names it, only relations.
         memories: Indices in `ScopeGraph.memory_ids` of the memories that name it, newest first.
-        mentions: Indices of those that mention it in their text.
+        mentions: Indices of those memories that mention it in their text.
         relations: Relations that start or end here.
     """
 

@@ -22,8 +22,8 @@ class ListedName:
     Attributes:
         name: Name as stored on memories.
         aliases: Other spellings, in any case.
-        is_case_sensitive: True if it is also an everyday word: it counts only in this spelling, and not at the start of
-            a sentence.
+        is_case_sensitive: True if it is also an everyday word. It then counts only in this spelling, and neither at the
+            start of a sentence nor before a capitalised word.
     """
 
     name: str

@@ -76,7 +76,10 @@ class CandidatePlan:
         return self.limit * len(self.filters)
 
     def with_full_scans(self) -> "CandidatePlan":
-        """Return the plan with exact lists, which are much more expensive."""
+        """Return the plan with lists by full scans, which are much more expensive.
+
+        If the strict mode forbids them, the lists are index searches by the original vectors.
+        """
         return replace(self, is_thorough=True, rescore=True)
 
     def query(self, vector: Sequence[float], *, distance: str) -> Query:
@@ -147,7 +150,8 @@ def plan_candidates(  # noqa: PLR0913 # each is a property of one search
     Args:
         eligible: Number of memories that match the filter.
         top_k: Maximum number of results. It decides whether the query limit leaves room for further classes.
-        fetched: Number of results to request from Qdrant if above `top_k`. Lists are as long, if the query limit is.
+        fetched: Number of results to request from Qdrant, if above `top_k`. Each list is at least as long, unless the
+            query limit is lower.
         extra_lists: Number of keyword and entity lists. They share the query limit, unless all memories are scored.
     """
     max_limit = ranking.max_query_limit or ANY_NUMBER
@@ -177,7 +181,7 @@ def plan_candidates(  # noqa: PLR0913 # each is a property of one search
 
 
 def similarity_formula(distance: str) -> Formula:
-    """Return the similarity as a formula over Qdrant's score."""
+    """Return `similarity_of` as a formula over Qdrant's score."""
     return {"div": {"left": 1.0, "right": {"sum": [1.0, "$score"]}}} if distance == "Euclid" else "$score"
 
 

@@ -48,8 +48,8 @@ class UnlistedMemories:
 
     Attributes:
         ends: End of each list by similarity.
-        by_words: Keyword score of the first memory beyond the keyword list; None if that list is complete or there is
-            none.
+        by_words: Keyword score of the first memory beyond the keyword list; None if that list is complete, or the
+            search has no keyword list.
         fusion: None if the search uses no keywords.
         types: Types that the search is restricted to; empty is any.
     """

@@ -70,7 +70,8 @@ class QueryFeatures:
 
     Attributes:
         half_score: BM25 score at which the keyword term is 0.5.
-        names: Words that may be names, in lower case, at most 8: capitalised content words, or all if none is.
+        names: Words that may be names, in lower case, at most 8: capitalised content words; without them all content
+            words.
         is_first_person: True if the query contains I, me, my, mine or myself.
         asks_when: True if the query asks for a time.
         dates: Times that the query names.
@@ -90,7 +91,7 @@ class QueryFeatures:
         return [*map(speaker_mark, self.names), *([BY_USER] if self.is_first_person else [])]
 
     def placeholder_values(self) -> dict[str, Formula]:
-        """Return the values for the placeholders of a scoring query."""
+        """Return the value of each placeholder in a scoring query, except the time, by name."""
         return {
             _HALF: self.half_score,
             "author": _is_marked(*self.authors) if self.authors else 0.0,
@@ -142,7 +143,7 @@ class QueryFeatures:
 def extract_features(
     query: str, language: str, *, dates: tuple[TimeSpan, ...] = (), date_keys: tuple[str, ...] = (CREATED_AT,)
 ) -> QueryFeatures:
-    """Extract the features of a query. `is_first_person` and `asks_when` are only extracted in English.
+    """Extract the features of a query. `is_first_person` and `asks_when` are False unless the language is English.
 
     Args:
         dates, date_keys: See `QueryFeatures`.
@@ -165,7 +166,7 @@ def extract_features(
 
 
 def evidence_formulas(assistant: float) -> dict[str, Formula]:
-    """Return Qdrant's formulas of the variables, with placeholders for the features of the query.
+    """Return Qdrant's formula of each variable in the module's table, with placeholders for the query's features.
 
     Args:
         assistant: Value of `terse` for memories by an assistant.

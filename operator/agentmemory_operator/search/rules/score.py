@@ -196,7 +196,7 @@ class ScoreTemplate:
 
 
 def placeholder(name: str) -> Formula:
-    """Return a placeholder for a value of the search in a formula."""
+    """Return a placeholder in a formula, which `ScoreTemplate.render` replaces by the value of this name."""
     return f"{_GAP}{name}"
 
 

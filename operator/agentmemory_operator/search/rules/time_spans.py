@@ -49,7 +49,7 @@ _WEEKS = range(-2, 3)
 _BUDDHIST_ERA = 543
 _RECURRING = ("weekday", "weekend", "named", "season", "holiday", "date")
 
-# Start and end, in the time of a clock on the wall.
+# Start and end as local times, without a time zone.
 Wall = tuple[datetime, datetime]
 
 
@@ -74,7 +74,9 @@ class TimeSpan:
 
 
 def find_time_spans(text: str, words: TimeWords, *, reference_ms: int, zone: ZoneInfo) -> tuple[TimeSpan, ...]:
-    """Return the spans of the first four times that a text names, of at most 32. Those that do not exist are left out.
+    """Return the spans of the first four existing times among the first 32 that a text names.
+
+    Only the first 500 characters are searched. A weak word such as "may" counts only in a range, or as in "since May".
 
     Args:
         reference_ms: Time that relative ones refer to, Unix milliseconds.
@@ -230,7 +232,7 @@ def _month(values: Mapping[str, Any]) -> int:
 
 
 def _period(unit: str, moment: datetime) -> Wall:
-    """Return the calendar unit that contains a moment."""
+    """Return the calendar unit that contains a moment; for `weekend`, the one of its week."""
     day = moment.replace(hour=0, minute=0, second=0, microsecond=0)
     match unit:
         case "week":

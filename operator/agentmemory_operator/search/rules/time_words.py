@@ -29,7 +29,14 @@ _PREFIX_CHARS = 32
 
 @dataclass(frozen=True, slots=True)
 class TimePattern:
-    """Form of a time, a regular expression, and its meaning."""
+    """Form of a time and its meaning.
+
+    Attributes:
+        form: Regular expression, with a named group for each slot.
+        kind, shift: See `time_spans.py`.
+        part: Part of the day; None for the whole time.
+        is_weak: True if it counts only in a range, or next to a word of `prefixes` or `suffixes`.
+    """
 
     form: str
     kind: str
@@ -76,7 +83,7 @@ class Mention:
 
 
 def build_words(table: Mapping[str, Any]) -> TimeWords:
-    """Compile the table of a language."""
+    """Compile the table of a language. `find_mentions` compiles each single pattern later, at its first use."""
     words: dict[str, Mapping[Any, str]] = {name: table.get(name, {}) for name in _WORD_SLOTS}
     forms = {name: "|".join(values.values()) for name, values in words.items()} | _DIGIT_SLOTS
     forms["number"] = f"{_DIGIT_NUMBER}|{forms['number']}"
