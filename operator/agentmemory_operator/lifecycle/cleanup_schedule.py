@@ -153,6 +153,10 @@ class CleanupSchedule:
 
         Deletes nothing during a rebuild, in the first 10 minutes of this process, or if a copy may have any age
         (`find_keep_since_ms`).
+
+        Raises:
+            StoreRejected: If Qdrant rejects a call.
+            TransientError: If Qdrant is unavailable. Some tombstones may be deleted.
         """
         now_ms, last_snapshot = self.clock.now_ms(), memory.status.get("lastSnapshot") or {}
         since_ms = find_keep_since_ms(

@@ -85,7 +85,7 @@ class ErasureMirror:
     Attributes:
         cluster_id: Returns the id of this cluster. Collections of other clusters are ignored.
         period_s: Seconds between two passes over all agents.
-        part_bytes: Size in bytes from which lines are written as one object. The last object of a run is smaller.
+        part_bytes: Size in bytes from which lines are written as one object. The last object of a run may be smaller.
     """
 
     table: ObjectTable
@@ -108,7 +108,7 @@ class ErasureMirror:
     async def mirror_object(self, key: Key) -> None:
         """Write the new traces of an agent, if its object has a collection and a storage and owns its slug.
 
-        Any other AgentMemoryError is logged, and the next pass tries again.
+        An AgentMemoryError other than LeadershipLost is logged, and the next pass tries again.
 
         Raises:
             LeadershipLost: If this process may no longer write.
@@ -172,7 +172,7 @@ class ErasureMirror:
     async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
         """Repeat in a collection the erasures that the storage lists; return the number of points erased.
 
-        Return 0 if the agent has no storage for snapshots, or it has no traces of that time.
+        Return 0 if the agent has no storage for snapshots, or that storage has no runs of that time.
 
         Args:
             physical: Physical name of the collection.

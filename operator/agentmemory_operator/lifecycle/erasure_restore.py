@@ -53,7 +53,7 @@ class RestoredErasureReplay:
         """Repeat every known erasure in a restored collection; return the number of points erased.
 
         Sources are the live collection, the collection of the agent that the snapshot was created from, if that is in
-        the same namespace, and object storage.
+        the same namespace, and object storage. Then vectors that tombstones of `target` still have are removed.
 
         Args:
             live: Collection that `target` replaces. None if it is lost.
