@@ -377,7 +377,7 @@ def is_removing_bytes(job: Job) -> bool:
 
 
 def may_be_fixed_soon(exc: AgentMemoryError) -> bool:
-    """Return whether the user may fix an error soon, by applying a missing object or Secret, or creating a bucket."""
+    """Return whether the user may soon fix an error: a missing object or Secret, an API key, or the object storage."""
     match exc:
         case SpecInvalid():
             return exc.reason in _AWAITED

@@ -48,7 +48,11 @@ class ServerFile:
     sha256: str | None
 
     async def sha256_of_bytes(self) -> str:
-        """Return the hex SHA-256 that the server lists, or else compute it from a download of the file."""
+        """Return the hex SHA-256 that the server lists, or else compute it from a download of the file.
+
+        Raises:
+            NotFound, StoreRejected, StoreUnavailable: If the server does not send the file.
+        """
         if self.sha256:
             return self.sha256
         async with self.store.download(self.physical, self.name) as content:
@@ -75,6 +79,7 @@ class Copies:
         """Copy a file from its server to object storage; return its SHA-256, hex.
 
         Args:
+            location: Location of the copy in object storage, from the status.
             storage: Storage of the agent. Only its encryption and prefix are used here.
             namespace: Namespace of the MemorySnapshot, and of the Secret with the storage's credentials.
 

@@ -30,7 +30,7 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.times import parse_time
 
 MAX_RESTORE_ATTEMPTS = 3
-"""Number of restores that a responding server may fail before the failure counts as the snapshot's result."""
+"""Failed restores of a snapshot, by a server that still responds, after which the failure counts as the result."""
 
 log = logging.getLogger(__name__)
 

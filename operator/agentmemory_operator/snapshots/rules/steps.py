@@ -53,7 +53,10 @@ def is_ended(status: Mapping[str, Any]) -> bool:
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:
-    """Return whether a snapshot was created or imported, and did not fail its first verification."""
+    """Return whether a snapshot was created or imported and did not fail its first verification.
+
+    False once retention has recorded its removal.
+    """
     return _has_condition(status, SUCCEEDED, "True")
 
 
