@@ -10,7 +10,7 @@ copied as pending is later joined to its chain, or abandoned, by `memories/chain
 | a tombstone | nothing | unchanged |
 | a memory that supersedes another | nothing | as pending |
 | another memory | nothing | unchanged |
-| anything | a tombstone, written since the move, or the same or a later `rev` | no |
+| anything | a tombstone, a point written since the move, or one with the same or a later `rev` | no |
 | a tombstone | a memory | as pending if it has links, else unchanged |
 | a memory with other links | any | no: the memory at the other end of the link decides |
 | a memory that is not pending | a pending memory | no: the pending memory is joined to its chain in the target |
@@ -146,6 +146,7 @@ class DrainStep:
         copied. Then outdated vectors are renewed (`renew_late_vectors`), and the announcement in the source is removed.
 
         Raises:
+            RebuildPaused: If a user must fix something before a late point can be embedded.
             TransientError: If the step must be repeated.
         """
         started_s, copied = self.monotonic(), 0
