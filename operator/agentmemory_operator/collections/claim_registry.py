@@ -165,8 +165,11 @@ class ClaimRegistry:
     async def set_min_epoch(self, slug: str, epoch: int) -> None:
         """Store the lowest epoch number with which an agent is read and written; 0 accepts any.
 
+        For a slug without a claim, 0 does nothing.
+
         Raises:
-            TransientError: If the number cannot be stored now, or the slug has no claim yet.
+            TransientError: If the number cannot be stored now, the slug has no claim yet, or the first set of claims is
+                not built yet.
         """
         existing = self._claim_of(slug)
         if existing is None and not epoch:

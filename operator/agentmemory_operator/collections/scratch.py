@@ -41,6 +41,9 @@ class ScratchCollections:
 
         Args:
             uid: UID of the object. Only one caller at a time may reserve a collection for the same object.
+
+        Raises:
+            AgentMemoryError: If the first deletion fails. Nothing is reserved.
         """
         name = scratch_name(await self.cluster_id(), uid)
         self._in_use.add(name)

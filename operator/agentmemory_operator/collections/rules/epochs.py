@@ -63,7 +63,7 @@ def closed_to_json(restore: str, since: str | None, epoch: int) -> dict[str, Any
     """Build the change of metadata that closes a collection.
 
     Args:
-        restore: Name of the restore that closes it.
+        restore: Kind, namespace and name of the restore that closes it: `MemoryRestore NAMESPACE/NAME`.
         since: Time of the closing from the restore's status, RFC 3339. None if it has none.
         epoch: Number of the epoch with which it reopens.
     """

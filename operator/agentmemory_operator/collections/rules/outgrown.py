@@ -78,7 +78,7 @@ def build_outgrown_condition(
 
 
 def has_passed_step(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether the new status reports a higher step than the old status, or the old status reports no step."""
+    """Return whether the new status reports a step, and the old status reports a lower step or none."""
     old_step, new_step = _step_in(old), _step_in(new)
     return new_step is not None and (old_step is None or old_step.memories < new_step.memories)
 

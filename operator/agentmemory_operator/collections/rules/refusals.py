@@ -267,7 +267,7 @@ def allowed_changes(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
 def check_lost(
     alias: str, observed: Observation | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
 ) -> None:
-    """Raise if a collection no longer exists that had points, or that the drift policy does not recreate.
+    """Raise if an earlier collection no longer exists, and it had points or the drift policy does not recreate it.
 
     An empty collection in place of one with memories would hide the loss.
 
@@ -306,7 +306,9 @@ def check_replicas(desired: Collection, observed: Observation | None) -> None:
 def check_ownership(
     observed: Observation | None, desired: Collection, *, takeover: TakeoverTerms | None = None
 ) -> Marker | None:
-    """Return the owner from which the collection is taken over. None if it has no marker or belongs to this object.
+    """Return the owner from which the collection is taken over, or None.
+
+    None if there is no collection, it or `desired` has no marker, or it belongs to this object.
 
     Args:
         takeover: Permissions of this object to take over collections. None permits nothing.
