@@ -53,7 +53,8 @@ class KeyHealth:
 def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
     """Return a status with the condition KeysUnavailable and `zones` set from a check.
 
-    Fields of `zones` that the check did not determine keep their values of `old`. The number of shards never decreases.
+    Fields of `zones` that the check did not determine keep their values of `old`, except `toReseal`, which comes from
+    `status`. The number of shards never decreases.
 
     Args:
         status: Status of a pass. Its `zones` may contain the number of memories to encrypt again.
