@@ -182,7 +182,7 @@ class ErasureMirror:
         Raises:
             NotFound: If the collection does not exist, or an object was deleted while its folder was read.
             ChecksumMismatch: If an object does not have the content that was written.
-            SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
+            SpecInvalid: If the bucket or its Secret cannot be used, or the namespace may not read that agent's folder.
             RequestInvalid: If a line contains no trace. The lines before it may have been applied.
             StoreRejected: If Qdrant or the storage rejects a call.
             TransientError: If Qdrant or the storage is unavailable. Repeating the call erases the rest.

@@ -43,6 +43,7 @@ class RestoredErasureReplay:
 
         Raises:
             NotFound: If one of the collections does not exist.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         return await self.erasures.reapply(server.points, source, target, memory, since_ms=since_ms)
@@ -100,6 +101,10 @@ async def resolve_pending_chains(server: Server, physical: str, memory: AgentMem
 
     Args:
         physical: Physical name of the collection.
+
+    Raises:
+        NotFound: If the collection does not exist.
+        TransientError: If Qdrant is unavailable, or writers interfere. Call again.
     """
     await restored_chains.repair_chains(await open_by_name(server.points, effective_settings(memory), physical, clock))
 
@@ -111,5 +116,9 @@ async def repair_late_links(server: Server, physical: str, memory: AgentMemory, 
 
     Args:
         physical: Physical name of the collection.
+
+    Raises:
+        NotFound: If the collection does not exist.
+        TransientError: If Qdrant is unavailable, or writers interfere. Call again.
     """
     await restored_chains.repair_links(await open_by_name(server.points, effective_settings(memory), physical, clock))
