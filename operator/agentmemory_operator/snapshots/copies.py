@@ -85,7 +85,8 @@ class Copies:
 
         Raises:
             NotFound, StoreRejected: If the server has no such file, or does not send it.
-            ChecksumMismatch: If two attempts stored a copy that differs from the file. The copy was deleted.
+            ChecksumMismatch: If the file differs from its size or SHA-256, and nothing was stored; or if two attempts
+                stored a copy that differs from the file, which was deleted.
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """
@@ -122,7 +123,8 @@ class Copies:
         The content is streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
-            SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
+            SpecInvalid: If the object does not exist, its SHA-256 is unknown, the storage or its Secret cannot be used,
+                or the connection does not list the nodes of the server's cluster.
             ChecksumMismatch: If its content differs from its SHA-256. No collection was created from it.
             StoreRejected: If the server or the storage rejects the call.
             RecoveryOutcomeUnknown: If the response was lost. The server may still create the collection.
@@ -141,8 +143,10 @@ class Copies:
         of the object's metadata if `location` has none.
 
         Raises:
-            SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
-            StorageRejected, StorageUnavailable: If the storage cannot be read.
+            SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the storage or its Secret cannot be
+                used.
+            StorageRejected: If the storage rejects the call.
+            TransientError: If the storage or the Secret cannot be read now.
         """
         async with self.storages.open_object(location, namespace) as (objects, key):
             stored = await _head(objects, location)

@@ -77,7 +77,9 @@ class Verifier(Protocol):
 
         Raises:
             TransientError: If the verification must be repeated.
-            StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
+            StoreRejected: If Qdrant rejects a call that reads the live or the restored collection, or the object
+                storage rejects a call.
+            SpecInvalid: If a user must fix the storage of the copy or its Secret, or list the nodes of the server.
         """
         ...
 
