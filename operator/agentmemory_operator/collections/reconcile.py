@@ -344,6 +344,9 @@ async def observe_or_link(
 
     Returns:
         The observed collection or None, and the physical names numbered for the alias; empty if they were not listed.
+
+    Raises:
+        AgentMemoryError: Errors of `store`. The alias may have been created.
     """
     likely, _ = physical_names(alias, last_physical)
     names = await _numbered(alias, store) if last_physical is None else frozenset()

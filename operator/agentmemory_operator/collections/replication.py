@@ -52,6 +52,9 @@ async def replicate(
         factor: Configured replicas of each shard. None leaves the replicas as they are.
         acquire_slot: Acquires the slot before a shard of a collection with points is copied. None copies without a
             slot.
+
+    Raises:
+        AgentMemoryError: Errors of `store` and `acquire_slot`.
     """
     placement = done.observed.placement
     if placement is None:

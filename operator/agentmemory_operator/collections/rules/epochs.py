@@ -25,8 +25,8 @@ class Epoch:
     """The change of the alias that made the collection its target.
 
     Attributes:
-        number: Number of the change: the time in Unix milliseconds, or the previous number plus one if that is higher.
-            0 before any change.
+        number: Number of the change: the time in Unix milliseconds, the previous number plus one, or the minimum of the
+            slug's claim, whichever is highest. 0 before any change.
         contents: Number of the last change that did not copy all writes: a restore, or its rollback.
     """
 
