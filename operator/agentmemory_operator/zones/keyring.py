@@ -234,8 +234,8 @@ class Keyring:
     def _is_absent(self, ring: Ring, key_id: str) -> bool:
         """Return whether a read within `FRESH_MS` found no such key.
 
-        A key is stored before its first memory, so a missing key is not added later. The cache limits the reads that
-        invalid ids cause, which anyone can write who can write points.
+        A key is stored before its first memory, so a missing key is not added later. Anyone who can write points can
+        write invalid ids; the cache limits the reads that they cause.
         """
         at_ms = self._absent.get((ring, key_id))
         return at_ms is not None and self._age_ms(at_ms) < FRESH_MS

@@ -84,7 +84,7 @@ def without_health(status: Json) -> Json:
 
 
 def key_fields(status: Mapping[str, Any]) -> tuple[Json, Json]:
-    """Return the condition KeysUnavailable and `zones` of a status."""
+    """Return the condition KeysUnavailable and `zones` of a status, each empty if it is absent."""
     return dict(find_condition(status, KEYS_UNAVAILABLE)), dict(status.get(FIELD) or {})
 
 
