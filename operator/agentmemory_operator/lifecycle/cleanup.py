@@ -86,7 +86,7 @@ class CleanupResult:
 
     @property
     def removed(self) -> int:
-        """Number of memories that were removed."""
+        """Number of memories that the run removed; 0 if the run is withheld."""
         return 0 if self.approval_digest else self.counts.total()
 
 

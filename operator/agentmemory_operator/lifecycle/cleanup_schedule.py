@@ -53,7 +53,7 @@ OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
 
 
 class CleanupMeter(MetricSet):
-    """Prometheus metrics of cleanups."""
+    """Prometheus metrics of cleanups: number by result, removed memories by reason, and duration."""
 
     def __init__(self) -> None:
         super().__init__()

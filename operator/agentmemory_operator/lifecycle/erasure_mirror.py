@@ -1,8 +1,8 @@
 """Copy the traces of erasures to object storage, because a lost server cannot report them.
 
-If snapshots are copied to object storage, receipts and tombstones are copied too, as lines of JSON without any erased
-content, in objects that never change. Each run writes the lines that are new. A run is complete when its last object
-exists. After an interrupted run, the next run writes the lines that are still missing.
+If the operator copies snapshots to object storage, it copies receipts and tombstones too, as lines of JSON without any
+erased content. It never changes a written object. Each run writes the lines that are new. A run is complete when its
+last object exists. After an interrupted run, the next run writes the lines that are still missing.
 """
 
 import asyncio
@@ -226,7 +226,12 @@ async def _read_known(objects: ObjectStore, folder: str) -> _Known:
 
 
 async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[bytes]:
-    """Yield the verified content of objects."""
+    """Yield the content of objects, one after the other.
+
+    Raises:
+        NotFound: If an object no longer exists.
+        ChecksumMismatch: If its content differs from its size or SHA-256.
+    """
     for key in keys:
         stored = await objects.head(key)
         if stored is None:

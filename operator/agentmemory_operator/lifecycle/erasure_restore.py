@@ -53,8 +53,8 @@ class RestoredErasureReplay:
     ) -> int:
         """Repeat every known erasure in a restored collection; return the number of points erased.
 
-        Sources are the live collection, the collection of the agent that the snapshot was created from, if that is in
-        the same namespace, and object storage. Then vectors that tombstones of `target` still have are removed.
+        Sources are the live collection, that of the snapshot's original agent if it is in the same namespace, and the
+        object storage. Then vectors that tombstones of `target` still have are removed.
 
         Args:
             live: Collection that `target` replaces. None if it is lost.
@@ -110,7 +110,7 @@ async def resolve_pending_chains(server: Server, physical: str, memory: AgentMem
 
 
 async def repair_late_links(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """Repair links of which only one end is stored in the collection that the alias points to now.
+    """Repair links with only one stored end, in the collection that the alias points to now.
 
     Writes sent before the alias moved may have reached this collection afterwards.
 

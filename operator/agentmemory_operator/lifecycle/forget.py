@@ -166,7 +166,7 @@ class ForgetUseCase:
     ) -> ErasureReceipt:
         """Erase again what was stored by `until_ms`; if that finds memories, replace the receipt.
 
-        The receipt may be that of a process that was killed after it had written it.
+        The receipt may come from an earlier attempt, whose process was killed after it wrote the receipt.
         """
         erasure = Erasure(id=receipt.id, scope=request.scope, until_ms=until_ms)
         for _ in range(MAX_ATTEMPTS):
