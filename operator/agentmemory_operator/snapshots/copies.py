@@ -123,8 +123,8 @@ class Copies:
         The content is streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
-            SpecInvalid: If the object does not exist, its SHA-256 is unknown, the storage or its Secret cannot be used,
-                or the connection does not list the nodes of the server's cluster.
+            SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the storage or its Secret cannot be
+                used. Also if the connection does not list the nodes of the server's cluster.
             ChecksumMismatch: If its content differs from its SHA-256. No collection was created from it.
             StoreRejected: If the server or the storage rejects the call.
             RecoveryOutcomeUnknown: If the response was lost. The server may still create the collection.

@@ -72,7 +72,7 @@ class Verifier(Protocol):
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Verify an existing snapshot as `status.verify` requires; return the condition Verified.
 
-        Status False means that the snapshot is unusable, Unknown that the verification gave no result or that
+        Status False means that the snapshot is unusable. Unknown means that the verification gave no result, or that
         `status.verify` is the string None.
 
         Raises:
