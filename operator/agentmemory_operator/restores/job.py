@@ -158,7 +158,7 @@ class RestoreRun:
 
     @property
     def physical(self) -> str:
-        """Collection to restore into."""
+        """Physical name of the collection to restore into, from the status of the started restore."""
         return str(self.job.physical)
 
     @property
