@@ -1,8 +1,8 @@
 """Ownership of slugs by namespaces, recorded in claims, even after the object with the slug is deleted.
 
 A claim is written before the collection of its object is created, and outlives the object. While a collection,
-placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer, not
-even for a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
+placeholder or snapshot of the slug remains, another namespace can claim the slug only by a permitted transfer. That
+holds even for a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
 the slug of its object (`claim`), and a background loop releases claims without remaining data.

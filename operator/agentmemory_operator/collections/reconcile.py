@@ -339,8 +339,8 @@ async def observe_or_link(
 ) -> tuple[Observation | None, frozenset[str]]:
     """Observe the collection behind an alias; create the alias if a killed operator has deleted its plain predecessor.
 
-    While a plain collection is replaced by an alias of the same name, neither exists for a moment. A pass that finds
-    nothing of that name looks for a numbered collection whose rebuild record waits for the alias, and creates it.
+    While a plain collection is replaced by an alias of the same name, neither exists for a moment. If nothing of that
+    name exists, this looks for a numbered collection whose rebuild record waits for the alias, and creates the alias.
 
     Returns:
         The observed collection or None, and the physical names numbered for the alias; empty if they were not listed.

@@ -78,7 +78,7 @@ class ScratchSweeper:
     period_s: float = SWEEP_PERIOD_S
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
+        """Sweep every server immediately and then every `period_s` seconds, until cancelled."""
         sweep = partial(self.servers.sweep, work=self.scratch.sweep, kind="scratch collections")
         await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 

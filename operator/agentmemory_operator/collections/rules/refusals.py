@@ -41,10 +41,10 @@ TAKEOVER_REQUESTS_FIELD = "takeoverRequests"
 """Field of a QdrantConnection's status: refused objects, whose takeovers the connection's owner may allow."""
 
 RECALL_APPROVAL_SUFFIX = "-recall"
-"""Suffix of an approval's digest that also accepts the loss of recall that a Rebuild has measured."""
+"""Suffix of the digest in an approval. With it, the approval also accepts the measured loss of recall of a Rebuild."""
 
 _SERVING = (SetAlias, WakeOptimizers, CreateIndexes, UpdateStrictMode)
-"""Changes that are still made to a collection that is being replaced, because searches need them until then."""
+"""Changes that passes still make while a Rebuild replaces the collection: searches need them until the move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def _ends_as_approved(plan: Plan, approved: str | None) -> bool:
 
 
 def lasting_digest(plan: Plan) -> str:
-    """Return the digest of a plan without changes that are applied before its Rebuild and that later plans lack."""
+    """Return the digest of a plan without `_SERVING`: passes make those before the Rebuild, later plans lack them."""
     return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 
