@@ -54,6 +54,8 @@ def build_outgrown_condition(
 ) -> ConditionState | None:
     """Return the condition of an agent that has passed a step, or None.
 
+    The first step does not count if the graph is large enough (`LARGE_GRAPH_M`, `LARGE_GRAPH_EF_CONSTRUCT`).
+
     Args:
         expected_memories: Number of memories that the object is sized for. Lower steps are expected and left out.
         old: Previous status.
