@@ -68,6 +68,7 @@ async def renew_late_vectors(task: RebuildRun) -> int:
 
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
+        SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text.
     """
     changed = _changed_near_move(task)
     renewed = await _renew_vectors(task, task.embedder, changed) if task.embedder is not None else 0
@@ -147,6 +148,7 @@ class DrainStep:
 
         Raises:
             RebuildPaused: If a user must fix something before a late point can be embedded.
+            SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text of a changed memory.
             TransientError: If the step must be repeated.
         """
         started_s, copied = self.monotonic(), 0
