@@ -214,6 +214,8 @@ class Eraser:
     async def complete_chains(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
         """Complete the chains over tombstones of erasures, and rewrite keyword texts with words of the erased memories.
 
+        Without keyword vectors, only the chains are completed.
+
         Args:
             tombstones: Filter for the tombstones.
             is_whole: Returns whether an erasure, given its id, erased a whole user.
@@ -297,7 +299,7 @@ async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until
 
 
 async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
-    """Return those tombstones without a memory as neighbour, and without a link from a completed tombstone.
+    """Return the tombstones of `rows` with neither a memory as neighbour nor a link from a completed tombstone.
 
     The links of these tombstones can be dropped. A tombstone marked `WAS_PENDING_KEY` is not returned, because another
     process may still link to it.
