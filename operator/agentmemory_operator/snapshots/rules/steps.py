@@ -112,7 +112,7 @@ def running_status(
 
 
 def failed_status(status: Mapping[str, Any], reason: str, message: str, *, generation: int, now: str) -> Json:
-    """Return the status of a snapshot that has permanently failed, without its step. The condition Verified stays."""
+    """Return the status of a snapshot that has permanently failed. It has no step, and keeps the condition Verified."""
     states = [ConditionState(SUCCEEDED, False, reason, message)]
     return _complete(_with_conditions(status, states, proof=None, generation=generation, now=now), now)
 
