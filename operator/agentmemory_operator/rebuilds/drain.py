@@ -227,7 +227,8 @@ def _moved_ms(task: RebuildRun) -> int:
 async def mark_source_replaced(task: RebuildRun) -> str:
     """Step Settle: mark the source as replaced, or remove it if `keepPreviousHours` is 0. Return the result for users.
 
-    The target loses its own mark as replaced, which it has in a rollback. A missing source is no error.
+    The target loses its own mark as replaced, which it has in a rollback. The index that `create_time_index` created in
+    the source is dropped. A missing source is no error.
 
     Raises:
         TransientError: If the step must be repeated.
