@@ -52,6 +52,9 @@ class ClaimSurvey:
         Args:
             timeout_s: Seconds after which no unavailable connection is surveyed again.
             poll_s: Seconds before unavailable connections are surveyed again.
+
+        Raises:
+            TransientError: As in `survey`.
         """
         loop, witnesses = asyncio.get_running_loop(), list[ClaimEvidence]()
         deadline, responded = loop.time() + timeout_s, set[Key]()
