@@ -79,6 +79,7 @@ class PassDraft:
     """Decisions of a pass about the observed collection, before any change.
 
     Attributes:
+        observed: Collection before the pass. None if there is none behind the alias.
         plan: Changes that lead to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
         refusal: Changes that are withheld, with the reason. None if none are.
         goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the
