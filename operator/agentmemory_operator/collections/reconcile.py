@@ -340,14 +340,11 @@ async def observe_or_link(
 ) -> tuple[Observation | None, frozenset[str]]:
     """Observe the collection behind an alias; create the alias if a killed operator has deleted its plain predecessor.
 
-    While a plain collection is replaced by an alias of the same name, neither exists for a moment. If nothing of that
-    name exists, this looks for a numbered collection whose rebuild record waits for the alias, and creates the alias.
+    While a plain collection is replaced by an alias of the same name, neither exists for a moment. If neither exists,
+    look for a numbered collection whose rebuild record waits for the alias, and create the alias.
 
     Returns:
         The observed collection or None, and the physical names numbered for the alias; empty if they were not listed.
-
-    Raises:
-        AgentMemoryError: Errors of `store`. The alias may have been created.
     """
     likely, _ = physical_names(alias, last_physical)
     names = await _numbered(alias, store) if last_physical is None else frozenset()
