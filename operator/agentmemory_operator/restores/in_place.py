@@ -277,9 +277,6 @@ class InPlaceRestore:
 
         Returns:
             True if the other restore has ended, successfully or not, or none is possible.
-
-        Raises:
-            TransientError: If the Kubernetes API is unavailable. The call can be repeated.
         """
         safety_name = read_safety_name(job)
         key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
