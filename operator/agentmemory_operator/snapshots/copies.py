@@ -79,14 +79,12 @@ class Copies:
         """Copy a file from its server to object storage; return its SHA-256, hex.
 
         Args:
-            location: Location of the copy in object storage, from the status.
             storage: Storage of the agent. Only its encryption and prefix are used here.
             namespace: Namespace of the MemorySnapshot, and of the Secret with the storage's credentials.
 
         Raises:
             NotFound, StoreRejected: If the server has no such file, or does not send it.
-            ChecksumMismatch: If the file differs from its size or SHA-256, and nothing was stored; or if two attempts
-                stored a copy that differs from the file, which was deleted.
+            ChecksumMismatch: If the file, or each of two attempted copies, differs from its SHA-256. No copy is left.
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """

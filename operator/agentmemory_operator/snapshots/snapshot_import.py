@@ -48,8 +48,7 @@ class SnapshotImport:
 
         Raises:
             NotOwned: If the snapshot belongs to another agent and no annotation allows a takeover.
-            SpecInvalid: If the object does not exist, its SHA-256 is unknown, the storage or its Secret cannot be used,
-                or the server cannot restore the snapshot.
+            SpecInvalid: If object, SHA-256, storage or Secret is missing or unusable, or the server cannot restore it.
             ChecksumMismatch: If its content differs from its SHA-256.
             StorageRejected: If the storage rejects a call; a user must fix it.
             TransientError: If the import must be repeated.
