@@ -108,7 +108,8 @@ class SnapshotPeriods:
     """Timeouts and pauses of snapshot passes, in seconds.
 
     Attributes:
-        deadline_s: Age from which a failed attempt is not repeated: the snapshot fails, or ends unverified.
+        deadline_s: Age from which a failed attempt is not repeated: the snapshot fails. If Qdrant is unavailable in
+            step Verify, the snapshot ends unverified instead.
         wait_s: Age up to which a snapshot waits for objects that the user may still apply: the AgentMemory, a Secret.
         wait_poll_s: Pause between checks for such objects.
         settle_s: Pause before the next pass after a snapshot's end, so the watch can deliver the written status.
