@@ -106,7 +106,7 @@ class MoveAnnouncer:
         """Announce a move in `source`, replacing an earlier announcement there; see `Announcement`.
 
         Args:
-            copies_writes: Value of `Announcement.copies_writes`.
+            embedding, copies_writes: Values of the fields of `Announcement`.
 
         Raises:
             TransientError: If the metadata cannot be written now. The announcement may have been written.

@@ -1,8 +1,8 @@
 """Ownership of slugs by namespaces, recorded in claims, even after the object with the slug is deleted.
 
 A claim is written before the collection of its object is created, and outlives the object. While a collection,
-placeholder or snapshot of the slug remains, another namespace cannot claim the slug without a permitted transfer, not
-even for a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
+placeholder or snapshot of the slug remains, another namespace can claim the slug only by a permitted transfer. That
+holds even for a Qdrant server of its own: clients that still use the slug would send their writes to that namespace.
 
 The first set of claims is built from the markers of all collections, then from the objects. After that, a pass claims
 the slug of its object (`claim`), and a background loop releases claims without remaining data.
@@ -165,8 +165,11 @@ class ClaimRegistry:
     async def set_min_epoch(self, slug: str, epoch: int) -> None:
         """Store the lowest epoch number with which an agent is read and written; 0 accepts any.
 
+        For a slug without a claim, 0 does nothing.
+
         Raises:
-            TransientError: If the number cannot be stored now, or the slug has no claim yet.
+            TransientError: If the number cannot be stored now, the slug has no claim yet, or the first set of claims is
+                not built yet.
         """
         existing = self._claim_of(slug)
         if existing is None and not epoch:

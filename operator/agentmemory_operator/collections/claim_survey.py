@@ -52,6 +52,9 @@ class ClaimSurvey:
         Args:
             timeout_s: Seconds after which no unavailable connection is surveyed again.
             poll_s: Seconds before unavailable connections are surveyed again.
+
+        Raises:
+            TransientError: As in `survey`.
         """
         loop, witnesses = asyncio.get_running_loop(), list[ClaimEvidence]()
         deadline, responded = loop.time() + timeout_s, set[Key]()
@@ -68,7 +71,11 @@ class ClaimSurvey:
             await asyncio.sleep(poll_s)
 
     async def survey(self, keys: Iterable[Key]) -> dict[Key, list[ClaimEvidence] | None]:
-        """Return the evidence of each connection, or None for one that cannot be surveyed now."""
+        """Return the evidence of each connection, or None for one that cannot be surveyed now.
+
+        Raises:
+            TransientError: If the labels of a namespace with evidence cannot be read and never were.
+        """
         return await self._of_each(keys, self._witnesses)
 
     async def _witnesses(self, key: Key) -> list[ClaimEvidence] | None:

@@ -79,6 +79,7 @@ class PassDraft:
     """Decisions of a pass about the observed collection, before any change.
 
     Attributes:
+        observed: Collection before the pass. None if there is none behind the alias.
         plan: Changes that lead to the desired collection. Drift that stays is left out, unless an upgrade is withheld.
         refusal: Changes that are withheld, with the reason. None if none are.
         goal: Goal of `allowed`: the desired collection. While a newer revision of the preset is withheld, the
@@ -339,8 +340,8 @@ async def observe_or_link(
 ) -> tuple[Observation | None, frozenset[str]]:
     """Observe the collection behind an alias; create the alias if a killed operator has deleted its plain predecessor.
 
-    While a plain collection is replaced by an alias of the same name, neither exists for a moment. A pass that finds
-    nothing of that name looks for a numbered collection whose rebuild record waits for the alias, and creates it.
+    While a plain collection is replaced by an alias of the same name, neither exists for a moment. If neither exists,
+    look for a numbered collection whose rebuild record waits for the alias, and create the alias.
 
     Returns:
         The observed collection or None, and the physical names numbered for the alias; empty if they were not listed.

@@ -89,7 +89,7 @@ class ReindexSlots:
         return key in self._holders.values()
 
     def first_waiting(self, key: Key) -> Key | None:
-        """Return the first waiting object of the connection of `key`, or None."""
+        """Return the first waiting object of the connection of `key`. None if none waits, or without a connection."""
         connection = self.table.find_connection(key)
         return self._first(connection) if connection else None
 

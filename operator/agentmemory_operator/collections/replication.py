@@ -52,6 +52,9 @@ async def replicate(
         factor: Configured replicas of each shard. None leaves the replicas as they are.
         acquire_slot: Acquires the slot before a shard of a collection with points is copied. None copies without a
             slot.
+
+    Raises:
+        AgentMemoryError: Errors of `store` and `acquire_slot`.
     """
     placement = done.observed.placement
     if placement is None:
@@ -64,8 +67,8 @@ async def replicate(
 def _may_move(outcome: PassOutcome, placement: Placement, factor: int) -> bool:
     """Return whether replicas can be moved now: the server has an API for it, and no rebuild replaces the collection.
 
-    A collection whose own replication factor differs from the configured factor keeps its replicas, because that is
-    drift that stays, or its correction is withheld.
+    If the collection's own replication factor differs from the configured factor, its replicas stay: either the
+    difference is drift that stays, or the change of the factor is withheld.
     """
     is_replaced = outcome.refusal is not None and outcome.refusal.reason == Reason.REBUILD_RUNNING
     return placement.can_move and not is_replaced and factor == outcome.observed.collection.replication_factor

@@ -41,6 +41,9 @@ class ScratchCollections:
 
         Args:
             uid: UID of the object. Only one caller at a time may reserve a collection for the same object.
+
+        Raises:
+            AgentMemoryError: If the first deletion fails. Nothing is reserved.
         """
         name = scratch_name(await self.cluster_id(), uid)
         self._in_use.add(name)
@@ -75,7 +78,7 @@ class ScratchSweeper:
     period_s: float = SWEEP_PERIOD_S
 
     async def run(self) -> None:
-        """Sweep until cancelled."""
+        """Sweep every server immediately and then every `period_s` seconds, until cancelled."""
         sweep = partial(self.servers.sweep, work=self.scratch.sweep, kind="scratch collections")
         await run_periodically(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 

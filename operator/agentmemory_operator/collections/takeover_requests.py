@@ -46,8 +46,8 @@ class TakeoverRequests:
         """Record a refusal. Return the connection whose owner may allow the takeover.
 
         Return None, and forget the object's request, if no connection's owner decides about the takeover. The current
-        owner is then unknown or in the same namespace, or the connection is missing, or the owner's marker names a
-        connection that the object does not use.
+        owner is then unknown or in the same namespace, the connection is missing, or the owner's marker names another
+        connection than the object's.
 
         Args:
             key: The object that was refused.
@@ -168,7 +168,7 @@ async def allow_takeover(
 
     Args:
         cluster_id: ID of an earlier cluster. Objects with the namespace and name of their owner share one entry in
-            their connection, which allows all of that cluster. None adds one entry for each object.
+            their connection. It allows all such takeovers from that cluster. None adds one entry for each object.
     """
     entries: dict[tuple[str, str], list[Json]] = {}
     for request in refused:

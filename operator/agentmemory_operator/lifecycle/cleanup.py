@@ -86,7 +86,7 @@ class CleanupResult:
 
     @property
     def removed(self) -> int:
-        """Number of memories that were removed."""
+        """Number of memories that the run removed; 0 if the run is withheld."""
         return 0 if self.approval_digest else self.counts.total()
 
 
@@ -162,9 +162,12 @@ class Cleanup:
         return removed
 
     async def remove_units(self, agent: Agent, units: Sequence[RemovalBatch]) -> Counter[RemovalReason]:
-        """Replace the rows of units by tombstones, heads after their earlier versions; return the removals by reason.
+        """Replace the rows of batches by tombstones, heads after their earlier versions; return the removals by reason.
 
         A head stays if one of its earlier versions changed in the meantime: that version would become visible.
+
+        Raises:
+            TransientError: If Qdrant is unavailable. Some rows may be tombstones already.
         """
         # Collect earlier versions by id, because one may be found twice: on its own, and in the unit of its head.
         earlier = {row["id"]: row for unit in units for row, _ in unit.rows if row.get("supersededById")}

@@ -53,7 +53,7 @@ OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
 
 
 class CleanupMeter(MetricSet):
-    """Prometheus metrics of cleanups."""
+    """Prometheus metrics of cleanups: number by result, removed memories by reason, and duration."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -153,6 +153,10 @@ class CleanupSchedule:
 
         Deletes nothing during a rebuild, in the first 10 minutes of this process, or if a copy may have any age
         (`find_keep_since_ms`).
+
+        Raises:
+            StoreRejected: If Qdrant rejects a call.
+            TransientError: If Qdrant is unavailable. Some tombstones may be deleted.
         """
         now_ms, last_snapshot = self.clock.now_ms(), memory.status.get("lastSnapshot") or {}
         since_ms = find_keep_since_ms(

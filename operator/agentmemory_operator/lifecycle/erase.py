@@ -81,8 +81,8 @@ class Erasure:
         scope: Memories to erase.
         until_ms: Memories stored up to this time are erased, Unix milliseconds.
         at_ms: Time of the original erasure if it is repeated in a copy, Unix milliseconds. None uses the current time.
-        includes_newer_at_start: True to erase in the first round any memory of the scope, even with a later `storedAt`,
-            in case the clock of its writer is ahead.
+        includes_newer_at_start: True to erase any memory of the scope in the first round, even with a later `storedAt`:
+            the clock of its writer may be ahead.
         find_spared: Returns the ids of rows that are not erased. None erases all rows of the scope.
     """
 
@@ -214,6 +214,8 @@ class Eraser:
     async def complete_chains(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
         """Complete the chains over tombstones of erasures, and rewrite keyword texts with words of the erased memories.
 
+        Without keyword vectors, only the chains are completed.
+
         Args:
             tombstones: Filter for the tombstones.
             is_whole: Returns whether an erasure, given its id, erased a whole user.
@@ -297,7 +299,7 @@ async def _earlier(agent: Agent, rows: Sequence[Row], scope: ErasureScope, until
 
 
 async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
-    """Return the tombstones, of `rows`, that have no memory as neighbour and that no completed tombstone links to.
+    """Return the tombstones of `rows` with neither a memory as neighbour nor a link from a completed tombstone.
 
     The links of these tombstones can be dropped. A tombstone marked `WAS_PENDING_KEY` is not returned, because another
     process may still link to it.

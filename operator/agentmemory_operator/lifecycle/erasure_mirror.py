@@ -1,8 +1,8 @@
 """Copy the traces of erasures to object storage, because a lost server cannot report them.
 
-If snapshots are copied to object storage, receipts and tombstones are copied too, as lines of JSON without any erased
-content, in objects that never change. Each run writes the lines that are new. A run is complete when its last object
-exists. After an interrupted run, the next run writes the lines that are still missing.
+If the operator copies snapshots to object storage, it copies receipts and tombstones too, as lines of JSON without any
+erased content. It never changes a written object. Each run writes the lines that are new. A run is complete when its
+last object exists. After an interrupted run, the next run writes the lines that are still missing.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class ErasureMirror:
     Attributes:
         cluster_id: Returns the id of this cluster. Collections of other clusters are ignored.
         period_s: Seconds between two passes over all agents.
-        part_bytes: Size in bytes from which lines are written as one object. The last object of a run is smaller.
+        part_bytes: Size in bytes from which lines are written as one object. The last object of a run may be smaller.
     """
 
     table: ObjectTable
@@ -108,7 +108,7 @@ class ErasureMirror:
     async def mirror_object(self, key: Key) -> None:
         """Write the new traces of an agent, if its object has a collection and a storage and owns its slug.
 
-        Any other AgentMemoryError is logged, and the next pass tries again.
+        An AgentMemoryError other than LeadershipLost is logged, and the next pass tries again.
 
         Raises:
             LeadershipLost: If this process may no longer write.
@@ -172,7 +172,7 @@ class ErasureMirror:
     async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
         """Repeat in a collection the erasures that the storage lists; return the number of points erased.
 
-        Return 0 if the agent has no storage for snapshots, or it has no traces of that time.
+        Return 0 if the agent has no storage for snapshots, or that storage has no runs of that time.
 
         Args:
             physical: Physical name of the collection.
@@ -182,7 +182,7 @@ class ErasureMirror:
         Raises:
             NotFound: If the collection does not exist, or an object was deleted while its folder was read.
             ChecksumMismatch: If an object does not have the content that was written.
-            SpecInvalid: If the namespace may not use the bucket or read that agent's folder.
+            SpecInvalid: If the bucket or its Secret cannot be used, or the namespace may not read that agent's folder.
             RequestInvalid: If a line contains no trace. The lines before it may have been applied.
             StoreRejected: If Qdrant or the storage rejects a call.
             TransientError: If Qdrant or the storage is unavailable. Repeating the call erases the rest.
@@ -226,7 +226,12 @@ async def _read_known(objects: ObjectStore, folder: str) -> _Known:
 
 
 async def _lines_of(objects: ObjectStore, keys: list[str]) -> AsyncIterator[bytes]:
-    """Yield the verified content of objects."""
+    """Yield the content of objects, one after the other.
+
+    Raises:
+        NotFound: If an object no longer exists.
+        ChecksumMismatch: If its content differs from its size or SHA-256.
+    """
     for key in keys:
         stored = await objects.head(key)
         if stored is None:

@@ -83,6 +83,7 @@ class ErasureReplay:
 
         Raises:
             NotFound: If one of the collections does not exist.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
@@ -99,10 +100,11 @@ class ErasureReplay:
 
         Args:
             source, target: Physical collection names.
-            since_ms: When the alias moved, Unix milliseconds.
+            since_ms: When the alias moved, Unix milliseconds. Erasures up to one hour earlier are included.
 
         Raises:
             NotFound: If one of the collections does not exist.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         agent, source_agent = [await self._open(store, name, memory) for name in (target, source)]
@@ -120,6 +122,7 @@ class ErasureReplay:
 
         Raises:
             NotFound: If the collection does not exist.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If Qdrant is unavailable.
         """
         agent = await self._open(store, physical, memory)
@@ -138,13 +141,17 @@ class ErasureReplay:
         Raises:
             RequestInvalid: If a line contains no trace. The lines before it may have been applied.
             NotFound: If the collection does not exist.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         agent = await self._open(store, physical, memory)
         return await self._take_in(agent, _traces_of_lines(content), 0)
 
     async def empty_tombstones(self, store: PointStore, physical: str, memory: AgentMemory) -> None:
-        """Remove the vectors that tombstones of a collection still have, for example after a snapshot recovery."""
+        """Remove the vectors that tombstones of a collection still have, for example after a snapshot recovery.
+
+        Errors are those of `reapply`.
+        """
         await delete_remaining_vectors(await self._open(store, physical, memory))
 
     async def _open(self, store: PointStore, physical: str, memory: AgentMemory) -> Agent:

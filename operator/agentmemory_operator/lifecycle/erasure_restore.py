@@ -43,6 +43,7 @@ class RestoredErasureReplay:
 
         Raises:
             NotFound: If one of the collections does not exist.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If Qdrant is unavailable, or a memory was changed. Repeating the call erases the rest.
         """
         return await self.erasures.reapply(server.points, source, target, memory, since_ms=since_ms)
@@ -52,8 +53,8 @@ class RestoredErasureReplay:
     ) -> int:
         """Repeat every known erasure in a restored collection; return the number of points erased.
 
-        Sources are the live collection, the collection of the agent that the snapshot was created from, if that is in
-        the same namespace, and object storage.
+        Sources are the live collection, that of the snapshot's original agent if it is in the same namespace, and the
+        object storage. Then vectors that tombstones of `target` still have are removed.
 
         Args:
             live: Collection that `target` replaces. None if it is lost.
@@ -100,16 +101,24 @@ async def resolve_pending_chains(server: Server, physical: str, memory: AgentMem
 
     Args:
         physical: Physical name of the collection.
+
+    Raises:
+        NotFound: If the collection does not exist.
+        TransientError: If Qdrant is unavailable, or writers interfere. Call again.
     """
     await restored_chains.repair_chains(await open_by_name(server.points, effective_settings(memory), physical, clock))
 
 
 async def repair_late_links(server: Server, physical: str, memory: AgentMemory, clock: Clock) -> None:
-    """Repair links of which only one end is stored in the collection that the alias points to now.
+    """Repair links with only one stored end, in the collection that the alias points to now.
 
     Writes sent before the alias moved may have reached this collection afterwards.
 
     Args:
         physical: Physical name of the collection.
+
+    Raises:
+        NotFound: If the collection does not exist.
+        TransientError: If Qdrant is unavailable, or writers interfere. Call again.
     """
     await restored_chains.repair_links(await open_by_name(server.points, effective_settings(memory), physical, clock))

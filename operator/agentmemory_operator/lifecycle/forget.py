@@ -124,8 +124,8 @@ class ForgetUseCase:
         """List receipts, newest first.
 
         Args:
-            limit: Maximum number of receipts. If Qdrant limits the points of a query, at most one less than that. A
-                page of one time has all receipts of that time, even beyond the limit, because `before` is a time.
+            limit: Maximum number of receipts. If Qdrant limits the points of a query, at most one less than that. If
+                more receipts share the newest time of the page, it contains all of them, because `before` is a time.
             before: Unix milliseconds; only earlier receipts. None for the newest.
             user_id: Only receipts of this user. None for all users.
         """
@@ -166,7 +166,7 @@ class ForgetUseCase:
     ) -> ErasureReceipt:
         """Erase again what was stored by `until_ms`; if that finds memories, replace the receipt.
 
-        The receipt may be that of a process that was killed after it had written it.
+        The receipt may come from an earlier attempt, whose process was killed after it wrote the receipt.
         """
         erasure = Erasure(id=receipt.id, scope=request.scope, until_ms=until_ms)
         for _ in range(MAX_ATTEMPTS):
@@ -230,6 +230,8 @@ async def _delete_keys(agent: Agent, id_: str, request: ForgetRequest, *, now_ms
 
     Raises:
         RequestInvalid: If the request is to delete keys first and this API has no zone keys.
+        StoreUnavailable: If Qdrant is unavailable, or other attempts of the request write the same point each time.
+        KeysUnavailable: If the key store is unavailable. Some keys may be deleted.
     """
     if agent.zone_keys is None:
         if request.deletes_keys_first:

@@ -61,6 +61,8 @@ async def catch_up(task: RebuildRun) -> str:
 async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is_last: bool = False) -> int:
     """Copy points that changed in the source since the last pass and differ in the target; return their number.
 
+    Errors are those of `catch_up`.
+
     Args:
         embedder: Embedder to use instead of `task.embedder`; None uses that.
         is_last: True while writers are held. To save time, `task.check` is then not called before each page, and the
@@ -78,6 +80,8 @@ async def copy_changed(task: RebuildRun, *, embedder: Embedder | None = None, is
 
 async def copy_differences(task: RebuildRun, *, embedder: Embedder | None = None) -> int:
     """Compare all points of both collections, copy those that differ, and remove those that the source lacks.
+
+    Errors are those of `catch_up`.
 
     Args:
         embedder: Embedder to use instead of `task.embedder`; None uses that.

@@ -10,7 +10,7 @@ copied as pending is later joined to its chain, or abandoned, by `memories/chain
 | a tombstone | nothing | unchanged |
 | a memory that supersedes another | nothing | as pending |
 | another memory | nothing | unchanged |
-| anything | a tombstone, written since the move, or the same or a later `rev` | no |
+| anything | a tombstone, a point written since the move, or one with the same or a later `rev` | no |
 | a tombstone | a memory | as pending if it has links, else unchanged |
 | a memory with other links | any | no: the memory at the other end of the link decides |
 | a memory that is not pending | a pending memory | no: the pending memory is joined to its chain in the target |
@@ -68,6 +68,7 @@ async def renew_late_vectors(task: RebuildRun) -> int:
 
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
+        SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text.
     """
     changed = _changed_near_move(task)
     renewed = await _renew_vectors(task, task.embedder, changed) if task.embedder is not None else 0
@@ -146,6 +147,8 @@ class DrainStep:
         copied. Then outdated vectors are renewed (`renew_late_vectors`), and the announcement in the source is removed.
 
         Raises:
+            RebuildPaused: If a user must fix something before a late point can be embedded.
+            SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text of a changed memory.
             TransientError: If the step must be repeated.
         """
         started_s, copied = self.monotonic(), 0
@@ -224,7 +227,8 @@ def _moved_ms(task: RebuildRun) -> int:
 async def mark_source_replaced(task: RebuildRun) -> str:
     """Step Settle: mark the source as replaced, or remove it if `keepPreviousHours` is 0. Return the result for users.
 
-    The target loses its own mark as replaced, which it has in a rollback. A missing source is no error.
+    The target loses its own mark as replaced, which it has in a rollback. The index that `create_time_index` created in
+    the source is dropped. A missing source is no error.
 
     Raises:
         TransientError: If the step must be repeated.

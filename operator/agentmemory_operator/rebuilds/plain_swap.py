@@ -49,7 +49,8 @@ async def create_way_back(task: RebuildRun) -> str:
     Return the result for users. An existing collection with the name of the way back is deleted first.
 
     Raises:
-        SpecInvalid: If the copy differs from the collection.
+        SpecInvalid: If the copy differs from the collection, or the connection does not list the nodes of the server's
+            cluster.
         StoreRejected, NotFound, ChecksumMismatch: If the snapshot cannot be created or restored.
         RebuildPaused, RebuildCancelled: If the rebuild must not continue.
         TransientError: If the step must be repeated.

@@ -54,6 +54,7 @@ class RecallMeasurement:
 
         Raises:
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
+            SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text.
             TransientError: If a collection cannot be searched, or texts cannot be embedded, now.
         """
         embedder = self.embedder

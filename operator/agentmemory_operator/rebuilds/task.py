@@ -24,7 +24,8 @@ class RebuildRun:
         desired: Required state of the target. Its marker names the embedding of its vectors.
         record: Record as stored in the target's metadata.
         embedder: Embedder for the target; None if vectors are copied.
-        check: Raises RebuildPaused or RebuildCancelled if the rebuild must stop. Steps call it before each batch.
+        check: Raises RebuildPaused or RebuildCancelled if the rebuild must stop. Steps up to Move call it before each
+            page and while they wait.
         report_progress: Reports a record and a message ("" for none) to users.
         announcement: Announcement of the move by this run; None before it, and after the move or a withdrawal.
     """

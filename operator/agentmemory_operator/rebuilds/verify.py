@@ -83,6 +83,7 @@ class RebuildComparison:
 
         Raises:
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
+            SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text.
             TransientError: If a collection cannot be read, or texts cannot be embedded, now.
         """
         since_ms = self.task.clock.now_ms() - max_write_delay_ms(self.task)
@@ -179,7 +180,9 @@ class VerifyStep:
         If the recall of an earlier run still holds the move, only copy changes, and raise RebuildAwaitsApproval again.
 
         Raises:
-            SpecInvalid: If the target differs from the source in two comparisons, or Qdrant reports the target as red.
+            SpecInvalid: If the target differs from the source in two comparisons, Qdrant reports the target as red, or
+                the embedding provider rejects key or model.
+            RequestInvalid: If the embedding provider rejects a text.
             RebuildAwaitsApproval: If the recall drops by more than the object allows, and that is not approved.
             RebuildPaused, RebuildCancelled: If the rebuild must stop.
             TransientError: If the step must be repeated.
@@ -229,7 +232,7 @@ async def _compare(task: RebuildRun, embedder: Embedder | None) -> tuple[Rebuild
 
 
 def _refusal_message(task: RebuildRun, recall: ProbeRecall) -> str | None:
-    """Return the message of a held move, or None. A rollback is never held."""
+    """Return the message of a held move. None if the recall suffices, the drop is approved, or this is a rollback."""
     max_percent = rebuild_settings(task.memory.spec).max_recall_drop_percent
     drop, approval = find_blocking_drop(recall, max_percent=max_percent), approval_value(task.record.digest)
     is_approved = task.memory.metadata.annotations.get(APPROVE_PLAN) == approval

@@ -219,8 +219,8 @@ class RestorePasses:
         """Raise if the restore must stop.
 
         Raises:
-            SpecInvalid: If the AgentMemory was deleted or recreated, the restore was deleted or recreated, or is older
-                than `deadline_s`.
+            SpecInvalid: If the AgentMemory or the restore was deleted or recreated, or the restore is older than
+                `deadline_s`.
         """
         await self._check_alive(job)
         if not job.is_current():

@@ -158,7 +158,7 @@ class RestoreRun:
 
     @property
     def physical(self) -> str:
-        """Collection to restore into."""
+        """Physical name of the collection to restore into, from the status of the started restore."""
         return str(self.job.physical)
 
     @property
@@ -171,7 +171,7 @@ class RestoreRun:
         """Return the AgentMemory with the default embedding of the restored collection, if its spec names none.
 
         Args:
-            restored: Marker of that collection.
+            restored: Marker of that collection. None returns the AgentMemory unchanged.
         """
         return with_embedding_of(self.memory, restored.embedding) if restored else self.memory
 

@@ -48,7 +48,10 @@ def moving_rebuild_message(target: Key, table: ObjectTable) -> str | None:
 
 
 def find_started_restore(target: Key, table: ObjectTable) -> Key | None:
-    """Return an unfinished restore into an AgentMemory that has started, or is being rolled back; None if none has."""
+    """Return a restore into an AgentMemory that has started and not ended, or is being rolled back, or None.
+
+    Restores whose objects are being deleted do not count.
+    """
     started = (key for key in _unended(target, table) if _has_started(table.get(key) or {}))
     return next(started, None)
 

@@ -108,6 +108,9 @@ class PreviousSweeper:
         Only collections with the name prefix of agents' aliases are examined. A collection whose marker names an
         incomplete owner is kept. In a collection that is not due yet, the erasures that the live collection has had
         since the replacement are repeated.
+
+        Raises:
+            TransientError: If Qdrant is unavailable. The next sweep does the rest.
         """
         cluster_id, removed = await self.cluster_id(), []
         for name in await server.snapshots.collections():

@@ -156,7 +156,7 @@ class RestoreAll:
         """Wait until a restore ends; return whether it was applied, and its message. A deleted one counts as failed.
 
         Raises:
-            TransientError: If it cannot be read for too long. It continues.
+            TransientError: If the restore cannot be read for too long. The restore continues.
         """
         metadata = document["metadata"]
         read = partial(self.objects.read_object, MEMORY_RESTORE, metadata["namespace"], metadata["name"])

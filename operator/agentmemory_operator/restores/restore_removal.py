@@ -37,6 +37,7 @@ class RestoreRemoval:
 
         Raises:
             SpecInvalid: If the connection or the safety snapshot of a restore in place cannot be used.
+            StoreRejected: If Qdrant rejects a call.
             TransientError: If the call must be repeated.
         """
         physical, connection = job.physical, job.connection

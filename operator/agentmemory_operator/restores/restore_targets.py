@@ -38,6 +38,8 @@ async def read_own_live(
 ) -> Observation | None:
     """Return the collection behind the alias of the AgentMemory to restore into, or None if there is none.
 
+    In a takeover, the collection and the alias are granted to `server`.
+
     Args:
         takeover: Terms under which the AgentMemory may take over another owner's collection.
 
@@ -58,7 +60,8 @@ async def may_use_target(job: RestoreJob, server: Server, own: Marker, *, takeov
     """Return whether a restore may use the collection name in its status. If not, a swap must choose another name.
 
     The name may be free, or belong to a copy that a killed operator recovered. Until step Claim such a copy has the
-    marker of its original owner, so any marker is accepted that this restore accepts in its source.
+    marker of its original owner, so any marker is accepted that this restore accepts in its source. Such a collection
+    is granted to `server`.
 
     Args:
         own: Marker of the AgentMemory to restore into.

@@ -45,6 +45,7 @@ class SafetySnapshots:
         Raises:
             SpecInvalid: If the snapshot is not verified, its start time is unknown, or direct writes to Qdrant
                 continue. The restore has not changed the contents of the collection.
+            TransientError: If Qdrant or the Kubernetes API is unavailable. The call can be repeated.
         """
         job = task.job
         attempt = (job.status.get("safetySnapshot") or {}).get("attempt", 1)

@@ -58,7 +58,7 @@ class SnapshotSource:
         recover: Recovers the snapshot into a collection; see `RecoverInto`.
         version: Qdrant version that created the snapshot; None if unknown.
         dimensions: Size of the snapshot's vectors; None if unknown.
-        started_ms: Start of the snapshot, Unix milliseconds. It contains every earlier write. None if unknown.
+        started_ms: Start of the snapshot, which contains every earlier write; Unix milliseconds. None if unknown.
         before, after: Number of memories in the collection before and after the snapshot; None if not counted.
         config_hashes: Hashes of the settings, see `SnapshotRecord`; empty if unknown.
         agent: Slug of the agent that the memories belong to; None if unknown.
@@ -97,7 +97,8 @@ class RestoreSources:
 
         Raises:
             SourceWaiting: If the MemorySnapshot does not exist or is not complete.
-            SpecInvalid: If the MemorySnapshot is invalid, failed, or failed verification; or if the URL is not allowed.
+            SpecInvalid: If the MemorySnapshot or the connection is invalid, the MemorySnapshot failed or failed
+                verification, or the URL is not allowed.
         """
         namespace = memory.metadata.namespace
         if source.snapshot_ref:

@@ -140,7 +140,7 @@ class SwapRestore:
             raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is red in Qdrant: {observed.fault}")
         recorded = SnapshotRecord(before=source.before, after=source.after, config_hashes=source.config_hashes)
         started_ms = source.started_ms or 0
-        # Count deletions as the verification of a snapshot does, so that a snapshot that passed it passes here.
+        # Count deletions as the verification of snapshots does, so that a verified snapshot passes here too.
         since_deleted_ms = started_ms - CLOCK_MARGIN_MS
         deleted = await count_deleted(task.server.points, task.physical, since_deleted_ms) if started_ms else 0
         count = await task.server.collections.count(task.physical)

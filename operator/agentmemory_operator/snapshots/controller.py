@@ -108,7 +108,8 @@ class SnapshotPeriods:
     """Timeouts and pauses of snapshot passes, in seconds.
 
     Attributes:
-        deadline_s: Age from which a failed attempt is not repeated: the snapshot fails, or ends unverified.
+        deadline_s: Age from which a failed attempt is not repeated: the snapshot fails. If Qdrant is unavailable in
+            step Verify, the snapshot ends unverified instead.
         wait_s: Age up to which a snapshot waits for objects that the user may still apply: the AgentMemory, a Secret.
         wait_poll_s: Pause between checks for such objects.
         settle_s: Pause before the next pass after a snapshot's end, so the watch can deliver the written status.
@@ -377,7 +378,7 @@ def is_removing_bytes(job: Job) -> bool:
 
 
 def may_be_fixed_soon(exc: AgentMemoryError) -> bool:
-    """Return whether the user may fix an error soon, by applying a missing object or Secret, or creating a bucket."""
+    """Return whether the user may soon fix an error: a missing object or Secret, an API key, or the object storage."""
     match exc:
         case SpecInvalid():
             return exc.reason in _AWAITED

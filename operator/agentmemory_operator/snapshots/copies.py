@@ -48,7 +48,11 @@ class ServerFile:
     sha256: str | None
 
     async def sha256_of_bytes(self) -> str:
-        """Return the hex SHA-256 that the server lists, or else compute it from a download of the file."""
+        """Return the hex SHA-256 that the server lists, or else compute it from a download of the file.
+
+        Raises:
+            NotFound, StoreRejected, StoreUnavailable: If the server does not send the file.
+        """
         if self.sha256:
             return self.sha256
         async with self.store.download(self.physical, self.name) as content:
@@ -80,7 +84,7 @@ class Copies:
 
         Raises:
             NotFound, StoreRejected: If the server has no such file, or does not send it.
-            ChecksumMismatch: If two attempts stored a copy that differs from the file. The copy was deleted.
+            ChecksumMismatch: If the file, or each of two attempted copies, differs from its SHA-256. No copy is left.
             StorageRejected, SpecInvalid: If a user must fix the storage, the Secret, or the location.
             TransientError: If the storage or the server is unavailable. Another call continues.
         """
@@ -117,7 +121,8 @@ class Copies:
         The content is streamed through this process: the server need neither reach the storage nor accept URLs.
 
         Raises:
-            SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
+            SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the storage or its Secret cannot be
+                used. Also if the connection does not list the nodes of the server's cluster.
             ChecksumMismatch: If its content differs from its SHA-256. No collection was created from it.
             StoreRejected: If the server or the storage rejects the call.
             RecoveryOutcomeUnknown: If the response was lost. The server may still create the collection.
@@ -136,8 +141,10 @@ class Copies:
         of the object's metadata if `location` has none.
 
         Raises:
-            SpecInvalid: If the object or the Secret does not exist, or the SHA-256 is unknown.
-            StorageRejected, StorageUnavailable: If the storage cannot be read.
+            SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the storage or its Secret cannot be
+                used.
+            StorageRejected: If the storage rejects the call.
+            TransientError: If the storage or the Secret cannot be read now.
         """
         async with self.storages.open_object(location, namespace) as (objects, key):
             stored = await _head(objects, location)

@@ -1,8 +1,8 @@
 """Request the due snapshots of agents, and write the state of their snapshots into the status.
 
 Every pass over an agent calls `update_status`, and every event of a snapshot calls `request_check`; both schedule a
-check of the agent. A check claims a due snapshot by creating an object with a name derived from the time of the
-schedule, the new Qdrant version or the time of the rebuild. All claims are objects, so a restart loses none.
+check of the agent. A check claims a due snapshot by creating an object. The object's name is derived from the time of
+the schedule, the new Qdrant version or the time of the rebuild. All claims are objects, so a restart loses none.
 """
 
 import asyncio

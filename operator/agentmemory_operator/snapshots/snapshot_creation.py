@@ -72,12 +72,14 @@ class Verifier(Protocol):
     async def verify_status(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
         """Verify an existing snapshot as `status.verify` requires; return the condition Verified.
 
-        Status False means that the snapshot is unusable, Unknown that the verification gave no result or that
+        Status False means that the snapshot is unusable. Unknown means that the verification gave no result, or that
         `status.verify` is the string None.
 
         Raises:
             TransientError: If the verification must be repeated.
-            StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
+            StoreRejected: If Qdrant rejects a call that reads the live or the restored collection, or the object
+                storage rejects a call.
+            SpecInvalid: If a user must fix the storage of the copy or its Secret, or list the nodes of the server.
         """
         ...
 

@@ -61,6 +61,9 @@ class SnapshotRemoval:
 
         Args:
             choose: Receives the existing files; returns the names of those to delete.
+
+        Raises:
+            AgentMemoryError: If a file remains. Another call continues.
         """
         connection = recorded_connection(status)
         if connection is None:

@@ -48,9 +48,9 @@ class SnapshotImport:
 
         Raises:
             NotOwned: If the snapshot belongs to another agent and no annotation allows a takeover.
-            SpecInvalid: If the object does not exist, its SHA-256 is unknown, or the server cannot restore it.
+            SpecInvalid: If object, SHA-256, storage or Secret is missing or unusable, or the server cannot restore it.
             ChecksumMismatch: If its content differs from its SHA-256.
-            StorageRejected: If a user must fix the storage or the Secret.
+            StorageRejected: If the storage rejects a call; a user must fix it.
             TransientError: If the import must be repeated.
         """
         marker = desired_collection(memory, cluster_id=await self.cluster.cluster_id()).marker

@@ -30,7 +30,7 @@ from agentmemory_operator.spec.kinds.conditions import ConditionState
 from agentmemory_operator.spec.times import parse_time
 
 MAX_RESTORE_ATTEMPTS = 3
-"""Number of restores that a responding server may fail before the failure counts as the snapshot's result."""
+"""Failed restores of a snapshot, by a server that still responds, after which the failure counts as the result."""
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,7 @@ class Verification:
             TransientError: If the verification must be repeated.
             StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
             StorageRejected, SpecInvalid: If a user must fix the storage of the copy, or its Secret.
+            SpecInvalid: Also if the connection does not list the nodes of the server's cluster.
         """
         mode = status.get("verify") or "Full"
         if mode == "None":
@@ -101,6 +102,7 @@ class Verification:
         Raises:
             StoreRejected: If Qdrant rejects a call that reads the live or the restored collection.
             StorageRejected, SpecInvalid: If a user must fix the storage of the copy, or its Secret.
+            SpecInvalid: Also if the connection does not list the nodes of the server's cluster.
             TransientError: If the verification must be repeated.
         """
         if mode == "Checksum":
@@ -147,7 +149,8 @@ async def restore_into(target: str, subject: ComparedSnapshot, server: Server) -
         NotFound: If the file does not exist.
         StoreRejected: If the server rejects the uploaded file, because the file or the collection is invalid.
         ChecksumMismatch: If the content from `open_copy` differs from its checksum.
-        StorageRejected, SpecInvalid, StorageUnavailable: If `open_copy` cannot read the object storage.
+        StorageRejected, SpecInvalid, TransientError: If `open_copy` cannot read the object storage.
+        SpecInvalid: Also if the connection does not list the nodes of the server's cluster.
         StoreUnavailable: If the server is unavailable or did not complete the restore.
         RecoveryOutcomeUnknown: If the response was lost. The server may still complete the restore.
     """

@@ -98,7 +98,7 @@ class _KeyState:
         return len(self.fingerprints) == 1 or self.counted_ms - self.since_ms >= settled_ms
 
     def due_ms(self, settled_ms: float) -> float:
-        """Return the time of the next walk in Unix milliseconds; 0 if there was none yet."""
+        """Return the time of the next walk in Unix milliseconds; 0 if there was none under these wrapping keys."""
         if self.census is None:
             return 0
         if self.health and self.health.is_trouble:

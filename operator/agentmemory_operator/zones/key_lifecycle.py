@@ -72,7 +72,7 @@ async def find_scope(shards: ShardCache, ring: Ring, scope: str) -> set[str]:
     """Return the ids of all keys of a scope, read from its shard at each level.
 
     Raises:
-        KeysUnavailable: If the key store is unavailable.
+        KeysUnavailable: If a shard cannot be read.
     """
     return await _in_scope(scope, partial(_find_chosen, shards, ring, chosen=lambda entry: entry.scope == scope))
 
@@ -81,7 +81,7 @@ async def find_zone(shards: ShardCache, ring: Ring, zone: str) -> set[str]:
     """Return the ids of all keys of a zone, of every owner.
 
     Raises:
-        KeysUnavailable: If the key store is unavailable.
+        KeysUnavailable: If a shard cannot be read.
     """
     return await _in_all(partial(_find_chosen, shards, ring, chosen=lambda entry: entry.zone == zone))
 
@@ -92,7 +92,7 @@ async def destroy_scope(shards: ShardCache, ring: Ring, scope: str) -> set[str]:
     Reads the shards of all levels, because the scope may also have keys below a shard that was lost and recreated.
 
     Raises:
-        KeysUnavailable: If the key store is unavailable. Some keys may be destroyed.
+        KeysUnavailable: If a shard cannot be read or written. Some keys may be destroyed.
     """
     return await _in_scope(scope, partial(_remove_chosen, shards, ring, chosen=lambda entry: entry.scope == scope))
 
@@ -101,7 +101,7 @@ async def destroy_zone(shards: ShardCache, ring: Ring, zone: str) -> set[str]:
     """Destroy all keys of a zone, of every owner; return their ids.
 
     Raises:
-        KeysUnavailable: If the key store is unavailable. Some keys may be destroyed.
+        KeysUnavailable: If a shard cannot be read or written. Some keys may be destroyed.
     """
     return await _in_all(partial(_remove_chosen, shards, ring, chosen=lambda entry: entry.zone == zone))
 

@@ -54,7 +54,7 @@ MAX_CACHED_KEYS = 100_000
 """Maximum number of wrapped keys in all cached shards together, about 60 MiB."""
 
 MAX_SHARDS_PER_READ = 256
-"""Maximum number of shards that one call reads. Memories with keys in further shards stay encrypted in its result."""
+"""Maximum number of shards that one call of `read_keys` reads. Memories with keys in further shards stay encrypted."""
 
 MAX_ABSENT_KEYS = 100_000
 MAX_OPEN_KEYS = 10_000
@@ -214,7 +214,7 @@ class Keyring:
     async def _entries(self, keys: AgentKeys, name: str, key_ids: set[str]) -> dict[str, KeyEntry]:
         """Return the entries of a shard with these ids; ids without an entry are absent, and recorded as such.
 
-        Read the shard again if one is missing: another replica may have added it.
+        Read the shard again if the cached shard lacks an id: another replica may have added its key.
 
         Raises:
             KeysUnavailable: If the shard cannot be read, or is lost: it is absent although memories are sealed.
@@ -234,8 +234,8 @@ class Keyring:
     def _is_absent(self, ring: Ring, key_id: str) -> bool:
         """Return whether a read within `FRESH_MS` found no such key.
 
-        A key is stored before its first memory, so a missing key is not added later. The cache limits the reads that
-        invalid ids cause, which anyone can write who can write points.
+        A key is stored before its first memory, so a missing key is not added later. Anyone who can write points can
+        write invalid ids; the cache limits the reads that they cause.
         """
         at_ms = self._absent.get((ring, key_id))
         return at_ms is not None and self._age_ms(at_ms) < FRESH_MS

@@ -72,8 +72,8 @@ class SealedPoints:
         A memory without `rev` is skipped. One that another writer changed in the meantime is not written.
 
         Raises:
-            KeysUnavailable: If no key of the page is available, or a key was destroyed in the meantime. Nothing was
-                written.
+            KeysUnavailable: If no key of the page is available, an active key cannot be read or rotated, or a new key
+                was destroyed in the meantime. Nothing was written.
             StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be encrypted again.
         """
         rows = [point["payload"] for point in points]
@@ -117,9 +117,10 @@ class ResealWalks:
         self._walks: FIFOCache[Ring, _Walk] = FIFOCache(MAX_WALKS)
 
     async def advance(self, points: SealedPoints, now_ms: int) -> int:
-        """Encrypt up to 20 pages of memories again; return the number of writes sent. Skip those without a usable key.
+        """Encrypt up to 20 pages of memories again; return the number of writes sent.
 
-        Do nothing if no rotation time has passed, or during the pause after a walk that could encrypt no memory.
+        Skip memories without a usable key. Return early after a page for which `reseal` raises KeysUnavailable. Do
+        nothing if no rotation time has passed, or during the pause after a walk that could encrypt no memory.
 
         Raises:
             StoreUnavailable, OutcomeUnknown: If Qdrant is unavailable. Some memories may be encrypted again; the next
@@ -166,13 +167,14 @@ _NONE = Envelope("", b"")
 async def plan_reencryption(zone_keys: ZoneKeys, rows: Sequence[Mapping[str, Any]]) -> list[Payload | None]:
     """Return the payload change of each memory; None if its key is current, or its ciphertext is absent or unreadable.
 
-    On return, the new keys are stored. This matters because the new ciphertext replaces the only other one.
+    On return, the new keys are stored: once a change is written, its ciphertext is the only one of the memory.
 
     Args:
         rows: Payloads as stored, with at least `id`, `userId`, `zone` and the ciphertext.
 
     Raises:
-        KeysUnavailable: If no key is available, or a new key was destroyed in the meantime.
+        KeysUnavailable: If no old key is available, an active key cannot be read or rotated, or a new key was destroyed
+            in the meantime.
     """
     envelopes = [parse_envelope(row) or _NONE for row in rows]
     old_keys = await zone_keys.read_keys({envelope.key_id for envelope in envelopes})

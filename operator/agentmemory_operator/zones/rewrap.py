@@ -58,7 +58,9 @@ class Census:
 
 
 async def rewrap(shards: KeyShards, ring: Ring, wrapping: WrappingKeys) -> Census:
-    """Encrypt every data key of an agent with the current wrapping key. Keys that cannot be decrypted stay as they are.
+    """Encrypt every data key of an agent with the current wrapping key; return the counts.
+
+    Keys that cannot be decrypted, and shards that cannot be parsed, stay as they are.
 
     Raises:
         TransientError: If the key store is unavailable, or other processes were faster in every attempt. Shards that
@@ -89,7 +91,10 @@ async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: Wrap
 
 
 def rewrap_shard(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
-    """Return a shard with every key that can be decrypted under the current wrapping key, and its counts."""
+    """Return a shard in which all keys that can be decrypted use the current wrapping key, and its counts.
+
+    `missing` of the counts names all children that the shard records, whether they exist or not.
+    """
     entries: dict[str, KeyEntry] = {}
     census = Census(
         shards=1, keys=len(shard.entries), missing=frozenset(filter(shard.has_child, shards_below(shard.name)))

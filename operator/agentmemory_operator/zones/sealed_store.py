@@ -94,7 +94,7 @@ class ZoneKeys:
         return await self.keyring.has_keys(self.keys, owner=user_id, zone=zone)
 
     async def destroy(self, user_id: str, zones: Sequence[str]) -> list[str]:
-        """Permanently delete the keys of a user; return the zones that had keys.
+        """Permanently delete the keys of a user in some zones; return the zones that had keys.
 
         In PROFESSIONAL this deletes the keys of every organisation that the object has ever named.
 
@@ -286,7 +286,8 @@ def decrypt_fields(key: DataKey, envelope: Envelope, *, scope: str, payload: Map
     """Decrypt the fields of a memory; return their JSON.
 
     Raises:
-        DecryptionFailed: If they were modified or belong to another memory, or the payload lacks user, id or zone.
+        DecryptionFailed: If they were modified, or encrypted with another key or for another memory, or the payload
+            lacks user, id or zone.
     """
     try:
         associated = associated_data(scope, payload)

@@ -80,7 +80,7 @@ class ShardCache:
         """Return a shard that this process read or wrote less than `fresh_ms` ago; read it now if there is none.
 
         Raises:
-            KeysUnavailable: If the key store is unavailable.
+            KeysUnavailable: If the key store is unavailable, or the stored shard is damaged.
         """
         shard_id = ring, name
         last = self._results.get(shard_id)
@@ -93,7 +93,7 @@ class ShardCache:
         """Return a shard by a read that starts no earlier than this call. Concurrent callers share a read.
 
         Raises:
-            KeysUnavailable: If the key store is unavailable.
+            KeysUnavailable: If the key store is unavailable, or the stored shard is damaged.
         """
         shard_id, call_sequence = (ring, name), next(self._sequence)
         async with self._lock(shard_id):
@@ -111,8 +111,8 @@ class ShardCache:
             change: Returns the changed shard. An equal shard is not written. It may be called several times.
 
         Raises:
-            KeysUnavailable: If the key store is unavailable, and the shard may have been changed; or if other processes
-                were faster in every attempt.
+            KeysUnavailable: If the key store is unavailable, and the shard may have been changed; if the stored shard
+                is damaged; or if other processes were faster in every attempt.
         """
         shard_id = ring, name
 

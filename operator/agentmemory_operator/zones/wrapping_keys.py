@@ -56,7 +56,7 @@ class WrappingKeys:
         """Encrypt a new data key with the current wrapping key; return its entry, which is active.
 
         Args:
-            material: 64 bytes.
+            material: 64 bytes; any other length raises ValueError.
             at: Creation time in Unix milliseconds.
         """
         entry = KeyEntry(zone=zone, scope=scope, wrapped="", wrapping_fingerprint=self.fingerprint, created_ms=at)

@@ -25,7 +25,10 @@ calls."""
 
 
 class Phase(StrEnum):
-    """Phase of a move. `Announced`: API processes get no new lease on the space. `Final`: they hold back writes too."""
+    """Phase of a move. `Final`: API processes hold back writes.
+
+    From `Announced` on, they get no new lease on the space, and none on the contents unless the move copies all writes.
+    """
 
     ANNOUNCED = "Announced"
     FINAL = "Final"

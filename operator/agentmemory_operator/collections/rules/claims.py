@@ -87,7 +87,7 @@ class ClaimEvidence:
 
 
 def derive_claims(evidence: Iterable[ClaimEvidence]) -> dict[str, SlugClaim]:
-    """Return the claims that collections prove, by slug.
+    """Return the claims that collections prove, by slug. Evidence beyond `MAX_WITHOUT_OBJECT` is ignored.
 
     If collections name several namespaces, the order is: existing objects first, the oldest of them; then the
     collection behind the alias; then by name, so that the result is deterministic.

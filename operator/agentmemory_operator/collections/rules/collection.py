@@ -101,6 +101,7 @@ class Marker:
 
     Attributes:
         generation, config_hash: Those of the object when its configuration was last applied to the collection.
+        keyword: Source of the keyword vectors. None if the collection has none.
         connection: NAMESPACE/NAME of the object's QdrantConnection, whose owner decides about takeovers. None if the
             marker leaves it out.
         preset: Preset of the object. None if the marker leaves it out, which means `cortex`.
@@ -142,6 +143,7 @@ class Collection:
         strict_mode: (limit, value) with Qdrant's names, sorted; `enabled` is one of them.
         has_keyword: True if it has a sparse vector for keywords with IDF weights.
         indexes: (field, schema type), sorted by field.
+        marker: Ownership marker. None if the observed collection has none.
     """
 
     size: int

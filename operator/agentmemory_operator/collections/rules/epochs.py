@@ -25,8 +25,8 @@ class Epoch:
     """The change of the alias that made the collection its target.
 
     Attributes:
-        number: Number of the change: the time in Unix milliseconds, or the previous number plus one if that is higher.
-            0 before any change.
+        number: Number of the change: the time in Unix milliseconds, the previous number plus one, or the minimum of the
+            slug's claim, whichever is highest. 0 before any change.
         contents: Number of the last change that did not copy all writes: a restore, or its rollback.
     """
 
@@ -63,7 +63,7 @@ def closed_to_json(restore: str, since: str | None, epoch: int) -> dict[str, Any
     """Build the change of metadata that closes a collection.
 
     Args:
-        restore: Name of the restore that closes it.
+        restore: Kind, namespace and name of the restore that closes it: `MemoryRestore NAMESPACE/NAME`.
         since: Time of the closing from the restore's status, RFC 3339. None if it has none.
         epoch: Number of the epoch with which it reopens.
     """

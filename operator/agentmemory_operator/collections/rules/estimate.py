@@ -134,7 +134,7 @@ def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Ma
 
 
 def shard_bytes(collection: Collection, memories: int) -> int:
-    """Return the estimated bytes of one shard on disk."""
+    """Return the estimated bytes of one shard on disk; 0 without memories."""
     total_bytes = estimate(layout_of(collection), memories).disk if memories else 0
     return round(total_bytes / (collection.shard_number or 1))
 

@@ -54,6 +54,8 @@ def build_outgrown_condition(
 ) -> ConditionState | None:
     """Return the condition of an agent that has passed a step, or None.
 
+    The first step does not count if the graph is large enough (`LARGE_GRAPH_M`, `LARGE_GRAPH_EF_CONSTRUCT`).
+
     Args:
         expected_memories: Number of memories that the object is sized for. Lower steps are expected and left out.
         old: Previous status.
@@ -78,7 +80,7 @@ def build_outgrown_condition(
 
 
 def has_passed_step(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    """Return whether the new status reports a higher step than the old status, or the old status reports no step."""
+    """Return whether the new status reports a step, and the old status reports a lower step or none."""
     old_step, new_step = _step_in(old), _step_in(new)
     return new_step is not None and (old_step is None or old_step.memories < new_step.memories)
 

@@ -41,10 +41,10 @@ TAKEOVER_REQUESTS_FIELD = "takeoverRequests"
 """Field of a QdrantConnection's status: refused objects, whose takeovers the connection's owner may allow."""
 
 RECALL_APPROVAL_SUFFIX = "-recall"
-"""Suffix of an approval's digest that also accepts the loss of recall that a Rebuild has measured."""
+"""Suffix of the digest in an approval. With it, the approval also accepts the measured loss of recall of a Rebuild."""
 
 _SERVING = (SetAlias, WakeOptimizers, CreateIndexes, UpdateStrictMode)
-"""Changes that are still made to a collection that is being replaced, because searches need them until then."""
+"""Changes that passes still make while a Rebuild replaces the collection: searches need them until the move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def _ends_as_approved(plan: Plan, approved: str | None) -> bool:
 
 
 def lasting_digest(plan: Plan) -> str:
-    """Return the digest of a plan without changes that are applied before its Rebuild and that later plans lack."""
+    """Return the digest of a plan without `_SERVING`: passes make those before the Rebuild, later plans lack them."""
     return Plan(plan.physical, tuple(change for change in plan.changes if not isinstance(change, _SERVING))).digest
 
 
@@ -267,7 +267,7 @@ def allowed_changes(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
 def check_lost(
     alias: str, observed: Observation | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
 ) -> None:
-    """Raise if a collection no longer exists that had points, or that the drift policy does not recreate.
+    """Raise if an earlier collection no longer exists, and it had points or the drift policy does not recreate it.
 
     An empty collection in place of one with memories would hide the loss.
 
@@ -306,7 +306,9 @@ def check_replicas(desired: Collection, observed: Observation | None) -> None:
 def check_ownership(
     observed: Observation | None, desired: Collection, *, takeover: TakeoverTerms | None = None
 ) -> Marker | None:
-    """Return the owner from which the collection is taken over. None if it has no marker or belongs to this object.
+    """Return the owner from which the collection is taken over, or None.
+
+    None if there is no collection, it or `desired` has no marker, or it belongs to this object.
 
     Args:
         takeover: Permissions of this object to take over collections. None permits nothing.

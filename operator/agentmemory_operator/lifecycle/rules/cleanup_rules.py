@@ -154,7 +154,7 @@ def removable_chain(chain: Sequence[Row]) -> Sequence[Row]:
 
 
 def lasting_length(chain: Sequence[Row], rules: CleanupRules) -> int:
-    """Count the versions that remain after removing those at the end of a chain that end with their session.
+    """Return the length of a chain without the newest versions that are removed for `RemovalReason.SESSION`.
 
     Args:
         chain: Versions, oldest first.

@@ -346,7 +346,7 @@ def keys_found_payload(receipt_id: str, zones: Sequence[str], now_ms: int, *, re
 
 
 def receipt_from_payload(payload: Row) -> ErasureReceipt:
-    """Parse the receipt in a point's payload."""
+    """Parse the receipt in a point's payload. KeyError if the payload contains none, or it lacks a field."""
     stored = payload[RECEIPT_KEY]
     return ErasureReceipt(
         id=payload["id"],
@@ -365,7 +365,7 @@ def receipt_from_payload(payload: Row) -> ErasureReceipt:
 
 
 def trace_from_payload(payload: Row) -> ErasureTrace:
-    """Parse the trace in a point's payload."""
+    """Parse the trace in a point's payload: a receipt if it has one, else a tombstone. KeyError if it is neither."""
     if RECEIPT_KEY in payload:
         return receipt_from_payload(payload)
     id_ = payload.get(ERASED_ID_KEY, payload["id"])

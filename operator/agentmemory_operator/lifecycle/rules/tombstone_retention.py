@@ -71,7 +71,7 @@ PURGEABLE_KEYS = (TOMBSTONE_KEY, RECEIPT_KEY, "pending", "supersededById", WINDO
 
 
 def is_purgeable(row: Mapping[str, Any], before_ms: int) -> bool:
-    """Return whether a row matches `purgeable_filter`. It needs the keys in `PURGEABLE_KEYS`."""
+    """Return whether a row, with the keys in `PURGEABLE_KEYS`, matches `purgeable_filter`."""
     is_needed = any(row.get(key) for key in PURGEABLE_KEYS if key != TOMBSTONE_KEY)
     return 0 < row.get(TOMBSTONE_KEY, 0) < before_ms and not is_needed
 

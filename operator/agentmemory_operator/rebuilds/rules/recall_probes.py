@@ -110,7 +110,7 @@ def _is_searchable(point: Json, *, needs_content: bool) -> bool:
 def compute_recall(
     probed: Sequence[ProbeComparison], unchanged: Mapping[PointId, Hashable], *, is_embedded: bool, is_comparable: bool
 ) -> ProbeRecall:
-    """Compute the figures of the probes. Probes of points that changed since, or that found nothing, are not counted.
+    """Compute the figures of the probes. Probes of changed points, or with no exact result in the source, are ignored.
 
     If no probe is left, `probes` is 0, and no figure is set.
 

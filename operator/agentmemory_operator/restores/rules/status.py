@@ -106,7 +106,10 @@ def failed_status(old: Mapping[str, Any], reason: str, message: str, at: StatusS
 
 
 def is_rolling_back(status: Mapping[str, Any]) -> bool:
-    """Return whether a rollback is in progress."""
+    """Return whether the rollback of a swap has started and not ended.
+
+    False for a restore in place, which another MemoryRestore rolls back.
+    """
     return any(step["name"] == ROLL_BACK and "endTime" not in step for step in _steps(status))
 
 
@@ -140,7 +143,7 @@ def rolled_back_in_place_status(old: Mapping[str, Any], message: str, at: Status
 
 
 def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: StatusStamp) -> Json:
-    """Return the status of a restore that cannot be rolled back."""
+    """Return the status of an applied restore that cannot be rolled back: RolledBack is False, Succeeded stays True."""
     return _merge(dict(old), [*_results(old), ConditionState(ROLLED_BACK, False, reason, message)], at)
 
 

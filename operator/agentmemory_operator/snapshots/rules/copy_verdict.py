@@ -65,6 +65,7 @@ class SnapshotRecord:
         before, after: Exact number of memories before and after, without tombstones.
         deleted: Memories that were deleted between these two counts.
         config_hashes: See `hash_configuration`. Two if the settings changed during the snapshot: its file has either.
+            Empty if none was recorded.
     """
 
     started_ms: int | None = None
@@ -124,7 +125,8 @@ def compare_configuration(
     """Return the findings for settings and payload indexes of a restored copy.
 
     They are good if the hash of the copy is recorded. Otherwise they are compared with the live collection. If the hash
-    of the live collection is not recorded either, it was changed since: then the settings never count as good.
+    of the live collection is not recorded either, it was changed since: then the settings never count as good. Without
+    a live collection, the settings are bad if any hash was recorded; all other findings are neither good nor bad.
 
     Args:
         live: Settings of the live collection; None if there is none to compare with.

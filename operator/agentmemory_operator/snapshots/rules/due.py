@@ -239,7 +239,8 @@ def due_after_rebuild(overview: SnapshotOverview) -> DueSnapshot | None:
     """Return the snapshot that a completed rebuild requires, or None.
 
     It is required if there is a schedule and there are verified snapshots, but none of the current collection that the
-    server can restore. It is not required while a snapshot is in progress, or if the object for this rebuild exists.
+    server can restore. It is not required while a snapshot that `fits` is in progress, or if the object for this
+    rebuild exists.
     """
     memory = overview.memory
     is_ended = not is_active(memory.status.get("rebuild") or {})
@@ -289,7 +290,7 @@ def build_manifest(claim: DueSnapshot, overview: SnapshotOverview) -> Json:
 
 
 def last_snapshot_status(overview: SnapshotOverview) -> Json:
-    """Return `status.lastSnapshot`: the newest snapshot that succeeded; an empty dict if there is none."""
+    """Return `status.lastSnapshot`: the newest of `completed` that succeeded; an empty dict if there is none."""
     for snapshot in overview.completed:
         if snapshot.has_succeeded:
             fields: Json = {

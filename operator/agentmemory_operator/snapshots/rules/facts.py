@@ -32,7 +32,7 @@ class SnapshotFacts:
         is_ended: True if it has succeeded or permanently failed.
         is_verified: Result of the verification; None if there is none.
         version: Qdrant version of the server that created it; None if unknown.
-        physical: Collection that it was created from; None before it started.
+        physical: Collection that it was created from; None before it started, and for an import.
         is_imported: True if it was imported. The age of its memories is then unknown.
         is_being_removed: True if retention is removing its files.
         message: Result for users: the error of a failed verification, else the message of the condition Succeeded.

@@ -53,7 +53,10 @@ def is_ended(status: Mapping[str, Any]) -> bool:
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:
-    """Return whether a snapshot was created or imported, and did not fail its first verification."""
+    """Return whether a snapshot was created or imported and did not fail its first verification.
+
+    False once retention has recorded its removal.
+    """
     return _has_condition(status, SUCCEEDED, "True")
 
 
@@ -109,7 +112,7 @@ def running_status(
 
 
 def failed_status(status: Mapping[str, Any], reason: str, message: str, *, generation: int, now: str) -> Json:
-    """Return the status of a snapshot that has permanently failed."""
+    """Return the status of a snapshot that has permanently failed. It has no step, and keeps the condition Verified."""
     states = [ConditionState(SUCCEEDED, False, reason, message)]
     return _complete(_with_conditions(status, states, proof=None, generation=generation, now=now), now)
 

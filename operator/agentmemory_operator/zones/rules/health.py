@@ -53,6 +53,9 @@ class KeyHealth:
 def with_health(status: Json, health: KeyHealth | None, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
     """Return a status with the condition KeysUnavailable and `zones` set from a check.
 
+    Fields of `zones` that the check did not determine keep their values of `old`, except `toReseal`, which comes from
+    `status`. The number of shards never decreases.
+
     Args:
         status: Status of a pass. Its `zones` may contain the number of memories to encrypt again.
         health: Result of the check. None if there is none, as before the first check or for a deleted object. Then the
@@ -81,7 +84,7 @@ def without_health(status: Json) -> Json:
 
 
 def key_fields(status: Mapping[str, Any]) -> tuple[Json, Json]:
-    """Return the condition KeysUnavailable and `zones` of a status."""
+    """Return the condition KeysUnavailable and `zones` of a status, each empty if it is absent."""
     return dict(find_condition(status, KEYS_UNAVAILABLE)), dict(status.get(FIELD) or {})
 
 

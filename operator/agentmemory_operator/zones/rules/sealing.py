@@ -90,7 +90,7 @@ def associated_data(scope: str, payload: Mapping[str, Any]) -> bytes:
         scope: Slug of the agent that the memory's id is derived from; for a clone, the original agent.
 
     Raises:
-        KeyError, TypeError: If the payload lacks user, id or zone.
+        KeyError, TypeError: If the payload lacks user, id or zone, or one of them is not a string.
     """
     fields = ("agentmemory memory 1", scope, payload["userId"], payload["id"], payload[ZONE_KEY])
     return "\x00".join(fields).encode()

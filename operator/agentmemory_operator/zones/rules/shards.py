@@ -1,4 +1,4 @@
-"""A shard of an agent's keys, and the text of it that is stored in a Secret or a file.
+"""A shard of an agent's keys, and its text, which is stored in a Secret or a file.
 
 A text with any malformed entry is rejected as a whole. If it were written back without that key, the key's memories
 would be lost.
@@ -13,13 +13,13 @@ from typing import Any
 from agentmemory_operator.zones.rules.entries import LEVELS, MAX_SHARD_KEYS, SHARD_NAME, KeyEntry, Ring, shard_of_key
 
 MAX_SHARD_BYTES = 700_000
-"""Maximum size of a shard's text.
+"""Maximum size of a shard's text in bytes.
 
-A Secret holds 1 MiB, and the request body with the text in base64 must be smaller too.
+A Secret holds 1 MiB. In base64, as it is sent to the Kubernetes API, the text is a third larger and still below that.
 """
 
 MAX_ENTRY_BYTES = 284
-"""Maximum size of one key in a shard's text."""
+"""Maximum size of one key in a shard's text, in bytes."""
 
 _FORMAT = 1
 _SCOPE = re.compile(r"[0-9a-f]{64}")
