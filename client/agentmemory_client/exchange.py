@@ -93,8 +93,8 @@ class Connection:
     def backoff_s(self, attempt: int, retry_after: str | None) -> float:
         """Return the wait in seconds after an attempt, at most `wait_max_s`.
 
-        It is `retry_after` if the API sent whole seconds. Otherwise it is exponential: `INITIAL_BACKOFF_S`, doubled
-        after each attempt.
+        It is `retry_after` if the API sent whole seconds. Otherwise it is exponential with jitter: `INITIAL_BACKOFF_S`,
+        doubled after each attempt, times a random factor from 0.5 to 1.
 
         Args:
             attempt: Number of the attempt, counted from 0.

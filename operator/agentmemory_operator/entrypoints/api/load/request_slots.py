@@ -355,7 +355,7 @@ class RequestSlot:
         return self._large > 0
 
     def drop(self, reason: str) -> None:
-        """Release its bytes and its receiving slot, and end its wait. `check` then raises with the reason."""
+        """Release the request's bytes and receiving slot, and end its wait. `check` then raises with the reason."""
         self._dropped = reason
         if self._timeout is not None:
             self._timeout.reschedule(0)
