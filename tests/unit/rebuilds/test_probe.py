@@ -45,8 +45,8 @@ class Points:
     ("eligible", "limits", "params"),
     [
         (100, {}, {"exact": True}),
-        # Five lists share the 3,000 candidates.
-        (50_000, {}, {"hnsw_ef": 600}),
+        # Five lists share the 1,500 candidates of effort Balanced.
+        (50_000, {}, {"hnsw_ef": 300}),
         (50_000, {"enabled": True, "search_max_hnsw_ef": 128}, {"hnsw_ef": 128}),
     ],
 )

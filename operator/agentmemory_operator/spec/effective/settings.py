@@ -15,13 +15,12 @@ from agentmemory_operator.spec.effective.policies import Endings, effective_zone
 from agentmemory_operator.spec.effective.reranking import effective_rerank
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose_model
-from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
+from agentmemory_operator.spec.effective.tuning import Tuning, max_query_limit, tuning_of
 from agentmemory_operator.spec.expression.scoring_parameters import Model, read_variables
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
 from agentmemory_operator.spec.kinds.agent_memory import Access, AgentMemory, TypeSpec
 from agentmemory_operator.spec.kinds.parse import parse_access
-from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, with_session_end
 from agentmemory_operator.spec.naming import alias_of
@@ -340,7 +339,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         search_ef=hnsw.search_ef if hnsw else None,
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
-        max_query_limit=_max_query_limit(memory.spec.index),
+        max_query_limit=max_query_limit(memory.spec.index),
         rerank=effective_rerank(memory),
         fusion=replace(preset.fusion, **figures.get("fusion", {})),
         evidence=replace(preset.evidence, **figures.get("evidence", {})),
@@ -383,11 +382,6 @@ def unlisted_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
     """
     working = with_session_end(MemoryType(WORKING, half_life_days=None), effective_lifecycle(memory).session_idle_hours)
     return (working,) if working.ttl and not effective_types(memory) else ()
-
-
-def _max_query_limit(index: Index | None) -> int | None:
-    strict = index.strict_mode if index else None
-    return None if strict is None or strict.enabled is False else strict.max_query_limit
 
 
 def effective_tuning(memory: AgentMemory) -> Tuning:

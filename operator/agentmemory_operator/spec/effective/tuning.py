@@ -106,3 +106,9 @@ def oversampling_of(quantization: Quantization | None) -> float:
             return OVERSAMPLING.get(detail, 1.0)
         case _:
             return 1.0
+
+
+def max_query_limit(index: Index | None) -> int | None:
+    """Return the largest number of results of a request in Qdrant's strict mode; None if it sets no limit."""
+    strict = index.strict_mode if index else None
+    return None if strict is None or strict.enabled is False else strict.max_query_limit
