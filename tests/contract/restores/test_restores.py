@@ -541,6 +541,22 @@ class TestRollback:
         assert world.condition(key, "RolledBack") == "True/RolledBack"
         assert heads_of(world) == {OLD, HIDDEN}
 
+    async def test_repeated_settle_keeps_live_writers(self, world: RestoreWorld) -> None:
+        """The operator fails after the move of the alias, and a writer starts before the next pass."""
+        await world.run(key := world.restore())
+        world.annotate(key, {"agentmemory.dev/rollback": "yes"})
+        world.after["apply"] = lambda: world.fails.update(write_metadata=StoreUnavailable("away for a moment"))
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+        assert world.aliases() == {world.alias: world.physical}
+        world.fails.clear()
+        write_unfinished(world, world.physical)
+
+        await world.run(key)
+
+        assert world.condition(key, "RolledBack") == "True/RolledBack"
+        assert heads_of(world) == {NEW, OTHER, HIDDEN}
+
     async def test_annotation_restores_previous_collection(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore())
 
