@@ -76,14 +76,12 @@ def run_rivals(args: argparse.Namespace) -> None:
     suffix, now_ms = secrets.token_hex(2), time.time_ns() // 1_000_000
     size = args.size or RIVALS_SIZE
     names = (f"bench-{preset}-{suffix}" for preset in (rivals.CORTEX, rivals.STANDARD))
-    cortex, standard = (
-        make_dataset(name, size=size, users=RIVALS_USERS, now_ms=now_ms).all_visible() for name in names
-    )
+    cortex, standard = (make_dataset(name, size=size, users=args.users, now_ms=now_ms).all_visible() for name in names)
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder,
         running(Path(folder), [cortex.slug], args.qdrant) as stack,
     ):
-        print(f"{machine()}, {stack.engine}, {size:,} memories of {RIVALS_USERS} users", flush=True)
+        print(f"{machine()}, {stack.engine}, {size:,} memories of {args.users} users", flush=True)
         try:
             stack.apply(standard_manifest(standard.slug))
             rivals.fill(stack, cortex, standard)
@@ -114,6 +112,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--size", type=int, help="this many memories in the place of 20,000 and 100,000")
     parser.add_argument("--searches", type=int, default=SEARCHES, help="a row (default: %(default)s)")
     parser.add_argument("--rivals", action="store_true", help="beside what is written by hand, and with writes between")
+    parser.add_argument("--users", type=int, default=RIVALS_USERS, help="with --rivals (default: %(default)s)")
     parser.add_argument("--samples", type=int, default=SAMPLES, help="with --rivals (default: %(default)s)")
     parser.add_argument("--qdrant", metavar="URL", help="a real server (default: the dev server)")
     return parser.parse_args()

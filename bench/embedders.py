@@ -32,7 +32,7 @@ from bench.tables import machine, render
 Json = dict[str, Any]
 TOP = 10
 PAGE_MIB = 4 / 1024
-# Other packaged models that may be in the folder.
+# Models to measure in addition to the default ones, if they are in the folder `--models`.
 OTHERS = (
     EmbeddingSource(
         provider="fastembed",

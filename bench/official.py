@@ -42,7 +42,7 @@ def perform(client: AsyncQdrantClient, method: str, target: str, body: Any) -> A
     """Call the client's method for a request.
 
     Raises:
-        ValueError: If there is no method for it here.
+        ValueError: If no method is assigned to the request.
     """
     path, _, query = target.partition("?")
     match method, path.split("/")[2:]:

@@ -36,6 +36,7 @@ from bench.tables import GOAL_HEAD, Cells, down, render
 Json = dict[str, Any]
 
 CORTEX, STANDARD = "cortex", "standard"
+EFFORTS = ("Exact", "Balanced", "Fast")
 NEAREST = 1_000
 """Memories that a hand-written formula scores, and the most that a client fetches to rank by itself."""
 LIST_LIMIT = 100
@@ -119,18 +120,36 @@ def compare_score(stack: Stack, data: Dataset, count: int) -> list[Cells]:
 
 
 def compare_words(stack: Stack, data: Dataset, texts: Sequence[str], count: int) -> list[Cells]:
-    """Compare searches by meaning and words. Return the table's rows."""
+    """Compare searches by meaning and words, with each effort in turn. Return the table's rows."""
     questions = list(spoken(data, texts, count + WARM_UP))
+    rows: list[Cells] = []
+    best: list[list[int]] = []
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
         hand = ByHand(qdrant, data, None)
-        sides = {
-            "API": by_api(api, data),
-            f"dense and BM25, {LIST_LIMIT} each, RRF": hand.hybrid,
-            "plain nearest 10": hand.nearest,
-        }
-        asked = alternate(sides, questions)
-        proven = sum(is_proven(api, data, question) for question in questions[:PROVEN]) / PROVEN
-    return rows_of(STANDARD, asked, {"API": f"{down(proven)}, proven by `explain`"})
+        for effort in EFFORTS:
+            set_effort(stack, api, data.slug, effort)
+            sides = {"API": by_api(api, data), f"dense and BM25, {LIST_LIMIT} each, RRF": hand.hybrid}
+            if effort == EFFORTS[-1]:
+                sides["plain nearest 10"] = hand.nearest
+            asked = alternate(sides, questions)
+            found = [rows for _, rows in asked["API"].found[:JUDGED]]
+            best = best or found
+            share = down(float(np.mean([len({*a} & {*b}) / len(a) for a, b in zip(best, found, strict=True)])))
+            if effort == EFFORTS[0]:
+                proven = sum(is_proven(api, data, question) for question in questions[:PROVEN]) / PROVEN
+                share = f"{down(proven)}, proven by `explain`"
+            rows += rows_of(f"{STANDARD}, {effort}", asked, {"API": share})
+    return rows
+
+
+def set_effort(stack: Stack, api: Client, slug: str, effort: str) -> None:
+    """Change the effort of an agent's searches, and wait until it applies."""
+    path = f"/v1/agents/{slug}"
+    before = api.call("GET", path)["generation"]
+    manifest = stack.applied(slug)
+    manifest["spec"]["scoring"] = {"effort": effort}
+    stack.apply(manifest)
+    stack.wait_until(lambda: api.call("GET", path)["generation"] > before, f"effort {effort} does not apply")
 
 
 def alternate(sides: dict[str, Ask], questions: Sequence[Question]) -> dict[str, SideResults]:

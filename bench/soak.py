@@ -1,7 +1,7 @@
 """`python -m bench.soak`: minutes of writes and searches while Qdrant is killed and the embedder fails.
 
-It checks that every acknowledged memory is stored. It prints the results and exits with 1 if a memory is lost, stored
-twice, or returned to another user.
+It checks that every acknowledged memory is stored, and prints the results. It exits with 1 if a memory is lost, stored
+twice, or returned to another user, if the API returns an unexpected status, or if nothing was stored.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`python -m bench.times`: how many times in questions are understood, in nine languages, and what that costs.
+"""`python -m bench.times`: recognition of times in questions, in nine languages, and its CPU time.
 
 Each question of `bench/data/times` has a reference time, a zone, and the span that it names or none. A span is right if
 start and end are equal; a false alarm is a span in a question that names none. If dateparser is installed, it answers

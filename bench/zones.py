@@ -142,7 +142,7 @@ def words_table(
 
 
 def contents_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, StoredPoints]]]) -> str:
-    """Return the shares of whole contents that each attack finds."""
+    """Render a table: the share of whole contents that each attack finds, by setting."""
     rows: list[Cells] = []
     for name, memories in stored.items():
         knowing = replace(attacker, known=(memories[0][0], memories[0][1].own))

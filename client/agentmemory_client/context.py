@@ -11,9 +11,9 @@ def estimate_tokens(text: str) -> int:
 
 
 def render_line(memory: Memory | str) -> str:
-    """Render a memory as a list item, empty for a locked memory. Further lines are indented, to stay in the item."""
-    content = memory if isinstance(memory, str) else memory.content or ""
-    return "- " + content.strip().replace("\n", "\n  ")
+    """Render a memory as a list item; '' for a locked memory. Further lines are indented, to stay in the item."""
+    content = (memory if isinstance(memory, str) else memory.content or "").strip()
+    return "- " + content.replace("\n", "\n  ") if content else ""
 
 
 def format_context(
@@ -26,16 +26,17 @@ def format_context(
     r"""Join memories, in their order, up to a size limit; each is included completely or left out.
 
     A memory that does not fit is skipped; shorter ones after it may still fit. If none fits, the result is empty.
+    Locked memories and empty texts are left out.
 
     Args:
         memories: Memories or texts, best first.
         limit: Maximum size of the whole text, in the unit of `measure`.
         measure: Size of a text. The default counts characters; `estimate_tokens` or a tokenizer counts tokens.
-        render: Returns the text of one memory. The texts are joined by "\n".
+        render: Returns the text of one memory, '' to leave it out. The texts are joined by "\n".
     """
     text = ""
-    for memory in memories:
-        longer = f"{text}\n{render(memory)}" if text else render(memory)
+    for item in filter(None, map(render, memories)):
+        longer = f"{text}\n{item}" if text else item
         if measure(longer) <= limit:
             text = longer
     return text

@@ -3,7 +3,7 @@
 import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -93,8 +93,8 @@ class Connection:
     def backoff_s(self, attempt: int, retry_after: str | None) -> float:
         """Return the wait in seconds after an attempt, at most `wait_max_s`.
 
-        It is `retry_after` if the API sent whole seconds. Otherwise it is exponential: `INITIAL_BACKOFF_S`, doubled
-        after each attempt.
+        It is `retry_after` if the API sent whole seconds. Otherwise it is exponential with jitter: `INITIAL_BACKOFF_S`,
+        doubled after each attempt, times a random factor from 0.5 to 1.
 
         Args:
             attempt: Number of the attempt, counted from 0.
@@ -149,9 +149,8 @@ class Call(Generic[T]):
         """Return the result of the last attempt.
 
         Raises:
-            ApiError: If the response is an error.
+            ApiError: If the response is an error, or its body is not JSON.
             ApiUnreachable: If there was no response. A write may have taken effect.
-            ValueError: If the body of a successful response is not JSON.
         """
         with connection.transport_errors():
             answer = response_of(outcome)
@@ -216,12 +215,12 @@ def read_json(answer: httpx.Response) -> Any:
     """Parse the body of a response as JSON; None if it is empty.
 
     Raises:
-        ApiError: If the response is an error.
-        ValueError: If the response is a success, and its body is not JSON.
+        ApiError: If the response is an error, or its body is not JSON, for example a proxy's login page.
     """
-    if not answer.is_success:
-        raise read_problem(answer.status_code, answer.content)
-    return answer.json() if answer.content else None
+    with suppress(ValueError):
+        if answer.is_success:
+            return answer.json() if answer.content else None
+    raise read_problem(answer.status_code, answer.content)
 
 
 def build_path(agent: str, *parts: str) -> str:

@@ -19,7 +19,7 @@ def mint_token(agent: str, user_id: str, verbs: Sequence[str], *, ttl_seconds: i
 
 
 def users(agent: str) -> Listing[UserSummary]:
-    """List the users and scopes that have memories, by name. Pages are read on demand."""
+    """List the users and scopes that have memories, sorted by user id. Pages are read on demand."""
     return Listing(Call(method="GET", path=build_path(agent, "users"), read=read_users))
 
 

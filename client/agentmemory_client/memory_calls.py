@@ -417,9 +417,10 @@ def _preview(agent: str, body: dict[str, Any]) -> Call[Preview]:
 
 
 def _narrowed(options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options if they have a condition and none is empty.
+    """Return the options unchanged.
 
-    Earlier APIs would erase the whole user instead.
+    Raises:
+        ValueError: If they have no condition, or an empty one: earlier APIs would erase the whole user.
     """
     conditions = {name: value for name, value in options.items() if name != "crypto"}
     if not conditions:

@@ -38,7 +38,10 @@ class ApiError(Exception):
 
 
 class ApiUnreachable(Exception):
-    """There was no response. A write may have taken effect; repeating it with the same idempotency key is safe."""
+    """There was no response, or an export ended before its last line.
+
+    A write may have taken effect; repeating it with the same idempotency key is safe.
+    """
 
 
 def read_error(result: dict[str, Any]) -> ApiError | None:

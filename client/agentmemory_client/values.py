@@ -156,7 +156,8 @@ class Stored(Answer):
 
     Attributes:
         event: ADD or SUPERSEDE. For a duplicate CORROBORATE if it has another author, otherwise NONE.
-        recorded: True if the request changed anything.
+        recorded: False if the memory is a duplicate and nothing was stored. A request that is repeated with its
+            idempotency key gets the value of the first.
     """
 
     id: str

@@ -1,8 +1,10 @@
 """`format_context`: as many memories as fit, best first, none truncated."""
 
+from datetime import UTC, datetime
+
 import pytest
 
-from agentmemory_client import estimate_tokens, format_context
+from agentmemory_client import Memory, estimate_tokens, format_context
 
 MEMORIES = ["pays by invoice", "x" * 50, "likes tea"]
 
@@ -31,6 +33,14 @@ def test_limit_applies_to_the_measure(limit: int) -> None:
 
 def test_lines_of_a_memory_stay_together() -> None:
     assert format_context([" first\nsecond ", "third"], limit=100) == "- first\n  second\n- third"
+
+
+def test_memory_without_text_is_skipped() -> None:
+    created_at = datetime(2026, 1, 2, tzinfo=UTC)
+    locked = Memory(id="i", user_id="u", content=None, type="fact", importance=0.5, created_at=created_at, locked=True)
+
+    assert format_context(["a", locked, " ", "b"], limit=100) == "- a\n- b"
+    assert format_context([locked], limit=100) == ""
 
 
 def test_render_is_customisable() -> None:

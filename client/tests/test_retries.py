@@ -180,14 +180,23 @@ async def test_async_export_and_import_are_retried(script: Script) -> None:
     assert (exported, result.imported, script.answers) == ([{"id": "i"}], 1, [])
 
 
-@pytest.mark.parametrize("make", [lambda: Response("<html>", 502), lambda: JSONResponse(["x"], 502)])
-def test_error_of_a_proxy_is_an_api_error(script: Script, make: Callable[[], Any]) -> None:
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Response("<html>", 502),
+        lambda: JSONResponse(["x"], 502),
+        lambda: Response("<html>log in", 200),
+        lambda: Response(b"\xff", 200),
+    ],
+)
+def test_answer_of_a_proxy_is_an_api_error(script: Script, make: Callable[[], Any]) -> None:
     script.answers = [make()]
+    status = script.answers[0].status_code
 
     with Client(script.url) as api, pytest.raises(ApiError) as raised:
         api.agent("a").user("u").get("i")
 
-    assert (raised.value.status, raised.value.type) == (502, "")
+    assert (raised.value.status, raised.value.type) == (status, "")
 
 
 @pytest.mark.parametrize(("retry_after", "waited"), [("0", 0.0), ("7", 7.0), ("600", 30.0)])

@@ -57,6 +57,22 @@ def test_least_recently_used_collections_close(tmp_path: pathlib.Path) -> None:
     asyncio.run(scenario())
 
 
+def test_failed_background_task_is_logged(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise OSError("odd")
+
+    async def scenario() -> None:
+        state = open_state(tmp_path, FEATURES)
+        with pytest.raises(OSError, match="odd"):
+            await state.start(fail())
+        await state.close()
+
+    with caplog.at_level("INFO"):
+        asyncio.run(scenario())
+
+    assert "a background task failed: odd" in caplog.text
+
+
 def test_writers_of_other_collections_do_not_wait(server: DevServer) -> None:
     for name in ("a", "b"):
         server.call("PUT", f"/collections/{name}", {"vectors": {"size": 256, "distance": "Dot"}})

@@ -18,7 +18,7 @@ from tests.support.web.api_stack import running_api
 
 VECTOR = [1.0] * 8
 CONTENT, QUERY = "she-likes-tea", "what-does-she-like"
-# Of the conventions (semantic-conventions-genai v0.1.0).
+# Span names of the OpenTelemetry conventions (semantic-conventions-genai v0.1.0).
 NAMES = {"search_memory", "create_memory", "update_memory", "upsert_memory", "delete_memory"}
 
 Traced = Callable[[Callable[[httpx.Client], None]], list[ReadableSpan]]

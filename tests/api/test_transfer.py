@@ -13,6 +13,8 @@ import httpx
 import pytest
 
 from agentmemory_client import ApiError, AsyncClient, Client
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesRejected
+from agentmemory_operator.entrypoints.api.transfer import transfer_routes
 from agentmemory_operator.entrypoints.cli.composition import ApiAccess, QdrantAccess
 from agentmemory_operator.entrypoints.cli.memories.transfer_commands import add_transferring
 from agentmemory_operator.main import open_client
@@ -162,6 +164,17 @@ def test_interrupted_import_keeps_whole_batches(stack: Stack, client: httpx.Clie
     result = import_lines(client, user, b"".join(body))
 
     assert result["counts"] == {"lines": 250, "imported": 50, "present": 200, "failed": 0}
+
+
+def test_rejected_kubernetes_call_is_503(client: httpx.Client, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(*_: Any, **__: Any) -> None:
+        raise KubernetesRejected("403 secrets is forbidden", status=403, causes=False)
+
+    monkeypatch.setattr(transfer_routes, "import_lines", refuse)
+    answer = client.post(IMPORT, params={"user_id": user}, content=line("c"), headers=NDJSON)
+
+    assert (answer.status_code, answer.json()["type"]) == (503, "/problems/unavailable")
+    assert answer.json()["detail"].endswith("send all lines again: 403 secrets is forbidden")
 
 
 @pytest.mark.faults

@@ -41,7 +41,8 @@ TAIL_LINES = 15
 REMEDY = "Way out: set {variable} to a folder that holds {names}, or install Go {go} or newer and run this again."
 
 
-# Published by Kubernetes for such tests. The patch version that is built here is not available.
+# Archive of kube-apiserver, etcd and kubectl, published by Kubernetes for tests. There is none of the patch version
+# that is built here.
 ARCHIVE_VERSION = "v1.36.2"
 ARCHIVE_URL = (
     "https://github.com/kubernetes-sigs/controller-tools/releases/download/"

@@ -130,7 +130,6 @@ class Agent:
         self.workspace.create_restore(name, SOURCE, **spec)
 
     def request_rollback(self, name: str) -> None:
-        """Request the rollback of a restore."""
         self.workspace.annotate(name, of=KIND, rollback="yes")
 
     def is_gone(self, name: str) -> bool:

@@ -216,7 +216,7 @@ def _files_api(folder: pathlib.Path, **environment: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("case", FOREIGN)
 def test_token_is_required_from_any_site(tokened: str, case: str) -> None:
-    """A page with the token of its own is served; browsers do not add the token for other pages."""
+    """A page that sends the token itself is served; browsers do not add the token to the requests of other pages."""
     headers = headers_of(case, tokened)
 
     assert send(tokened, "GET", "/v1/agents", headers)[0] == 401

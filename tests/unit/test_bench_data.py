@@ -127,7 +127,10 @@ def test_language_questions_have_one_answer_and_a_kind(texts: Json) -> None:
 
 @pytest.mark.parametrize("texts", read_languages(), ids=lambda texts: texts["language"])
 def test_questions_by_meaning_share_no_content_word(texts: Json) -> None:
-    """Nor the beginning of one. Chinese and Japanese questions share characters."""
+    """They share no beginning of a word with their answer either, but other questions share a word with it.
+
+    Chinese and Japanese questions may share characters.
+    """
     for question in texts["questions"]:
         answer = any_language_text(texts["memories"][question["answer"]])
         common = {*any_language_text(question["question"], is_question=True).split()} & {*answer.split()}

@@ -108,7 +108,7 @@ class State:
         self.jobs.discard(job)
         # A caller that waits receives the error too.
         if not job.cancelled() and (error := job.exception()):
-            log.info("a snapshot request failed: %s", error)
+            log.info("a background task failed: %s", error)
 
     async def close(self) -> None:
         """Flush and close everything, and release the data folder."""

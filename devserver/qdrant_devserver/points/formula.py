@@ -46,7 +46,7 @@ class Expressions:
         """Build the engine's form of one expression.
 
         Raises:
-            ErrorAnswer: 400 if the served version has no such expression.
+            ErrorAnswer: 400 if the expression is malformed, or the served version does not support it.
         """
         if isinstance(value, str):
             return edge.Expression.Variable(value)

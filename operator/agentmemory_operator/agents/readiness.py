@@ -13,7 +13,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 
 log = logging.getLogger(__name__)
 
-# Seconds between two probes, and timeout of a probe. A probe is one call for each connection in use.
+# Seconds between two probes, and timeout of each call. A probe makes one call for each connection in use.
 PROBE_PERIOD_S = 5.0
 MAX_CONCURRENT_PROBES = 8
 # Maximum seconds that `check_start` waits, as long as the operator does, and seconds between two of its checks.

@@ -61,12 +61,12 @@ class EmbeddingCache:
             entries: Maximum number of vectors in the partition; 0 caches none. None limits only the size in bytes.
         """
         size_bytes = self.size_bytes
-        for key, vector in fetched.items():
+        for key, vector in fetched.items() if entries != 0 else ():
             size_bytes -= partition.drop(key)
             while partition.vectors and entries is not None and len(partition.vectors) >= entries:
                 size_bytes -= partition.drop_oldest()
             size_bytes -= self._evict_for(partition, size_of(vector), size_bytes)
-            if entries != 0 and size_bytes + size_of(vector) <= self._max_bytes:
+            if size_bytes + size_of(vector) <= self._max_bytes:
                 size_bytes += partition.add(key, vector)
 
     def _evict_for(self, target: "CachePartition", new_bytes: int, size_bytes: int) -> int:

@@ -46,8 +46,8 @@ _OWN = dict.fromkeys(("speaker", "role", "conversation_id")) | {"undistilled": (
 async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
     """Store a fact as the new version after the head that it replaces; return whether it is stored.
 
-    False means that the head or a source changed in the meantime, or that the agent rejects the fact. True is returned
-    even then if an earlier attempt has stored the version.
+    False if the head does not exist, or a source is encrypted or was deleted, unless a cleanup removed it. If the head
+    has changed, or the agent rejects the fact, True only if an earlier attempt has stored the version.
 
     Raises:
         TransientError: If Qdrant or the embedder is unavailable. Repeating the call completes the rest.

@@ -16,7 +16,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.collapse import collapse
 from agentmemory_operator.consolidation.rules.batch_plan import BatchPlan, Contradiction, Fact
 from agentmemory_operator.consolidation.rules.proposals import proposal_to_payload
-from agentmemory_operator.entities.sheets import put_aliases, put_relations
+from agentmemory_operator.entities.sheets import put_aliases, put_relations, read_sheet
 from agentmemory_operator.errors import Conflict, RequestInvalid
 from agentmemory_operator.memories.draft import MemoryDraft, build_drafts
 from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
@@ -223,20 +223,20 @@ async def _is_known(agent: Agent, draft: MemoryDraft, sources: Sequence[str]) ->
 
 
 async def _name(agent: Agent, plan: BatchPlan) -> int:
-    """Store aliases and relations for the user; return the number of both.
+    """Store aliases and relations for the user; return the number of those that changed or were strengthened.
 
     Aliases are written first. Either write is dropped if it would exceed the user's maximum, or if
     the agent has entities disabled.
     """
-    count = 0
+    before, count = await read_sheet(agent, plan.user_id), 0
     if plan.aliases:
         with contextlib.suppress(Conflict, RequestInvalid):
-            await put_aliases(agent, plan.user_id, {alias: name for name, alias in plan.aliases})
-            count += len(plan.aliases)
+            after = await put_aliases(agent, plan.user_id, {alias: name for name, alias in plan.aliases})
+            count, before = len(after.aliases.items() - before.aliases.items()), after
     if plan.relations:
         with contextlib.suppress(Conflict, RequestInvalid):
-            await put_relations(agent, plan.user_id, plan.relations)
-            count += len(plan.relations)
+            after = await put_relations(agent, plan.user_id, plan.relations)
+            count += len(after.relations.items() - before.relations.items())
     return count
 
 

@@ -196,6 +196,7 @@ class Api:
                 yield url
         finally:
             await cancel(*background)
+            await self._embedders.close()
             await self._models.close()
             await self._rerankers.close()
 

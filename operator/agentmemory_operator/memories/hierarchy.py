@@ -84,7 +84,7 @@ async def read_tree(agent: Agent, memory_id: str, request: TreeRequest) -> Memor
     level = dict.fromkeys(await _versions(agent, row), root)
     visited, budget = set(level), request.limit
     for _ in range(request.depth):
-        rows = [child for child in await _below(agent, level, request, limit=budget + 1) if child["id"] not in visited]
+        rows = await _below(agent, level, request, visited=visited, limit=budget + 1)
         following: dict[str, Node] = {}
         for child in rows[:budget]:
             node = Node(record_of(child))
@@ -94,14 +94,20 @@ async def read_tree(agent: Agent, memory_id: str, request: TreeRequest) -> Memor
             return MemoryTree(root, is_truncated=len(rows) > budget)
         visited |= following.keys()
         level, budget = following, budget - len(rows)
-    return MemoryTree(root, is_truncated=bool(await _below(agent, level, request, limit=1)))
+    return MemoryTree(root, is_truncated=bool(await _below(agent, level, request, visited=visited, limit=1)))
 
 
-async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, limit: int) -> list[dict[str, Any]]:
-    """Return up to `limit` rows with one of these parents, oldest first. Of more rows, Qdrant selects any."""
+async def _below(
+    agent: Agent, parents: Iterable[str], request: TreeRequest, *, visited: Iterable[str], limit: int
+) -> list[dict[str, Any]]:
+    """Return up to `limit` rows with one of these parents, oldest first. Of more rows, Qdrant selects any.
+
+    Args:
+        visited: Ids of rows to leave out: a cycle leads to them again.
+    """
     selection = Selection(user_id=request.user_id)
     filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
-    filter_["must"].append(equals_any("parentId", sorted(parents)))
+    filter_["must"] += [equals_any("parentId", sorted(parents)), {"must_not": [{"has_id": sorted(visited)}]}]
     body = {"filter": filter_, "limit": limit, "with_payload": PUBLIC_PAYLOAD, "with_vector": False}
     points, _ = await read_memories(agent, body)
     return sorted((point["payload"] for point in points), key=lambda row: (row["createdAt"], row["id"]))

@@ -13,7 +13,7 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.point_pages import read_pages
-from agentmemory_operator.memories.rules.expiry import is_expired_by_type, ttl_of
+from agentmemory_operator.memories.rules.expiry import EXPIRY_KEYS, is_expired_by_type, ttl_of
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, equals_any
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 STAMP_PERIOD_MS = 60_000
 PAGE = 500
 
-_KEYS = ("type", "createdAt", "rev", SESSION_USED_KEY)
+_KEYS = ("rev", *EXPIRY_KEYS)
 _Row = Mapping[str, Any]
 
 

@@ -184,15 +184,14 @@ class Cluster(Namespaces, Protocol):
         """Replace the status of an object; return its new resourceVersion.
 
         The result is '' if objects have no versions, as in a folder of manifests. It is also '' if the object was
-        deleted, or deleted and created again, which is no error. In development, an object that was created again gets
-        the status.
+        deleted, or deleted and created again, which is no error.
         """
         ...
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
         """Replace the finalizers of an object by compare-and-set on its resourceVersion. Do nothing if it is deleted.
 
-        In development, nothing is compared.
+        In development, only the uid is compared.
 
         Raises:
             TransientError: If the object has changed since it was read.
@@ -212,7 +211,7 @@ class Cluster(Namespaces, Protocol):
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         """Delete the object if it has the uid of `metadata`. Do nothing if it is already deleted.
 
-        In development, the uid is not compared, and a manifest that its author has written stays.
+        In development, a manifest that its author has written stays.
         """
         ...
 

@@ -70,7 +70,7 @@ class OperatorFeed:
         self._take(event, key, document)
         memory = target_memory_key(document) or (key if event == "DELETED" and key.kind == AGENT_MEMORY else None)
         if memory is not None:
-            # Notify also of status changes, which cause no pass over the snapshot itself.
+            # Notify also of status changes, which cause no pass over the snapshot or restore itself.
             self._heard(memory)
 
     def _take(self, event: str, key: Key, document: Json) -> None:

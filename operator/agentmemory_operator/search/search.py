@@ -251,7 +251,7 @@ async def _explained(
     bodies: list[Json],
     question: CandidateQueries,
 ) -> _Response:
-    """Search, read the matches of all candidates, and check whether a better memory was missed, in one request."""
+    """Search and read all candidates' matches in one request. If exact search is allowed, check for missed memories."""
     limits = {"limit": max(setup.fetched, setup.plan.total)}  # All candidates, to count those below the threshold.
     proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (

@@ -179,7 +179,7 @@ class KeyChecks:
         slug.
 
         Raises:
-            TransientError: If the Secret with the wrapping keys cannot be read now.
+            TransientError: If the Secret with the wrapping keys cannot be read now, or leadership is lost.
         """
         memory = owned_memory(self.table, key)
         zones = effective_zones(memory) if memory else None
@@ -217,7 +217,7 @@ class KeyChecks:
         While the API lacks the wrapping keys, the old health stays, and one pass is requested to copy them.
 
         Raises:
-            TransientError: If the Secret with the wrapping keys cannot be read now.
+            TransientError: If the Secret with the wrapping keys cannot be read now, or leadership is lost.
         """
         if self.shards is None:
             return _with_trouble(old_state, Reason.KEY_STORE_MISSING, NO_STORE)

@@ -11,12 +11,14 @@ import pytest
 
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.consolidation.plan_executor import PlanEffect
+from agentmemory_operator.consolidation.plan_executor import PlanEffect, execute_plan
+from agentmemory_operator.consolidation.rules.batch_plan import BatchPlan
+from agentmemory_operator.consolidation.rules.model_findings import ExtractedRelation
 from agentmemory_operator.consolidation.run import Consolidation, RunParameters, RunReport
 from agentmemory_operator.consolidation.undo import UndoReport, approve, read_proposals, reject, undo
 from agentmemory_operator.entities.browse import read_entity
 from agentmemory_operator.entities.graphs import EntityGraphs
-from agentmemory_operator.entities.sheets import read_sheet
+from agentmemory_operator.entities.sheets import put_aliases, read_sheet
 from agentmemory_operator.errors import ModelUnavailable, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
@@ -537,6 +539,19 @@ def naming(world: World) -> World:
     """An agent with entities."""
     world.agent = replace(world.agent, entity_lists=read_entity_lists())
     return world
+
+
+async def test_unchanged_names_are_not_counted(naming: World) -> None:
+    """A relation of a name to itself is not stored."""
+    await put_aliases(naming.agent, "u", {"BHL": BHL})
+    aliases: tuple[tuple[str, str], ...] = ((BHL, "BHL"), (BHL, "Heron"))
+    to_itself: ExtractedRelation = ("BHL", "uses", "Heron")
+    first = BatchPlan(user_id="u", aliases=aliases, relations=(to_itself,))
+    second = replace(first, relations=(to_itself, (BHL, "uses", "Redis")))
+
+    tallies = [await execute_plan(naming.agent, plan, "run") for plan in (first, second)]
+
+    assert [tally[PlanEffect.RELATIONS] for tally in tallies] == [1, 1]
 
 
 async def test_entities_are_added_to_naming_memories(naming: World) -> None:

@@ -169,6 +169,21 @@ async def test_read_just_before_the_end_keeps_the_session(agent_world: World) ->
     assert await read_session(World(agent_world.agent, clock=agent_world.clock)) == ["a"]
 
 
+async def test_use_is_not_recorded_on_memory_hidden_by_age(agent_world: World) -> None:
+    """`working` may have a time to live of its own, which depends on importance and accesses."""
+    working = MemoryType("working", None, ttl=Ttl("SoftUnlessUsed", 10, 0.75))
+    agent_world.set_ranking(replace(RANKING, types=(working,)))
+    old = (await keep(agent_world, "old")).record.id
+    wait(agent_world, 11 * 24)
+
+    new = (await keep(agent_world, "new")).record.id
+    wait(agent_world, 1)
+    await read_session(agent_world)
+
+    points = await agent_world.agent.store.retrieve(agent_world.agent.alias, [old, new], keys=["rev"])
+    assert {point["id"]: point["payload"]["rev"] for point in points} == {old: 1, new: 2}
+
+
 async def test_search_before_the_end_counts_if_noted_later(agent_world: World) -> None:
     await agent_world.add("a", type="working", session_id="s")
     agent_world.clock.move(ms=24 * HOUR_MS - 1)

@@ -175,7 +175,7 @@ async def row_of(world: World, memory_id: str) -> dict[str, Any]:
 
 
 async def test_tombstone_uses_the_replaced_revision(world: World) -> None:
-    """A reader of the revision before must not change the tombstone."""
+    """A writer that has read an earlier revision must not be able to change the tombstone by compare-and-set."""
     memory_id = await world.add("old")
     read: list[dict[str, Any]] = []
 

@@ -98,6 +98,8 @@ async def test_engine_filter_agrees_with_predicate(world: World) -> None:
     cases = list(itertools.product((9.99, 10, 10.01), (0.2, 0.5, 0.75, 1)))
     ids = [await add_days_old(world, days, name=f"{days} {level}", importance=level) for days, level in cases]
     await world.agent.store.set_payload(world.agent.alias, {"accessCount": 3}, {"must": [{"has_id": ids[::5]}]})
+    unrated = {"delete_payload": {"keys": ["importance"], "filter": {"must": [{"has_id": ids[8:9]}]}}}
+    await world.agent.store.batch(world.agent.alias, [unrated])
     points = await world.agent.store.retrieve(world.agent.alias, ids)
 
     for ttl in (HARD, SOFT, UNLESS_USED, replace(UNLESS_USED, keep_importance=None), Ttl("Session")):

@@ -192,6 +192,21 @@ async def test_existing_cycle_is_read_once(world: World) -> None:
 
     assert render((await tree(world, first)).root) == {"first": ["second"]}
     assert render((await tree(world, second)).root) == {"second": ["first"]}
+    assert not (await tree(world, first, depth=1)).is_truncated
+
+
+async def test_limit_does_not_count_the_memories_of_a_cycle(world: World) -> None:
+    """The root is below each of its children: Qdrant selects any of those rows."""
+    root = await add(world, "root")
+    below = [await add(world, "child", root), *[await add(world, "other", root) for _ in range(2)]]
+    grandchild = await add(world, "grandchild", below[0])
+    circle = {"key": "id", "match": {"value": root}}
+    await world.agent.store.set_payload(world.agent.alias, {"parentId": below[0]}, {"must": [circle]})
+
+    found = [await tree(world, root, limit=limit) for limit in (3, 4)]
+
+    assert [(len(one.root.children), one.is_truncated) for one in found] == [(3, True), (3, False)]
+    assert found[1].root.children[0].children[0].record.id == grandchild
 
 
 async def test_cycle_by_key_is_refused(world: World) -> None:

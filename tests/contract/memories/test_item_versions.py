@@ -207,7 +207,7 @@ async def test_put_after_erasure_is_kept(world: World) -> None:
 
 
 async def test_expired_item_is_not_found(world: World) -> None:
-    """The next put creates it without versions."""
+    """The next put creates the item again, without versions."""
     world.agent = with_versions(world, 5)
     await put(world, "old")
     stored = await put(world, "c", expires_at=world.clock.now_ms() + 10)

@@ -9,11 +9,13 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.search.answers import SearchAnswer
+from agentmemory_operator.search.rules import candidates
+from agentmemory_operator.search.rules.candidates import Budget, HybridBudget
 from agentmemory_operator.search.rules.hybrid import keyword_term
 from agentmemory_operator.search.rules.query_features import HALF_SCORE, QueryFeatures
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets import Weights
-from agentmemory_operator.spec.presets.table import Fusion
+from agentmemory_operator.spec.presets.table import Effort, Fusion
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
@@ -267,3 +269,34 @@ async def test_rank_fusion_of_short_lists_is_not_exact(world: World) -> None:
 
     assert answer.candidates is not None
     assert not answer.candidates.is_exact
+
+
+@pytest.fixture
+def short_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the efforts lists that are shorter than the fixture's memories."""
+    lists = HybridBudget(whole=4, nearest=1, by_words=1)
+    shortened = {
+        "Fast": Budget(scored=4, hybrid=replace(lists, compares_words=False)),
+        "Balanced": Budget(scored=4, hybrid=lists),
+    }
+    monkeypatch.setattr(candidates, "BUDGETS", candidates.BUDGETS | shortened)
+
+
+@pytest.mark.usefixtures("short_lists")
+@pytest.mark.parametrize(
+    ("effort", "scored", "has_words"), [("Fast", 2, False), ("Balanced", 2, True), ("Exact", 8, True)]
+)
+async def test_effort_decides_what_is_scored(world: World, effort: Effort, scored: int, *, has_words: bool) -> None:
+    """The nearest memory shares a word with the query, and another one shares two."""
+    world.set_ranking(with_fusion(Fusion(), effort=effort))
+
+    answer = await search(world, "apple day", near="green apple", explain=True, top_k=1)
+    found = answer.results[0]
+
+    assert found.record.content == "green apple"
+    assert found.match is not None
+    assert found.terms is not None
+    assert (found.match.keyword > 0) == has_words
+    assert found.score == pytest.approx(found.terms.score, abs=1e-5)
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.eligible) == (scored, 8)

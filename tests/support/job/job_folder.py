@@ -48,8 +48,11 @@ class JobFolder:
 
     def report(self, kind: str, name: str, **status: Any) -> None:
         """Scan the folder, and write the status of an object."""
-        self.stack.scan()
-        asyncio.run(self.stack.write_status(kind, Metadata(name=name, namespace=NAMESPACE), status))
+        asyncio.run(self._report(kind, name, status))
+
+    async def _report(self, kind: str, name: str, status: dict[str, Any]) -> None:
+        document = await self.stack.read_object(kind, NAMESPACE, name)
+        await self.stack.write_status(kind, Metadata.model_validate(document["metadata"]), status)
 
     def label(self, kind: str, name: str, **labels: str) -> None:
         """Set the labels of an object that a command has written, like the operator does for its own objects."""

@@ -25,7 +25,6 @@ def ms(time: str) -> int:
 
 
 def condition(kind: str, status: str, reason: str = "Told", message: str = "told") -> Document:
-    """Build a condition."""
     return {
         "type": kind,
         "status": status,

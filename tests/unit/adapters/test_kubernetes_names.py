@@ -1,4 +1,4 @@
-"""User agent and field manager of requests to the API server, and the configuration of their process."""
+"""User agent, field manager and credentials of requests to the API server; a pod configuration that is unusable."""
 
 import pathlib
 from typing import Any

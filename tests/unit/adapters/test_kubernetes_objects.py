@@ -31,6 +31,10 @@ def test_managed_fields_are_stripped() -> None:
     }
 
 
+def test_config_map_keeps_its_api_version() -> None:
+    assert strip_managed_fields("ConfigMap", {"metadata": {"name": "a"}, "data": {}})["apiVersion"] == "v1"
+
+
 def test_equal_strings_are_shared() -> None:
     one, other = (strip_managed_fields("MemorySnapshot", json.loads(SENT))["status"]["conditions"][0] for _ in range(2))
 

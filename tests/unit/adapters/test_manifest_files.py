@@ -31,7 +31,8 @@ def test_created_object_reaches_the_stack(tmp_path: Path) -> None:
 
     created = asyncio.run(files.create_object(document()))
     ((event, taken),) = stack.scan()
-    asyncio.run(stack.write_status(SNAPSHOT, named(), {"name": "a.snapshot"}))
+    metadata = Metadata.model_validate(taken["metadata"])
+    asyncio.run(stack.write_status(SNAPSHOT, metadata, {"name": "a.snapshot"}))
     found = asyncio.run(files.read_object(SNAPSHOT, "agents", "now"))
 
     assert created

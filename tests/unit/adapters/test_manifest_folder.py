@@ -188,6 +188,21 @@ async def test_recreated_object_has_a_new_uid(folder: Folder) -> None:
     assert metadata_of(after).uid != metadata_of(before).uid
 
 
+async def test_recreated_object_gets_nothing_of_the_deleted(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (deleted,) = await folder.start()
+    (folder.path / "a.yaml").unlink()
+    folder.adapter.scan()
+    folder.write("a.yaml", manifest())
+    folder.adapter.scan()
+
+    await folder.adapter.write_status("AgentMemory", metadata_of(deleted), {"agent": "a"})
+    await folder.adapter.write_finalizers("AgentMemory", metadata_of(deleted), RETAIN)
+
+    document = await folder.adapter.read_object("AgentMemory", "default", "a")
+    assert (document["status"], document["metadata"]["finalizers"]) == ({}, [])
+
+
 async def test_finalizer_delays_the_deletion(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
@@ -547,6 +562,17 @@ async def test_created_object_can_be_deleted(folder: Folder) -> None:
     await folder.adapter.delete_object("MemorySnapshot", metadata_of(event))
 
     assert in_short([await folder.adapter.next_caused_event()]) == [("DELETED", "MemorySnapshot", "s")]
+
+
+async def test_created_object_of_another_uid_is_kept(folder: Folder) -> None:
+    await folder.start()
+    await folder.adapter.create_object(snapshot())
+    event = await folder.adapter.next_caused_event()
+
+    await folder.adapter.delete_object("MemorySnapshot", metadata_of(event).model_copy(update={"uid": "before"}))
+
+    assert folder.adapter.scan() == []
+    assert await folder.adapter.read_object("MemorySnapshot", "default", "s")
 
 
 async def test_read_uses_the_current_manifest(folder: Folder) -> None:

@@ -18,7 +18,7 @@ STACK = RunningStack(
     data=pathlib.Path("/stack/data"),
     pid=7,
 )
-# Registers itself, prints a line, and waits to be killed.
+# Program that registers `STACK`, prints a line, and waits to be killed.
 HOLDER = """
 import sys
 from dataclasses import replace

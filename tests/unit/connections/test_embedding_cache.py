@@ -210,6 +210,17 @@ class TestSharedCache:
         assert modest.calls == [["a", "b", "c"]]
         assert greedy.calls[-1] == ["round 4 18", "round 4 19"]
 
+    async def test_agent_without_a_cache_evicts_nothing(self) -> None:
+        cache = EmbeddingCache(2 * ENTRY)
+        cached, uncached = LengthEmbedder(), LengthEmbedder()
+        first, second = cached_by(cached, cache=cache), cached_by(uncached, 0, cache=cache)
+        await first.embed(["a", "b"])
+        await second.embed(["c"])
+
+        await first.embed(["a", "b"])
+
+        assert cached.calls == [["a", "b"]]
+
     async def test_late_agent_gets_its_share(self) -> None:
         cache = EmbeddingCache(12 * ENTRY)
         early, late = LengthEmbedder(), LengthEmbedder()

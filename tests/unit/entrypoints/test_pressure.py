@@ -279,6 +279,18 @@ async def test_import_runs_only_during_a_piece() -> None:
         upload.end()
 
 
+async def test_piece_blames_no_caller_without_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_SLOT_WAIT_S", 0.01)
+    pressure = AdmissionControl(Limits(requests=1))
+    with all_released(pressure), pressure.admit("other") as other:
+        upload = Upload(pressure, "a")
+        await other.start()
+        with pytest.raises(ProblemRaised, match=r"^other requests took"):
+            async with upload.hold.run_piece():
+                pass
+        upload.end()
+
+
 async def test_exports_have_their_own_limit() -> None:
     pressure = AdmissionControl(Limits(exports=4))
     with contextlib.ExitStack() as stack, all_released(pressure):

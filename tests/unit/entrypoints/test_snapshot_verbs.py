@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
+from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
 from agentmemory_operator.entrypoints.cli import job_commands
 from agentmemory_operator.entrypoints.cli.job_progress import read_outcome, read_stage
 from agentmemory_operator.entrypoints.cli.snapshots import snapshot as snapshot_verbs
 from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations, describe_state
+from agentmemory_operator.errors import TransientError
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
 from tests.support.job.job_folder import JobFolder, condition
 
@@ -283,6 +285,22 @@ class TestDelete:
         assert result.exit_code == 1
         assert "was not deleted: no operator acted on it" in result.output
         assert folder.read_written(KIND)["metadata"]["name"] == "one"
+
+    def test_wait_continues_after_an_outage(self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+        folder.run("snapshot", "create", "bot", "--name", "one")
+        read_object, errors = ManifestFiles.read_object, [TransientError("the API server is away"), None]
+
+        async def read(self: ManifestFiles, *key: str) -> Any:
+            if error := errors.pop() if errors else None:
+                raise error
+            return await read_object(self, *key)
+
+        monkeypatch.setattr(ManifestFiles, "read_object", read)
+        result = folder.run("snapshot", "delete", "one", "--yes")
+
+        assert result.exit_code == 0, result.output
+        assert "the API server is away: waiting for at most 600 s" in result.output
+        assert "deleted MemorySnapshot agents/one" in result.output
 
 
 class TestVerify:

@@ -210,7 +210,7 @@ async def test_foreign_bytes_are_not_removed() -> None:
     """The object is deleted without them, and does not block the others."""
 
     found = outside()
-    # They own no bytes, whatever their status names.
+    # The snapshots own no bytes, whatever files their statuses name.
     found.bytes_left = {name: set() for name in found.objects}
     world = found.operator()
     found.refusal = NotOwned("CollectionNotOwned", "it is another's")

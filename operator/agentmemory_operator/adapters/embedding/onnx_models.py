@@ -134,7 +134,7 @@ def model_errors() -> tuple[type[Exception], ...]:
 
 
 def first_line(error: Exception) -> str:
-    """Return at most 300 characters of the first line of an error message, or the error's class without a message."""
+    """Return the first 300 characters of the first line of an error's message, or its class if the message is empty."""
     return (str(error) or type(error).__name__).splitlines()[0][:300]
 
 

@@ -114,23 +114,21 @@ class ManifestFolder:
         return record
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
-        """Replace the status of the object of this name, if it exists. Return '', because files have no versions."""
-        record = self._records.get((kind, metadata.namespace, metadata.name))
-        if record is not None:
+        """Replace the status of the object with this uid, if it exists. Return '', because files have no versions."""
+        if record := self._find(kind, metadata):
             record["status"] = status
             self._save(record)
         return ""
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the finalizers of an object, if it exists. If it is being deleted, an empty list removes it."""
-        name = (kind, metadata.namespace, metadata.name)
-        record = self._records.get(name)
+        """Replace the finalizers of the object with this uid. If it is being deleted, an empty list removes it."""
+        record = self._find(kind, metadata)
         if record is None:
             return
         record["metadata"]["finalizers"] = list(finalizers)
         self._save(record)
         if record["metadata"].get("deletionTimestamp") and not finalizers:
-            self._drop(name)
+            self._drop(name_of(record))
             self._caused.put_nowait(("DELETED", record))
 
     async def create_object(self, document: Json) -> bool:
@@ -146,16 +144,21 @@ class ManifestFolder:
         return True
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
-        """Delete the object of this name, whatever its uid, if `create_object` has stored it.
+        """Delete the object with this uid, if `create_object` has stored it.
 
         A manifest in the folder stays, because only its author deletes it.
         """
         name = (kind, metadata.namespace, metadata.name)
-        if self._created.pop(name, None) is None:
-            log.info("%s %s/%s is not deleted: its manifest is still in the folder", *name)
+        if self._find(kind, metadata) is None or self._created.pop(name, None) is None:
+            log.info("%s %s/%s is not deleted: its manifest is still in the folder, or it was created again", *name)
             return
         self._file(self._created_folder, name).unlink(missing_ok=True)
         self._queue_changes()
+
+    def _find(self, kind: str, metadata: Metadata) -> Json | None:
+        """Return the record of the object with this uid; None if it was deleted, or deleted and created again."""
+        record = self._records.get((kind, metadata.namespace, metadata.name))
+        return record if record and record["metadata"]["uid"] == metadata.uid else None
 
     def _queue_changes(self) -> None:
         """Scan, and queue the events: `.status/created/` is not watched."""
@@ -216,9 +219,7 @@ class ManifestFolder:
         """Read the folder; return the changes since the last scan: (ADDED|MODIFIED|DELETED, object)."""
         documents = [*self._created.values(), *self._documents()]
         if self._implies_connections:
-            documents += [
-                connection for connection in implied_connections(documents) if _is_object(connection, self._folder)
-            ]
+            documents += [item for item in implied_connections(documents) if _is_object(item, self._folder)]
         self._secrets = {name_of(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         manifests = {

@@ -336,12 +336,13 @@ def _kinds_known() -> Iterator[None]:
 
 
 def strip_managed_fields(kind: str, document: Mapping[str, Any]) -> Json:
-    """Return the object with `kind` and this operator's `apiVersion`, and without the large `managedFields`.
+    """Return the object with `kind` and `apiVersion`, and without the large `managedFields`.
 
     The items of a list lack `apiVersion` and `kind`.
     """
     metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
-    stripped: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
+    version = "v1" if kind == CONFIG_MAP else API_VERSION
+    stripped: Json = _shared({**document, "apiVersion": version, "kind": kind, "metadata": metadata})
     return stripped
 
 

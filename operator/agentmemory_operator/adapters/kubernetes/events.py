@@ -28,7 +28,7 @@ MAX_COUNTS = 10_000
 
 
 class KubernetesEvents:
-    """Posts Events. An Event that cannot be posted is dropped.
+    """Posts Events. An Event that cannot be posted is dropped, but counted.
 
     Args:
         transport: Transport to the API server.
@@ -43,17 +43,20 @@ class KubernetesEvents:
         self._dropped: Counter[str] = Counter()
 
     async def post(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Post an event about an object. Beyond the object's rate limit, only count it for the next equal event."""
+        """Post an event about an object.
+
+        If that fails, or is beyond the object's rate limit, only count it for the next equal event.
+        """
         name = event_name(metadata, event)
         if not self._allowances.take(metadata.uid, self._now_s()):
             self._dropped[name] += 1
             log.info("event %s on %s/%s dropped: rate limit reached", event.reason, metadata.namespace, metadata.name)
             return
+        times = self._dropped.pop(name, 0) + 1
         try:
-            self._counts[name] = await self._write(
-                _body(kind, metadata, event, name=name), self._dropped.pop(name, 0) + 1
-            )
+            self._counts[name] = await self._write(_body(kind, metadata, event, name=name), times)
         except (TransientError, NotFound) as exc:
+            self._dropped[name] += times
             log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
         for counts in (self._counts, self._dropped):
             if len(counts) > MAX_COUNTS:

@@ -209,7 +209,7 @@ def _collection_from(info: Mapping[str, Any]) -> Collection:
 def memory_from(vector: Mapping[str, Any]) -> str:
     """Return the storage tier of the vectors, Cached or Cold: from `memory`, or from `on_disk` if that is not set.
 
-    Any other `memory`, such as `pinned`, which the operator never sets, counts as Cold.
+    Qdrant does not support its third tier, `pinned`, for dense vectors.
     """
     if vector.get("memory") is not None:
         return CACHED if vector["memory"] == CACHED.lower() else COLD

@@ -1,8 +1,8 @@
 r"""Render memories as material for a language model: JSON between two marks that no memory can contain. Pure.
 
-In the JSON, `<`, `>` and control, format, private and unassigned characters are written as `\uXXXX`. So no text can end
-the material or add a field to it. A model may still follow an instruction in the material. Therefore the code that
-parses its answers limits their effects.
+In the JSON, `<`, `>`, line and paragraph separators, surrogates, and control, format, private and unassigned characters
+are written as `\uXXXX`. So no text can end the material or add a field to it. A model may still follow an instruction
+in the material. Therefore the code that parses its answers limits their effects.
 """
 
 import json

@@ -113,16 +113,16 @@ def find_occurrences(text: str, words: list[Span], dictionary: NameDictionary) -
 def _spelling_at(text: str, start: int, end: int, dictionary: NameDictionary) -> tuple[Span, str] | None:
     """Find the dictionary entry from `start` to `end`, including signs that are part of it: C++, C#, .NET.
 
-    None if the dictionary has no such spelling.
+    None if the dictionary has no such spelling. A name without its signs is another: `Swift+` is not Swift.
     """
     longer = end
     while longer < len(text) and longer < end + 2 and text[longer] in _AROUND_NAMES:
         longer += 1
     before = start - 1 if start and text[start - 1] == "." and (start == 1 or text[start - 2].isspace()) else start
-    for begin, stop in ((before, longer), (start, longer), (before, end), (start, end)):
-        spelling = fold(text[begin:stop])
-        if spelling in dictionary.spellings and (stop == longer):
-            return (begin, stop), spelling
+    for begin in (before, start):
+        spelling = fold(text[begin:longer])
+        if spelling in dictionary.spellings:
+            return (begin, longer), spelling
     return None
 
 

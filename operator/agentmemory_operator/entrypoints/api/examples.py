@@ -61,5 +61,4 @@ def _add_answer(operation: Json, answer: Any) -> None:
 
 def _set_example(response: Json, answer: Any) -> None:
     for content in response["content"].values():
-        if content.get("schema"):
-            content["example"] = answer
+        content["example"] = answer

@@ -202,7 +202,10 @@ class StoredOut(Answer):
         description="NONE: a duplicate; CORROBORATE: a duplicate by another author. `id` is then the stored memory's."
     )
     supersedes: str | None
-    recorded: bool = Field(description="True if the request changed stored data.")
+    recorded: bool = Field(
+        description="False if the memory is a duplicate and nothing was stored. A repeated request with the same "
+        "Idempotency-Key gets the value of the first."
+    )
     warnings: list[str]
 
 

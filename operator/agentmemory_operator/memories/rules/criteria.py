@@ -205,7 +205,7 @@ def _compile_leaf(leaf: Leaf, indexes: Mapping[str, str], *, is_wider: bool) -> 
 
 
 def _wider_than_numbers(leaf: Equals | Within) -> Condition:
-    """Return a condition for all stored floats that may represent a number meeting the condition."""
+    """Return a condition that matches every stored float that may represent a number meeting `leaf`."""
     if isinstance(leaf, Equals):
         below, above = stored_float_bounds(float(leaf.value))
         near = {"key": leaf.field.key, "range": {"gte": below, "lte": above}}

@@ -48,7 +48,7 @@ def is_expired_by_type(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int)
         return False
     if ttl.mode != "SoftUnlessUsed":
         return True
-    is_important = ttl.keep_importance is not None and payload["importance"] >= ttl.keep_importance
+    is_important = ttl.keep_importance is not None and payload.get("importance", 1) >= ttl.keep_importance
     return not is_important and not payload.get("accessCount")
 
 

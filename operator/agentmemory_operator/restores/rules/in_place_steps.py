@@ -87,5 +87,5 @@ def safety_name(restore: str, attempt: int) -> str:
 
 
 def rollback_name(restore: str) -> str:
-    """Return the name of the MemoryRestore that rolls back the restore in place of the name `restore`."""
+    """Return the name of the MemoryRestore that rolls back the in-place restore named `restore`."""
     return append_suffix(restore, "-rollback")

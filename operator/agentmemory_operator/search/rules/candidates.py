@@ -1,12 +1,12 @@
 """Choose the candidates of a search: Qdrant combines signals only for the points that a prefetch returns.
 
 The nearest memories alone omit those that rank high because they are new, often used, or both. So large sets get up to
-four further lists, each with the nearest memories of such a class. Smaller sets get longer lists, and sets up to 3,000
-are scored completely. If the ranking sets `candidates`, there is one list, of that length or `top_k` if larger.
-Qdrant's query limit shortens lists. Source of the numbers: `docs/adr/0006`.
+four further lists, each with the nearest memories of such a class. Smaller sets get longer lists, and small sets are
+scored completely. The effort of the ranking determines the numbers. If the ranking sets `candidates`, there is one
+list, of that length or `top_k` if larger. Qdrant's query limit shortens lists. Source of the numbers: `docs/adr/0006`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,10 +30,8 @@ from agentmemory_operator.spec.expression.tree import variables_of
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE
 from agentmemory_operator.spec.presets import NO_GATE
+from agentmemory_operator.spec.presets.table import Effort
 
-# Number of memories that Qdrant scores if the ranking does not set `candidates`. If no more memories are eligible,
-# all are scored. Otherwise the lists divide this number. No list is shorter than `top_k`, unless the query limit is.
-MAX_SCORED = 3_000
 # Number of eligible memories below which all lists are longer, because the further classes contain too few memories.
 SPARSE_BELOW = 20_000
 ANY_NUMBER = 2**32
@@ -43,12 +41,51 @@ Query = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HybridBudget:
+    """Numbers of memories in a search by vectors and keywords whose score depends on nothing else.
+
+    Attributes:
+        whole: If no more memories are eligible, all are scored.
+        nearest, by_words: Lengths of the two lists otherwise.
+        compares_words: True to compute the keyword score of every candidate; False takes it as 0 for those that the
+            list by words omits.
+    """
+
+    whole: int
+    nearest: int
+    by_words: int
+    compares_words: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """Numbers of memories that a search of one effort scores. Each list has room for all results.
+
+    Attributes:
+        scored: If no more memories are eligible, all are scored. Otherwise the lists divide this number.
+        hybrid: Numbers for vectors and keywords; None for those of `scored`.
+    """
+
+    scored: int
+    hybrid: HybridBudget | None = None
+
+
+BUDGETS: Mapping[Effort, Budget] = {
+    "Fast": Budget(scored=600, hybrid=HybridBudget(whole=300, nearest=100, by_words=200, compares_words=False)),
+    "Balanced": Budget(scored=1_500, hybrid=HybridBudget(whole=1_000, nearest=200, by_words=200)),
+    "Exact": Budget(scored=3_000),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePlan:
     """Plan for one or more lists of the nearest memories, one per filter. The union of the lists is scored.
 
     Attributes:
         classes: Class of memories of each list.
-        limit: Maximum length of each list.
+        limit: Maximum length of each list by similarity, and of the list of memories linked to names.
+        word_limit: Maximum length of the list by words.
+        compares_words: See `HybridBudget`.
         is_exact: True if the only list contains all memories that match the filter.
         min_similarity: Minimum similarity of a candidate; -1 or less sets no minimum.
         search_ef: `hnsw_ef` of index searches; None for Qdrant's default.
@@ -62,6 +99,8 @@ class CandidatePlan:
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
     filters: tuple[Filter, ...]
     limit: int
+    word_limit: int
+    compares_words: bool = True
     is_exact: bool
     min_similarity: float
     search_ef: int | None
@@ -80,7 +119,7 @@ class CandidatePlan:
 
         If the strict mode forbids them, the lists are index searches by the original vectors.
         """
-        return replace(self, is_thorough=True, rescore=True)
+        return replace(self, is_thorough=True, rescore=True, compares_words=True)
 
     def query(self, vector: Sequence[float], *, distance: str) -> Query:
         """Return Qdrant's query for the candidates.
@@ -154,24 +193,25 @@ def plan_candidates(  # noqa: PLR0913 # each is a property of one search
             query limit is lower.
         extra_lists: Number of keyword and entity lists. They share the query limit, unless all memories are scored.
     """
-    max_limit = ranking.max_query_limit or ANY_NUMBER
+    max_limit, budget = ranking.max_query_limit or ANY_NUMBER, BUDGETS[ranking.effort]
+    beyond = _classes_beyond_similarity(ranking) if ranking.candidates is None else ()
+    hybrid = budget.hybrid if extra_lists and ranking.candidates is None and not beyond else None
+    whole = ranking.candidates or (hybrid.whole if hybrid else budget.scored)
+    limit = word_limit = min(max(whole, top_k, fetched), max_limit)
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
-    limit = min(max(ranking.candidates or MAX_SCORED, top_k, fetched), max_limit)
     if eligible > limit:
-        limit = min(limit, max_limit // (1 + extra_lists))
-    if ranking.candidates is None and eligible > limit:
-        all_classes = (ALL_MEMORIES, *_classes_beyond_similarity(ranking))
         # Lists shorter than `top_k` would lose results of a search by similarity.
-        classes = all_classes if max_limit // (len(all_classes) + extra_lists) >= top_k else classes
+        classes = (ALL_MEMORIES, *beyond) if max_limit // (1 + len(beyond) + extra_lists) >= top_k else classes
         count = len(classes) + extra_lists
-        limit = min(
-            max(min(MAX_SCORED // count * max(SPARSE_BELOW, eligible) // eligible, MAX_SCORED), top_k, fetched),
-            max_limit // count,
-        )
+        longer = min(budget.scored // count * max(SPARSE_BELOW, eligible) // eligible, budget.scored)
+        lengths = (hybrid.nearest, hybrid.by_words) if hybrid else (ranking.candidates or longer,) * 2
+        limit, word_limit = (min(max(length, top_k, fetched), max_limit // count) for length in lengths)
     return CandidatePlan(
         classes=classes,
         filters=(filter_, *(narrow(filter_, class_.condition(ranking.types, now_ms)) for class_ in classes[1:])),
         limit=limit,
+        word_limit=word_limit,
+        compares_words=hybrid is None or hybrid.compares_words,
         is_exact=eligible <= limit,
         min_similarity=ranking.min_similarity,
         search_ef=ranking.search_ef,

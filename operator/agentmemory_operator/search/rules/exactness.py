@@ -129,7 +129,7 @@ def build_end_queries(
     queries = [{"query": vector, "filter": filter_, **page, **bounds} for filter_ in plan.filters]
     if words is not None:
         params = {**words.get("params", {}), **page["params"]}
-        queries.append({**words, "filter": plan.filters[0], **page, "params": params})
+        queries.append({**words, "filter": plan.filters[0], **page, "offset": plan.word_limit, "params": params})
     return queries
 
 

@@ -157,7 +157,7 @@ def build_hybrid_queries(
     """Return the queries of a search by vectors and keywords.
 
     Candidates are the nearest memories with the minimum similarity, those that match the words best, and the most
-    activated ones. Each of these lists has at most `plan.limit` entries.
+    activated ones. The plan has the lengths of these lists.
 
     Args:
         words: See `build_keyword_query`.
@@ -167,8 +167,8 @@ def build_hybrid_queries(
     entity_lists = [_along_names(plan, activations, fusion)] if activations else []
     # The union of the lists. If the plan is exact, all are parts of the same set of at most `limit` memories. Otherwise
     # they may be disjoint.
-    total = plan.limit if plan.is_exact else plan.limit * (len(plan.filters) + 1) + len(activations)
-    by_words = {**words, "filter": plan.filters[0], "limit": plan.limit}
+    total = plan.limit if plan.is_exact else plan.total + plan.word_limit + len(activations)
+    by_words = {**words, "filter": plan.filters[0], "limit": plan.word_limit}
     by_meaning = _by_meaning(plan, vector, distance)
     union = [*by_meaning, by_words, *entity_lists]
     lists: list[Query] = [
@@ -176,7 +176,7 @@ def build_hybrid_queries(
         by_meaning[0]
         if plan.is_exact and plan.allows_exact and score_threshold(distance, plan.min_similarity) is None
         else {"prefetch": union, "query": vector, "params": plan.union_params, "limit": total},
-        by_words if plan.is_exact else {**words, "prefetch": union, "limit": total},
+        {**words, "prefetch": union, "limit": total} if plan.compares_words and not plan.is_exact else by_words,
     ]
     if fusion.method == "RRF":
         # Of the vector lists, RRF ranks only the last, which is not narrowed to a class of memories.

@@ -28,12 +28,14 @@ from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.presets import NO_GATE, RETRIEVAL_INDEXES, Lifecycle, Weights
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.spec.presets.table import (
+    DEFAULT_EFFORT,
     KEYWORD_INDEXES,
     KIND_INDEXES,
     NO_EVIDENCE,
     TERSE_INDEXES,
     USE_INDEXES,
     ConsolidationTerms,
+    Effort,
     EvidenceWeights,
     Fusion,
     ModelWeights,
@@ -75,7 +77,7 @@ class Ranking:
         model: Scoring model. None is the weighted sum.
         confidence_share: Share of confidence in the weighted sum, 0..1. 0 ignores confidence.
         candidates: Number of memories that Qdrant scores. None derives it from the number of memories that match
-            the filter.
+            the filter, and from `effort`.
         search_ef: Qdrant's `hnsw_ef`. None uses Qdrant's default.
         rescore: True to compare candidates by their original vectors instead of the compressed copies.
         fusion: Combination of similarity and keywords.
@@ -102,6 +104,7 @@ class Ranking:
     model: Model | None = None
     confidence_share: float = 0.0
     candidates: int | None = None
+    effort: Effort = DEFAULT_EFFORT
     search_ef: int | None = None
     rescore: bool = True
     oversampling: float = 1.0
@@ -332,6 +335,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         types=effective_types(memory),
         unlisted=unlisted_types(memory),
         candidates=candidates if isinstance(candidates, int) else None,
+        effort=figures.get("effort", DEFAULT_EFFORT),
         allows_overrides=figures.get("allow_overrides", True),
         search_ef=hnsw.search_ef if hnsw else None,
         rescore=tuning.rescore,

@@ -136,7 +136,7 @@ def _bounded(schema: Schema) -> Schema:
 
 
 def _target(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
-    """Return the target of the node: a definition, or the alternative that is not null."""
+    """Return the definition that `$ref` names, else the first alternative of `anyOf` that is not null, else {}."""
     if "$ref" in node:
         return _inlined(defs[node["$ref"].rpartition("/")[2]], defs)
     alternatives = [alternative for alternative in node.get("anyOf", ()) if alternative.get("type") != "null"]

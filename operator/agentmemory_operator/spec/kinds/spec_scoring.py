@@ -11,8 +11,10 @@ from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, url_rule, vali
 from agentmemory_operator.spec.presets.table import (
     DEFAULT_ASSISTANT,
     DEFAULT_CANDIDATES,
+    DEFAULT_EFFORT,
     DEFAULT_RERANK_MS,
     MAX_CANDIDATES,
+    Effort,
 )
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -303,4 +305,9 @@ class ScoringSpec(Model):
         description="Memories that Qdrant scores per search: Auto or 1..10000. Auto derives it from the number"
         " of memories that pass the filter. Default: Auto.",
         json_schema_extra={INT_OR_STRING: True} | validation_rules(rules.CANDIDATES),
+    )
+    effort: Effort | None = Field(
+        default=None,
+        description="How many memories a search scores, unless candidates is a number: Fast, Balanced or Exact."
+        f" docs/scoring.md has their speed and precision. Applies to the next search. Default: {DEFAULT_EFFORT}.",
     )

@@ -6,7 +6,7 @@ unit. "Your first change" in CONTRIBUTING.md lists what a new figure needs.
 """
 
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from agentmemory_operator.spec.cron import NEVER
 from agentmemory_operator.spec.expression.scoring_parameters import Confidence, Importance, Priority
@@ -163,6 +163,11 @@ class Fusion:
     keyword_weight: float = DEFAULT_KEYWORD_WEIGHT
     k: int = DEFAULT_K
 
+
+Effort = Literal["Fast", "Balanced", "Exact"]
+"""How many memories a search scores; `search/rules/candidates.py` has the numbers."""
+
+DEFAULT_EFFORT: Effort = "Balanced"
 
 TERSE_PATH, MARKS_PATH = "evidence.says", "evidence.marks"
 """Paths of a memory's evidence in its payload: see `memories/rules/evidence.py`."""

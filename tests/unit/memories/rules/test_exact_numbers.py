@@ -1,14 +1,22 @@
 """Doubles that Qdrant's parser changes; a payload keeps each of them."""
 
+import json
 import math
 import random
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.memories.rules.exact_numbers import EXACT, decode_numbers, encode_numbers, find_stored_float
+from agentmemory_operator.memories.rules.exact_numbers import (
+    EXACT,
+    decode_numbers,
+    encode_numbers,
+    find_stored_float,
+    may_exceed_int64,
+)
 
 CHANGED = -12.070162795213857
 EDGES = (0.0, -0.0, 5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 1e22, 9.999999999999999e22, 1e23, 2.0**53)
@@ -72,3 +80,20 @@ def test_partial_update_removes_old_exact_text() -> None:
     after = decode_numbers(before | dict(encode_numbers({"importance": 0.5}, is_part=True)))
 
     assert after == {"importance": 0.5, "confidence": CHANGED}
+
+
+@pytest.mark.parametrize(
+    "document", [b"%d", b'{"a":%d}', b"[0.5,%d]", b"[1, %d ]", b'{"a"\n:\t%d}', b"[-1,\r%d]", b"[%d]"]
+)
+@pytest.mark.parametrize("number", [2**63, -(2**63) - 1, 10**30, -(10**19)])
+def test_integer_beyond_int64_is_noticed(document: bytes, number: int) -> None:
+    assert may_exceed_int64(document % number)
+
+
+def test_vector_has_no_long_integer() -> None:
+    generator = random.Random(7)
+    vector = [generator.uniform(-1, 1) * 10 ** -generator.randrange(6) for _ in range(2000)]
+    document = json.dumps({"vector": vector, "count": 10**17, "time": 1_795_000_000_000}).encode()
+
+    assert re.search(rb"[0-9]{19}", document)
+    assert not may_exceed_int64(document)

@@ -23,6 +23,7 @@ from agentmemory_operator.spec.expression.scoring_parameters import Confidence, 
 from agentmemory_operator.spec.expression.typing import CheckedExpression, check_expression
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Weights
+from agentmemory_operator.spec.presets.table import Effort
 from tests.support.engine.agents import EVERYTHING
 
 
@@ -35,29 +36,96 @@ FILTER = visible_filter(Selection(user_id="u"), NOW_MS)
 
 
 @pytest.mark.parametrize(
-    ("eligible", "top_k", "candidates", "lists", "total", "is_exact"),
+    ("effort", "eligible", "top_k", "candidates", "lists", "total", "is_exact"),
     [
-        (10, 10, None, 1, 3000, True),
-        (3000, 10, None, 1, 3000, True),
-        (3001, 10, None, 5, 15_000, False),
-        (10_000, 10, None, 5, 6000, False),
-        (20_000, 10, None, 5, 3000, False),
-        (100_000, 10, None, 5, 3000, False),
-        (100_000, 5000, None, 5, 25_000, False),
-        (4000, 10_000, None, 1, 10_000, True),
-        (50, 10, 30, 1, 30, False),
-        (50, 40, 30, 1, 40, False),
-        (30, 10, 30, 1, 30, True),
+        ("Fast", 600, 10, None, 1, 600, True),
+        ("Fast", 601, 10, None, 5, 3000, False),
+        ("Fast", 100_000, 10, None, 5, 600, False),
+        ("Balanced", 1500, 10, None, 1, 1500, True),
+        ("Balanced", 1501, 10, None, 5, 7500, False),
+        ("Balanced", 100_000, 10, None, 5, 1500, False),
+        ("Exact", 10, 10, None, 1, 3000, True),
+        ("Exact", 3000, 10, None, 1, 3000, True),
+        ("Exact", 3001, 10, None, 5, 15_000, False),
+        ("Exact", 10_000, 10, None, 5, 6000, False),
+        ("Exact", 20_000, 10, None, 5, 3000, False),
+        ("Exact", 100_000, 10, None, 5, 3000, False),
+        ("Exact", 100_000, 5000, None, 5, 25_000, False),
+        ("Exact", 4000, 10_000, None, 1, 10_000, True),
+        ("Exact", 50, 10, 30, 1, 30, False),
+        ("Fast", 50, 40, 30, 1, 40, False),
+        ("Balanced", 30, 10, 30, 1, 30, True),
     ],
 )
 def test_large_sets_are_scored_by_five_lists(
-    eligible: int, top_k: int, candidates: int | None, *, lists: int, total: int, is_exact: bool
+    effort: Effort, eligible: int, top_k: int, candidates: int | None, *, lists: int, total: int, is_exact: bool
 ) -> None:
-    ranking = replace(EVERYTHING, candidates=candidates)
+    ranking = replace(EVERYTHING, candidates=candidates, effort=effort)
 
     plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=top_k, now_ms=NOW_MS)
 
     assert (len(plan.filters), plan.total, plan.is_exact) == (lists, total, is_exact)
+
+
+MATCH_ONLY = Weights(1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("effort", "eligible", "extra_lists", "nearest", "by_words", "compares_words"),
+    [
+        ("Fast", 300, 1, 300, 300, False),
+        ("Fast", 301, 1, 100, 200, False),
+        ("Balanced", 1000, 1, 1000, 1000, True),
+        ("Balanced", 1001, 1, 200, 200, True),
+        ("Balanced", 10**5, 2, 200, 200, True),
+        ("Exact", 3000, 1, 3000, 3000, True),
+        ("Exact", 20_000, 1, 1500, 1500, True),
+        ("Balanced", 1001, 0, 1500, 1500, True),
+    ],
+)
+def test_words_need_shorter_lists(
+    effort: Effort, eligible: int, extra_lists: int, *, nearest: int, by_words: int, compares_words: bool
+) -> None:
+    ranking = replace(EVERYTHING, weights=MATCH_ONLY, effort=effort)
+
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=10, now_ms=NOW_MS, extra_lists=extra_lists)
+
+    assert (plan.limit, plan.word_limit, plan.compares_words) == (nearest, by_words, compares_words)
+    assert plan.is_exact == (nearest >= eligible)
+
+
+@pytest.mark.parametrize(
+    ("weights", "candidates", "lists", "limit"), [(EVERYTHING.weights, None, 5, 250), (MATCH_ONLY, 400, 1, 400)]
+)
+def test_further_lists_and_given_numbers_share_alike(
+    weights: Weights, candidates: int | None, lists: int, limit: int
+) -> None:
+    ranking = replace(EVERYTHING, weights=weights, candidates=candidates, effort="Balanced")
+
+    plan = plan_candidates(ranking, FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS, extra_lists=1)
+
+    assert (len(plan.filters), plan.limit, plan.word_limit, plan.compares_words) == (lists, limit, limit, True)
+
+
+def test_word_lists_have_room_for_all_results() -> None:
+    ranking = replace(EVERYTHING, weights=MATCH_ONLY, effort="Fast", max_query_limit=900)
+
+    plan = plan_candidates(ranking, FILTER, eligible=10**5, top_k=150, fetched=700, now_ms=NOW_MS, extra_lists=1)
+
+    assert (plan.limit, plan.word_limit) == (450, 450)
+
+
+def test_proof_compares_the_words_of_every_candidate() -> None:
+    plan = plan_candidates(
+        replace(EVERYTHING, weights=MATCH_ONLY, effort="Fast"),
+        FILTER,
+        eligible=10**5,
+        top_k=10,
+        now_ms=NOW_MS,
+        extra_lists=1,
+    )
+
+    assert plan.with_full_scans().compares_words
 
 
 @pytest.mark.parametrize(
@@ -67,7 +135,7 @@ def test_large_sets_are_scored_by_five_lists(
         (10**5, 500, 1000, 1, 1000, False),
         (1000, 10, 1000, 1, 1000, True),
         (2999, 10, 1000, 5, 1000, False),
-        (10**5, 10, 10**6, 5, 3000, False),
+        (10**5, 10, 10**6, 5, 1500, False),
     ],
 )
 def test_lists_share_the_query_limit(

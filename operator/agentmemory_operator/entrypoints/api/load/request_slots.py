@@ -241,9 +241,9 @@ class RequestSlot:
             ProblemRaised: If the wait takes more than `MAX_SLOT_WAIT_S`.
         """
         deadline_s = time.monotonic() + MAX_SLOT_WAIT_S
-        while self._must_wait() or not self._try_reserve():
+        while (must_wait := self._must_wait()) or not self._try_reserve():
             if time.monotonic() >= deadline_s:
-                raise overload_problem(f"other requests of this caller took {MAX_SLOT_WAIT_S:.0f} s")
+                raise overload_problem(f"other requests{' of this caller' * must_wait} took {MAX_SLOT_WAIT_S:.0f} s")
             await asyncio.sleep(POLL_S)
         self._run()
         try:
@@ -355,7 +355,7 @@ class RequestSlot:
         return self._large > 0
 
     def drop(self, reason: str) -> None:
-        """Release its bytes and its receiving slot, and end its wait. `check` then raises with the reason."""
+        """Release the request's bytes and receiving slot, and end its wait. `check` then raises with the reason."""
         self._dropped = reason
         if self._timeout is not None:
             self._timeout.reschedule(0)

@@ -214,9 +214,9 @@ class LineErrorOut(Answer):
 
 
 class ImportCountsOut(Answer):
-    """Number of lines by result."""
+    """Number of memories and failed lines by result."""
 
-    lines: int
+    lines: int = Field(description="Sum of the other three. Lines that are no memories count only if they failed.")
     imported: int
     present: int = Field(description="Lines of existing memories, which the import left unchanged.")
     failed: int

@@ -48,8 +48,11 @@ from agentmemory_operator.entrypoints.api.transfer.transfer_requests import (
 from agentmemory_operator.entrypoints.api.use_cases import open_agent, services_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
+    EmbedderOutputInvalid,
+    EmbedderUnavailable,
     FieldError,
     Forbidden,
+    KeysUnavailable,
     OutcomeUnknown,
     RequestInvalid,
     StoreUnavailable,
@@ -66,6 +69,11 @@ from agentmemory_operator.spec.caller_rights import Verb
 MAX_LINE_BYTES = MIB
 # Approximate size of a batch of imported lines.
 BATCH_BYTES = MIB // 2
+# The classes with a problem type of their own. CollectionMoved is none of them: it would repeat the request, whose body
+# is already consumed.
+_FIRST_BATCH_ERRORS: tuple[type[TransientError], ...] = (
+    *(OutcomeUnknown, StoreUnavailable, KeysUnavailable, EmbedderOutputInvalid, EmbedderUnavailable, TransientError),
+)
 MEDIA_TYPES = frozenset({MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json"})
 
 router = build_router("Transfer", GuardedRoute)
@@ -314,12 +322,10 @@ async def _split(stream: AsyncIterator[bytes], release_bytes: Callable[[int], No
 def _interrupted(error: TransientError, lines: int) -> TransientError:
     """Build the error of an import that stops after its first `lines` lines.
 
-    It is OutcomeUnknown. If no line was imported, it is StoreUnavailable for any subclass of that, else of the class of
-    `error`.
+    It is OutcomeUnknown. If no line was imported, it is of the first class in `_FIRST_BATCH_ERRORS` of `error`.
     """
     message = f"the first {lines} lines are imported, and possibly some of the next; send all lines again: {error}"
-    # Convert CollectionMoved too, because it would repeat the request, whose body is already consumed.
-    kind = OutcomeUnknown if lines else StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)
+    kind = OutcomeUnknown if lines else next(cls for cls in _FIRST_BATCH_ERRORS if isinstance(error, cls))
     return kind(message, retry_after_s=error.retry_after_s)
 
 

@@ -45,6 +45,7 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientErr
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+from agentmemory_operator.runtime.tasks import read_through_outage
 from agentmemory_operator.snapshots.rules.retention_verdicts import judge_documents
 from agentmemory_operator.snapshots.rules.steps import FINALIZER, has_succeeded
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, VERIFY_REQUESTED_AT, AgentMemory, Metadata
@@ -112,12 +113,13 @@ async def _until(
 
     Raises:
         AgentMemoryError: If the condition does not hold within `within_s` seconds. The message ends with `otherwise`.
-        TransientError: If the object cannot be read now.
+        TransientError: As in `job_commands.py: reread`.
     """
     deadline_s = time.monotonic() + within_s
+    read = partial(objects.read_object, MEMORY_SNAPSHOT, metadata.namespace, metadata.name)
     while True:
         try:
-            document = await objects.read_object(MEMORY_SNAPSHOT, metadata.namespace, metadata.name)
+            document = await read_through_outage(read, poll_s=POLL_S, report=partial(typer.echo, err=True))
         except NotFound:
             document = None
         if is_met(document):
