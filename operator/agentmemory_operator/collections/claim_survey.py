@@ -52,9 +52,6 @@ class ClaimSurvey:
         Args:
             timeout_s: Seconds after which no unavailable connection is surveyed again.
             poll_s: Seconds before unavailable connections are surveyed again.
-
-        Raises:
-            TransientError: As in `survey`.
         """
         loop, witnesses = asyncio.get_running_loop(), list[ClaimEvidence]()
         deadline, responded = loop.time() + timeout_s, set[Key]()
@@ -71,15 +68,15 @@ class ClaimSurvey:
             await asyncio.sleep(poll_s)
 
     async def survey(self, keys: Iterable[Key]) -> dict[Key, list[ClaimEvidence] | None]:
-        """Return the evidence of each connection, or None for one that cannot be surveyed now.
-
-        Raises:
-            TransientError: If the labels of a namespace with evidence cannot be read and never were.
-        """
+        """Return the evidence of each connection, or None for one that cannot be surveyed now."""
         return await self._of_each(keys, self._witnesses)
 
     async def _witnesses(self, key: Key) -> list[ClaimEvidence] | None:
-        """Return the evidence of a connection's collections, or None while it does not respond."""
+        """Return the evidence of a connection's collections.
+
+        None while the connection does not respond, or the labels of a namespace with evidence cannot be read and never
+        were.
+        """
 
         async def survey(store: CollectionStore) -> list[CollectionSummary]:
             return await store.list_agent_collections()
@@ -88,17 +85,17 @@ class ClaimSurvey:
             async with asyncio.timeout(self.timeout_s):
                 summaries = await self.connections.survey(key, survey)
             cluster_id = await self.cluster_id()
+            evidence = [self._witness(summary, key, cluster_id) for summary in summaries]
+            return [
+                witness
+                for witness in evidence
+                if witness is not None and await self._is_allowed(key, witness.marker.namespace)
+            ]
         except LeadershipLost:
             raise
         except (AgentMemoryError, TimeoutError) as exc:
-            log.info("cannot list the collections of %s yet, retrying later: %s", key, exc)
+            log.info("cannot survey %s yet, retrying later: %s", key, exc)
             return None
-        evidence = [self._witness(summary, key, cluster_id) for summary in summaries]
-        return [
-            witness
-            for witness in evidence
-            if witness is not None and await self._is_allowed(key, witness.marker.namespace)
-        ]
 
     def _witness(self, summary: CollectionSummary, key: Key, cluster_id: str) -> ClaimEvidence | None:
         """Return the evidence of a collection.

@@ -204,7 +204,7 @@ class Passes:
             return None
         try:
             await self.handover.sync_secret(memory)
-        except SpecInvalid as exc:
+        except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
             log.warning("the suspended %s may stop being served: %s", key, exc)
         return jittered(self.periods.converged_s)
 

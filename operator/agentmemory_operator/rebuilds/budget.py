@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from agentmemory_operator.connections.embedders import WrappedEmbedder
-from agentmemory_operator.errors import EmbedderUnavailable
+from agentmemory_operator.errors import EmbedderUnavailable, RebuildPaused, SpecInvalid
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
@@ -49,10 +49,11 @@ class BudgetedEmbedder(WrappedEmbedder):
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector for each text, in order. Each call waits until the budget allows it.
 
-        Errors of the other embedder pass through.
+        Other errors of the other embedder pass through.
 
         Raises:
-            RebuildPaused, RebuildCancelled: If the rebuild must stop, as found while waiting.
+            RebuildPaused: If the provider rejects key or model, or the rebuild is paused, as found while waiting.
+            RebuildCancelled: If the rebuild is no longer requested, as found while waiting.
             EmbedderUnavailable: If the embedder was closed while waiting.
         """
         vectors: list[Vector] = []
@@ -60,7 +61,12 @@ class BudgetedEmbedder(WrappedEmbedder):
             if self._allowances is not None:
                 await self._wait(self._allowances)
             self.calls += 1
-            vectors += await self._inner.embed(texts[start : start + self.batch_size])
+            try:
+                vectors += await self._inner.embed(texts[start : start + self.batch_size])
+            except SpecInvalid as exc:
+                # Pause if a user must act, for example because the key was revoked. A failure would remove the vectors
+                # that were embedded so far.
+                raise RebuildPaused(str(exc)) from exc
         return vectors
 
     def close(self) -> None:

@@ -53,8 +53,9 @@ class RecallMeasurement:
             alike: Ids of the points with the same revision in both collections.
 
         Raises:
-            RebuildPaused, RebuildCancelled: If the rebuild must stop.
-            SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text.
+            RebuildPaused: If the rebuild is paused, or the embedding provider rejects key or model.
+            RebuildCancelled: If the rebuild is no longer requested.
+            RequestInvalid: If the embedding provider rejects a text.
             TransientError: If a collection cannot be searched, or texts cannot be embedded, now.
         """
         embedder = self.embedder

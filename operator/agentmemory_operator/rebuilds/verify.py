@@ -82,8 +82,9 @@ class RebuildComparison:
         """Run all checks; return the verdict.
 
         Raises:
-            RebuildPaused, RebuildCancelled: If the rebuild must stop.
-            SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text.
+            RebuildPaused: If the rebuild is paused, or the embedding provider rejects key or model.
+            RebuildCancelled: If the rebuild is no longer requested.
+            RequestInvalid: If the embedding provider rejects a text.
             TransientError: If a collection cannot be read, or texts cannot be embedded, now.
         """
         since_ms = self.task.clock.now_ms() - max_write_delay_ms(self.task)
@@ -180,11 +181,11 @@ class VerifyStep:
         If the recall of an earlier run still holds the move, only copy changes, and raise RebuildAwaitsApproval again.
 
         Raises:
-            SpecInvalid: If the target differs from the source in two comparisons, Qdrant reports the target as red, or
-                the embedding provider rejects key or model.
+            SpecInvalid: If the target differs from the source in two comparisons, or Qdrant reports the target as red.
             RequestInvalid: If the embedding provider rejects a text.
             RebuildAwaitsApproval: If the recall drops by more than the object allows, and that is not approved.
-            RebuildPaused, RebuildCancelled: If the rebuild must stop.
+            RebuildPaused: If the rebuild is paused, or the embedding provider rejects key or model.
+            RebuildCancelled: If the rebuild is no longer requested.
             TransientError: If the step must be repeated.
         """
         recall = task.record.recall

@@ -95,6 +95,8 @@ class RestorePasses:
     # Restores whose recoveries were all started by this process, and none of which ended without a response. For any
     # other restore, the server may still be executing a recovery.
     _supervised: set[Key] = field(init=False, default_factory=set)
+    # Time since when the MemorySnapshot of a waiting restore has been missing, Unix milliseconds.
+    _missing_ms: dict[Key, int] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.beginnings = RestoreStarter(self.table, self.servers, self.cluster, self.sources, self.locks)
@@ -111,6 +113,7 @@ class RestorePasses:
         opened = self._book.open(key)
         if opened is None:
             self._supervised.discard(key)
+            self._missing_ms.pop(key, None)
             return None
         try:
             job = RestoreJob.parse(opened)
@@ -141,6 +144,7 @@ class RestorePasses:
         Raises:
             TransientError: If the restore is retried; the status gives the reason.
         """
+        missing_ms = self._missing_ms.pop(job.key, job.now_ms)
         try:
             if obstacle := find_obstacle(job, self.table):
                 await job.write(waiting_status(job.status, *obstacle, job.stamp))
@@ -153,7 +157,7 @@ class RestorePasses:
         except LeadershipLost:
             raise
         except SourceWaiting as exc:
-            return await self._await_source(job, exc)
+            return await self._await_source(job, exc, missing_ms)
         except TransientError as exc:
             await self._retry(job, exc)
         except AgentMemoryError as exc:
@@ -228,12 +232,13 @@ class RestorePasses:
         if job.age_s > self.periods.deadline_s:
             raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue_message(job, ""))
 
-    async def _await_source(self, job: RestoreJob, exc: SourceWaiting) -> float:
-        """Let the restore wait for its snapshot; fail it if there is none `source_s` after the restore was created.
+    async def _await_source(self, job: RestoreJob, exc: SourceWaiting, missing_ms: int) -> float:
+        """Let the restore wait for its snapshot; fail it if there has been none for `source_s`, since `missing_ms`.
 
         Returns the seconds until the next pass.
         """
-        if exc.is_missing and job.seconds_since(job.metadata.creation_timestamp) > self.periods.source_s:
+        self._missing_ms[job.key] = missing_ms if exc.is_missing else job.now_ms
+        if exc.is_missing and job.now_ms - missing_ms > self.periods.source_s * 1000:
             await self._fail(job, SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, str(exc)))
             return self.periods.settle_s
         await job.write(waiting_status(job.status, Reason.SNAPSHOT_NOT_READY, str(exc), job.stamp))
@@ -277,9 +282,7 @@ class RestorePasses:
 
     def _request_related(self, job: RestoreJob) -> None:
         """Request passes over the AgentMemory, whose collection may have changed, and over its other restores."""
-        target = job.target_key
-        self.request(target)
-        for key in self.table.list_job_keys(target, MEMORY_RESTORE):
+        for key in (job.target_key, *self.table.list_job_keys(job.target_key, MEMORY_RESTORE)):
             if key != job.key:
                 self.request(key)
 
@@ -302,12 +305,8 @@ class RestorePasses:
             log.info("looking for leftovers of %s is postponed: %s", job.key, exc)
         if job.seconds_since(job.status.get("endTime")) > self.periods.late_s:
             await job.write({name: value for name, value in job.status.items() if name != "abandoned"})
-        wait_s = await self._finish_ended(job)
-        return (
-            self.periods.replaced_check_period_s
-            if wait_s is None
-            else min(wait_s, self.periods.replaced_check_period_s)
-        )
+        wait_s, period_s = await self._finish_ended(job), self.periods.replaced_check_period_s
+        return period_s if wait_s is None else min(wait_s, period_s)
 
     async def _finish_ended(self, job: RestoreJob) -> float | None:
         """Clean up a failed restore. Roll an applied one back on request, or remove the collection that it replaced.

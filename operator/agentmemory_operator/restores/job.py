@@ -213,7 +213,7 @@ class RestorePeriods:
         patience_s: Age from which a transient error fails a restore instead of a retry, counted from its start.
         deadline_s: Age from which an unfinished restore fails before its next step, counted from its start.
         release_s: Maximum time that an unavailable server delays a deletion.
-        source_s: Time to wait for a MemorySnapshot that does not exist, from the creation of the restore.
+        source_s: Time to wait for a MemorySnapshot that does not exist, from the first pass that does not find it.
         watch_s: Time after which the watch is assumed to have delivered a write.
         replaced_check_period_s: Maximum pause between checks of a replaced collection or an abandoned recovery.
         late_s: Time after the end in which a recovery without a response may still create its collection.

@@ -51,14 +51,13 @@ class Rollback:
         restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
         if previous is None:
             raise SpecInvalid(Reason.PREVIOUS_GONE, "the replaced collection no longer exists")
-        metadata = await server.snapshots.metadata(previous)
-        if metadata is None or is_placeholder(metadata):
-            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous} no longer exists")
         await self._check_replaced(server, previous, memory)
-        await self._check_live(server, alias, restored, previous)
+        is_moved = await self._check_live(server, alias, restored, previous)
         await job.write(rolling_back_status(job.status, job.stamp))
         await self._reapply(server, restored, previous, memory)
-        await resolve_pending_chains(server, previous, memory, job.book.clock)
+        # After the move the pending versions are those of live writers.
+        if not is_moved:
+            await resolve_pending_chains(server, previous, memory, job.book.clock)
         records = mark_rolled_back(parse_records(await server.snapshots.metadata(restored)), job.identity)
         # Remove the marks that the previous collection got when it was replaced.
         changes = records_to_json(records) | dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
@@ -81,12 +80,15 @@ class Rollback:
         await self._settle(job, server, memory, previous)
 
     async def _check_replaced(self, server: Server, previous: str, memory: AgentMemory) -> None:
-        """Raise unless a collection belonged to this agent. Its name comes from the status, which tenants can write.
+        """Raise unless a collection of this agent exists. Its name comes from the status, which tenants can write.
 
         Raises:
             NotOwned: If the collection belongs to another namespace.
-            SpecInvalid: If it belongs to another agent of the namespace.
+            SpecInvalid: If it no longer exists, or belongs to another agent of the namespace.
         """
+        found = await server.snapshots.metadata(previous)
+        if found is None or is_placeholder(found):
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous} no longer exists")
         observed = await observe_physical(server.collections, previous)
         marker, metadata = observed.collection.marker if observed else None, memory.metadata
         if marker is not None and (marker.namespace, marker.name) != (metadata.namespace, metadata.name):
@@ -96,10 +98,16 @@ class Rollback:
                 f"restore from a snapshot instead",
             )
 
-    async def _check_live(self, server: Server, alias: str, restored: str, previous: str) -> None:
+    async def _check_live(self, server: Server, alias: str, restored: str, previous: str) -> bool:
+        """Return whether the alias was moved back already.
+
+        Raises:
+            SpecInvalid: If it points to neither of the two collections.
+        """
         live = await find_live(server, alias, restored)
         if live is not None and live.physical not in (restored, previous):
             raise SpecInvalid(Reason.NOT_LIVE, f"{alias} points to {live.physical} now: roll back that change first")
+        return live is not None and live.physical == previous
 
     async def _reapply(self, server: Server, source: str, target: str, memory: AgentMemory) -> None:
         if await server.snapshots.metadata(source) is not None:

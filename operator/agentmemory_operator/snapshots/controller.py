@@ -108,8 +108,8 @@ class SnapshotPeriods:
     """Timeouts and pauses of snapshot passes, in seconds.
 
     Attributes:
-        deadline_s: Age from which a failed attempt is not repeated: the snapshot fails. If Qdrant is unavailable in
-            step Verify, the snapshot ends unverified instead.
+        deadline_s: Age from which a failed attempt is not repeated: the snapshot fails. If it cannot be verified now in
+            step Verify, it ends unverified instead.
         wait_s: Age up to which a snapshot waits for objects that the user may still apply: the AgentMemory, a Secret.
         wait_poll_s: Pause between checks for such objects.
         settle_s: Pause before the next pass after a snapshot's end, so the watch can deliver the written status.
@@ -199,7 +199,9 @@ class SnapshotPasses:
             await write_progress(job, job.status | {"startTime": job.now})
         try:
             proof = await self.creator.create(job, snapshot)
-        except StoreUnavailable as exc:
+        except LeadershipLost:
+            raise
+        except TransientError as exc:
             if current_step(job.status) is not SnapshotStep.VERIFY or job.age_s <= self.periods.deadline_s:
                 raise
             proof = ConditionState(VERIFIED, None, Reason.DEADLINE_EXCEEDED, f"it could not be verified in time: {exc}")
@@ -218,14 +220,15 @@ class SnapshotPasses:
     async def _handle_error(self, job: Job, exc: AgentMemoryError) -> float:
         """Retry a snapshot, let it wait, or fail it, depending on the error; return the seconds until the next pass.
 
-        Except in step Clean, the status records the error.
+        The status records the error, except in step Clean, and in step Verify past the deadline.
 
         Raises:
             TransientError: `exc`, if the step must be repeated.
         """
         (reason, _), is_overdue = reason_of(exc), job.age_s > self.periods.deadline_s
         if isinstance(exc, TransientError):
-            if current_step(job.status) is SnapshotStep.CLEAN:
+            # Keep a file that only waits for its verification: a later pass ends the snapshot, verified or not.
+            if (step := current_step(job.status)) is SnapshotStep.CLEAN or (is_overdue and step is SnapshotStep.VERIFY):
                 raise exc
             if not is_overdue:
                 await write_progress(job, job.status, detail=str(exc), reason=reason)

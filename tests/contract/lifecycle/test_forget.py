@@ -12,6 +12,7 @@ import pytest
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
+from agentmemory_operator.lifecycle.cleanup import purge_tombstones
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION_OWNER, ErasureScope
 from agentmemory_operator.memories import chains
@@ -437,3 +438,19 @@ async def test_receipt_lists_keys_of_every_killed_attempt(world: World, is_key_f
     receipt = await world.forgetting.forget(agent, request)
 
     assert sorted(receipt.keys_deleted) == ["PERSONAL", "SENSITIVE"]
+
+
+async def test_purge_keeps_zones_of_killed_attempt(world: World) -> None:
+    agent, keys = with_keys(world)
+    await keys.get_or_create_key("PERSONAL", "u")
+    request, at = whole_user(idempotency_key="k", deletes_keys_first=True), 0
+    while await keys.zones_with_keys("u", ["PERSONAL"]):
+        with pytest.raises(TransientError):
+            await world.forgetting.forget(replace(agent, store=CrashingStore(world.agent.store, at)), request)
+        at += 1
+    world.clock.move(ms=1)
+    await purge_tombstones(world.agent, world.clock.now_ms(), pause_s=0)
+
+    receipt = await world.forgetting.forget(agent, request)
+
+    assert receipt.keys_deleted == ("PERSONAL",)

@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.collections.rules.changes import UpdateHnsw, UpdateStrictMode
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
-from agentmemory_operator.errors import RebuildAwaitsApproval, SpecInvalid
+from agentmemory_operator.errors import RebuildAwaitsApproval, RebuildPaused, SpecInvalid
 from agentmemory_operator.memories import point_comparer as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding
@@ -45,6 +45,19 @@ class Model:
 
     async def embed(self, texts: Any) -> list[Vector]:
         return [vector_of((self.name, "" if self.is_blind else text)) for text in texts]
+
+
+@dataclass
+class RevokedModel(Model):
+    """Rejects the API key after `allowed` calls."""
+
+    allowed: int = 0
+
+    async def embed(self, texts: Any) -> list[Vector]:
+        if self.allowed == 0:
+            raise SpecInvalid("EmbeddingKeyRejected", "the key was revoked")
+        self.allowed -= 1
+        return await super().embed(texts)
 
 
 async def fill(rebuild: RebuildTask) -> None:
@@ -298,4 +311,15 @@ async def test_vectors_of_other_model_fail_rebuild(qdrant_url: str) -> None:
         rebuild.task.embedder = Model("new")
 
         with pytest.raises(SpecInvalid, match="differ from what the model returns"):
+            await verify(rebuild)
+
+
+@pytest.mark.parametrize("allowed", [pytest.param(0, id="sampled texts"), pytest.param(1, id="probes")])
+async def test_revoked_key_pauses_rebuild(qdrant_url: str, allowed: int) -> None:
+    """A failure would remove the target, whose vectors were paid for."""
+    async with open_rebuild(qdrant_url, embedder=Model("new")) as rebuild:
+        await fill(rebuild)
+        rebuild.task.embedder = RevokedModel("new", allowed=allowed)
+
+        with pytest.raises(RebuildPaused, match="the key was revoked"):
             await verify(rebuild)

@@ -316,7 +316,6 @@ class TestRefusals:
 
     async def test_missing_snapshot_is_awaited_then_refused(self, world: RestoreWorld) -> None:
         key = world.restore(source={"snapshotRef": {"name": "none"}})
-        world.set_created_now(key)
 
         await world.restores.run(key)
         assert world.condition(key, "Progressing") == "True/SnapshotNotReady"
@@ -324,6 +323,40 @@ class TestRefusals:
         await world.run(key)
 
         assert world.condition(key, "Succeeded") == "False/SnapshotNotFound"
+
+    async def test_wait_for_snapshot_starts_after_obstacle(self, world: RestoreWorld) -> None:
+        world.change(suspend=True)
+        key = world.restore(source={"snapshotRef": {"name": "none"}})
+        await world.restores.run(key)
+        assert world.condition(key, "Progressing") == "True/Suspended"
+        world.clock.move(ms=61_000)
+        world.change(suspend=False)
+
+        for _ in range(2):
+            await world.restores.run(key)
+            assert world.condition(key, "Progressing") == "True/SnapshotNotReady"
+        world.clock.move(ms=61_000)
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/SnapshotNotFound"
+
+    async def test_snapshot_deleted_after_start_is_awaited(self, world: RestoreWorld) -> None:
+        """GitOps may replace the object."""
+        world.fails["recover"] = world.fails["upload"] = StoreUnavailable("away for a moment")
+        key, snapshot = world.restore(), Key(MEMORY_SNAPSHOT, NAMESPACE, "before")
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+        world.fails.clear()
+        document = world.must_get(snapshot)
+        world.table.remove(snapshot)
+        world.clock.move(ms=61_000)
+
+        await world.restores.run(key)
+        assert world.condition(key, "Progressing") == "True/SnapshotNotReady"
+        world.table.put(document)
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
 
     async def test_unlisted_host_is_refused(self, world: RestoreWorld) -> None:
         source = {"url": "https://backups.example.com/a.snapshot", "sha256": "ab" * 32}
@@ -540,6 +573,22 @@ class TestRollback:
 
         assert world.condition(key, "RolledBack") == "True/RolledBack"
         assert heads_of(world) == {OLD, HIDDEN}
+
+    async def test_repeated_settle_keeps_live_writers(self, world: RestoreWorld) -> None:
+        """The operator fails after the move of the alias, and a writer starts before the next pass."""
+        await world.run(key := world.restore())
+        world.annotate(key, {"agentmemory.dev/rollback": "yes"})
+        world.after["apply"] = lambda: world.fails.update(write_metadata=StoreUnavailable("away for a moment"))
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+        assert world.aliases() == {world.alias: world.physical}
+        world.fails.clear()
+        write_unfinished(world, world.physical)
+
+        await world.run(key)
+
+        assert world.condition(key, "RolledBack") == "True/RolledBack"
+        assert heads_of(world) == {NEW, OTHER, HIDDEN}
 
     async def test_annotation_restores_previous_collection(self, world: RestoreWorld) -> None:
         await world.run(key := world.restore())

@@ -16,7 +16,14 @@ from agentmemory_operator.collections.takeover_requests import TakeoverRequests
 from agentmemory_operator.connections.buckets import Storages
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    ServerFullRetryable,
+    StorageUnavailable,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.runtime.object_table import Key
@@ -27,7 +34,7 @@ from agentmemory_operator.snapshots.snapshot_creation import Verifier
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState, find_condition
-from tests.support.job.job_world import JobWorld
+from tests.support.job.job_world import JobWorld, TableCluster
 from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
 GOOD = ConditionState("Verified", True, "Verified", "10 memories")
@@ -242,10 +249,11 @@ async def raise_unavailable(*_: Any) -> Any:
     raise StoreUnavailable("Qdrant is away")
 
 
-async def test_verification_past_deadline_keeps_the_file(world: JobWorld) -> None:
+@pytest.mark.parametrize("error", [StoreUnavailable, ServerFullRetryable, StorageUnavailable])
+async def test_verification_past_deadline_keeps_the_file(world: JobWorld, error: type[TransientError]) -> None:
     await world.create_agent()
-    passes, key = passes_of(world, FixedVerdicts([StoreUnavailable("no room")])), request_snapshot(world)
-    with pytest.raises(StoreUnavailable):
+    passes, key = passes_of(world, FixedVerdicts([error("no room")])), request_snapshot(world)
+    with pytest.raises(error):
         await passes.run(key)
     world.clock.move(days=1)
 
@@ -254,6 +262,28 @@ async def test_verification_past_deadline_keeps_the_file(world: JobWorld) -> Non
     assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
     assert world.condition(key, "Verified") == "Unknown/DeadlineExceeded"
     assert len(world.files()) == 1
+
+
+async def test_failed_status_write_past_deadline_is_retried(world: JobWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.create_agent()
+    passes, key = passes_of(world, FixedVerdicts([StoreUnavailable("no room"), GOOD])), request_snapshot(world)
+    with pytest.raises(StoreUnavailable):
+        await passes.run(key)
+    world.clock.move(days=1)
+    write_status, errors = TableCluster.write_status, [TransientError("the object has changed")]
+
+    async def fail_once(*args: Any) -> str:
+        if errors:
+            raise errors.pop()
+        return await write_status(*args)
+
+    monkeypatch.setattr(TableCluster, "write_status", fail_once)
+    with pytest.raises(TransientError, match="has changed"):
+        await passes.run(key)
+    await passes.run(key)
+
+    assert world.condition(key, "Verified") == "True/Verified"
+    assert world.files() == [world.status(key)["name"]]
 
 
 async def test_restore_verifies_and_leaves_no_scratch(world: JobWorld) -> None:

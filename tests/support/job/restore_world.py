@@ -24,7 +24,6 @@ from agentmemory_operator.restores.previous_sweeper import PreviousSweeper
 from agentmemory_operator.restores.sources import RestoreSources
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.snapshots.copies import Copies
-from agentmemory_operator.spec.times import render_second
 from tests.support.engine.fakes import FakeClaimStore
 from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.fault_injection import Plants
@@ -209,11 +208,6 @@ class RestoreWorld(JobWorld):
     def annotate(self, key: Key, annotations: dict[str, str]) -> None:
         document = self.must_get(key)
         self.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
-
-    def set_created_now(self, key: Key) -> None:
-        """Set an object's creation time to now."""
-        document, stamp = self.must_get(key), {"creationTimestamp": render_second(self.clock.now_ms() / 1000)}
-        self.table.put(document | {"metadata": document["metadata"] | stamp})
 
     def change_owner(self, owner: Json) -> None:
         """Change the owner in the collection's marker."""

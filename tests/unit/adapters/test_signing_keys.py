@@ -62,16 +62,18 @@ class OneNamespace(KubernetesTransport):
 
     Attributes:
         races: True if another operator creates a Secret right before each creation.
+        exists: False if the namespace does not exist.
     """
 
-    def __init__(self, *, races: bool = False) -> None:
+    def __init__(self, *, races: bool = False, exists: bool = True) -> None:
         self.secrets: dict[str, Any] = {}
         self.calls: list[tuple[str, str]] = []
         self.races = races
+        self.exists = exists
 
     async def call(self, method: str, path: str, body: Any = None, **_: Any) -> Any:
         self.calls.append((method, path))
-        if method == "GET" and path not in self.secrets:
+        if not self.exists or (method == "GET" and path not in self.secrets):
             raise NotFound("Kubernetes answered 404: secrets not found")
         if method == "POST":
             path_of_new = f"{path}/{body['metadata']['name']}"
@@ -111,6 +113,11 @@ async def test_concurrently_created_key_is_kept() -> None:
     await operator.make_missing()
 
     assert (await api.read()).secret == base64.b64decode("b" * 43 + "=")
+
+
+async def test_missing_namespace_is_transient() -> None:
+    with pytest.raises(TransientError, match="does the namespace system exist"):
+        await signing_key(OneNamespace(exists=False)).make_missing()
 
 
 @pytest.mark.parametrize("secret", [None, {}, {"data": {}}, {"data": {KEY: "*"}}, secret_of("short"), secret_of("ä")])

@@ -36,7 +36,8 @@ class Bench:
     def __init__(self, periods: ClaimPeriods = QUICK) -> None:
         self.table, self.store, self.requested = ObjectTable(), FakeClaimStore(), list[Key]()
         self.servers: dict[str, FakeCollectionStore] = {}
-        connections = Connections(self.table, FakeSecrets(), self._open, namespaces=FakeCluster())
+        self.namespaces = FakeCluster(namespaces={"alpha": {"team": "a"}})
+        connections = Connections(self.table, FakeSecrets(), self._open, namespaces=self.namespaces)
         self.claims = ClaimRegistry(
             self.store, self.table, connections, FakeCluster().cluster_id, self.requested.append, periods
         )
@@ -213,6 +214,20 @@ class TestFirstSet:
 
         assert bench.store.stored.unread == frozenset()
         assert bench.owner() == "beta"
+
+    async def test_unreadable_labels_delay_one_connection(self, bench: Bench) -> None:
+        labelled = {"from": "Selector", "selector": {"matchLabels": {"team": "a"}}}
+        bench.connect("labelled", namespaces=labelled).collections[f"{BOT}__1"] = collection_of(
+            "alpha", connection=None
+        )
+        bench.connect().collections["agent_memory_kept__1"] = collection_of("beta")
+        bench.namespaces.error = TransientError("403")
+
+        async with bench.running():
+            await until(lambda: bench.owner("kept") == "beta")
+            assert bench.store.stored.unread == {"infra/labelled"}
+            bench.namespaces.error = None
+            await until(lambda: bench.owner() == "alpha")
 
     async def test_hanging_server_delays_others_briefly(self, bench: Bench) -> None:
         class HangingStore(FakeCollectionStore):

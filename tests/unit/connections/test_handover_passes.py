@@ -5,7 +5,7 @@ import pytest
 from agentmemory_operator.adapters.qdrant.access_tokens import QdrantTokens
 from agentmemory_operator.connections.agent_secrets import AgentSecrets
 from agentmemory_operator.connections.rules.agent_secret_slots import AgentSecret
-from agentmemory_operator.errors import TransientError
+from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.object_table import Key
 from tests.support.engine.fakes import FakeHandoverStore
@@ -119,6 +119,17 @@ async def test_suspended_object_without_secret_is_requeued() -> None:
 
     assert await stage.run(key)
     assert [reason for _, _, reason in stage.short(key)].count("SecretNotFound") == 0
+
+
+@pytest.mark.parametrize("error", [StoreRejected(403, "forbidden"), StoreUnavailable("away")], ids=["refused", "away"])
+async def test_suspended_object_ignores_faults_of_qdrant(error: AgentMemoryError) -> None:
+    """Nothing would correct its status before it is resumed."""
+    stage = staged(FakeHandoverStore())
+    key = stage.put(suspended())
+    stage.store.error = error
+
+    assert await stage.run(key)
+    assert stage.short(key) == [("Ready", "Unknown", "Suspended"), ("Suspended", "True", "Suspended")]
 
 
 async def test_suspended_object_needs_its_own_slug() -> None:

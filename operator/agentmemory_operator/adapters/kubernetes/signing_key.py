@@ -39,8 +39,7 @@ class KubernetesSigningKey:
         """Create the Secret with a new key if there is none. Keep an existing Secret, even if it contains no key.
 
         Raises:
-            TransientError: If the Secret cannot be read or created now.
-            NotFound: If the namespace of the Secret does not exist.
+            TransientError: If the Secret cannot be read or created now, or its namespace does not exist.
         """
         if await self._transport.find(self._path) is None:
             await self._create()
@@ -54,7 +53,7 @@ class KubernetesSigningKey:
         }
         # Ignore a conflict: another operator has created the Secret in the meantime.
         with suppress(KubernetesConflict):
-            await self._transport.call("POST", self._folder, body)
+            await self._transport.put(self._folder, body)
 
     async def read(self) -> SigningKey:
         """Return the signing key. The cause of a failure is logged and not raised, because callers could see it.

@@ -341,7 +341,8 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
 
 def keys_found_payload(receipt_id: str, zones: Sequence[str], now_ms: int, *, rev: int) -> Payload:
     """Build the payload of a receipt's point before any key is deleted. Readers of memories treat it as a tombstone."""
-    times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
+    # Write 0 as the time of deletion: the removal of tombstones searches for later times, and so keeps this point.
+    times = {"updatedAt": now_ms, TOMBSTONE_KEY: 0}
     return {"id": receipt_id, "rev": rev, **times, "pending": False, KEYS_FOUND_KEY: list(zones)}
 
 

@@ -59,7 +59,7 @@ def purgeable_filter(before_ms: int) -> Filter:
     """Build the filter for tombstones before a time (Unix milliseconds), without receipts and tombstones still needed.
 
     A tombstone is needed while it has a successor, is pending, or its session's keyword texts need an update. Points
-    with facts about a user have `deletedAt` 0 and stay too.
+    with facts about a user, and receipts' points without a receipt yet, have `deletedAt` 0 and stay too.
     """
     is_old = {"key": TOMBSTONE_KEY, "range": {"gt": 0, "lt": before_ms}}
     is_no_receipt = {"is_empty": {"key": f"{RECEIPT_KEY}.at"}}
