@@ -20,6 +20,7 @@ from typing import Generic, Protocol, TypeVar
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.runtime.fair_queue import DEFAULT_LANE, FairQueue, TenantLane
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.tasks import cancel
 
 log = logging.getLogger(__name__)
 
@@ -267,6 +268,7 @@ async def gather_by_key(
     for key in keys:
         queue.put(key, tenant_lane_of(key))
     results: dict[Key, T] = {}
+    tasks: set[asyncio.Task[None]] = set()
 
     async def answer(key: Key, tenant_lane: TenantLane) -> None:
         results[key] = await call(key)
@@ -275,11 +277,15 @@ async def gather_by_key(
 
     def begin() -> None:
         while entry := queue.take():
-            group.create_task(answer(*entry))
+            tasks.add(asyncio.create_task(answer(*entry)))
 
+    begin()
     try:
-        async with asyncio.TaskGroup() as group:
-            begin()
-    except ExceptionGroup as exc:
-        raise exc.exceptions[0] from None
+        while running := {task for task in tasks if not task.done()}:
+            await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+            for task in filter(asyncio.Task.done, tasks):
+                task.result()
+    finally:
+        # A task group would lose a cancellation that arrives while it handles a failure.
+        await cancel(*tasks)
     return results

@@ -455,3 +455,28 @@ async def test_error_ends_gather() -> None:
 
     with pytest.raises(LeadershipLost):
         await gather_by_key(table.keys(QDRANT_CONNECTION), ask, tenant_lane_of=table.tenant_lane_of, share=2)
+
+
+async def test_cancellation_beside_a_failure_is_not_lost() -> None:
+    """The caller is cancelled while the other calls end after the first failure."""
+    is_ending = asyncio.Event()
+
+    async def ask(key: str) -> str:
+        if key == "fails":
+            raise ConnectionError("down")
+        try:
+            await asyncio.sleep(60)
+        finally:
+            is_ending.set()
+            await asyncio.sleep(0)
+        return key
+
+    task = asyncio.create_task(
+        gather_by_key(["waits", "fails"], ask, tenant_lane_of=lambda key: TenantLane("team", key), share=2)
+    )
+    async with asyncio.timeout(5):
+        await is_ending.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
