@@ -28,7 +28,14 @@ from agentmemory_operator.memories.insert import (
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.predecessors import check_predecessor, next_update_count, not_a_head_conflict
 from agentmemory_operator.memories.rules.expiry import ttl_of
-from agentmemory_operator.memories.rules.record import LONG_CHAIN, TOMBSTONE_KEY, UPDATES_KEY, MemoryRecord
+from agentmemory_operator.memories.rules.record import (
+    LONG_CHAIN,
+    ORDER_KEY,
+    TOMBSTONE_KEY,
+    UPDATES_KEY,
+    MemoryRecord,
+    Payload,
+)
 from agentmemory_operator.memories.session_use import note_stored
 
 _COMPARED_KEYS = ("requestHash", TOMBSTONE_KEY)
@@ -75,7 +82,7 @@ class Remember:
                     agent.sizes.forget(user_id)
                 else:
                     agent.sizes.add_stored(user_id, sum(number or 0 for number in of_user), since_s=since_s)
-            await session_keywords.update_stale_texts(agent, _changed(drafts, written))
+            await session_keywords.update_stale_texts(agent, _changed(drafts, written), _places(drafts, written))
         if move_error := _moved(written):
             raise move_error
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
@@ -160,6 +167,16 @@ def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequenc
     for draft, outcome in zip(drafts, outcomes, strict=False):
         if isinstance(draft, MemoryDraft) and isinstance(outcome, StoredMemory) and draft.rule != "plain":
             yield from (outcome.id, outcome.supersedes)
+
+
+def _places(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[Payload]:
+    """Yield id, user, session and position of each memory that was stored in a session."""
+    for draft, outcome in zip(drafts, outcomes, strict=False):
+        is_stored = isinstance(outcome, StoredMemory) and outcome.event in ("ADD", "SUPERSEDE")
+        if is_stored and isinstance(draft, MemoryDraft) and draft.words and draft.words.order is not None:
+            record = draft.record
+            place = {"userId": record.user_id, "sessionId": record.session_id, ORDER_KEY: draft.words.order}
+            yield place | {"id": outcome.id}
 
 
 def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int | None:

@@ -16,12 +16,12 @@ change.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.point_pages import conditional_upsert
+from agentmemory_operator.memories.point_pages import rewrite_operations
 from agentmemory_operator.memories.rules.filters import (
     IS_WORKING,
     NOT_DELETED,
@@ -40,21 +40,19 @@ from agentmemory_operator.memories.rules.keywords import (
     includes_words_of,
     is_member,
     order_of,
-    session_members_filter,
     session_sort_key,
 )
 from agentmemory_operator.memories.rules.record import (
     ORDER_KEY,
     TOMBSTONE_KEY,
     WINDOW_DUE_KEY,
-    WINDOW_KEY,
     MemoryRecord,
     Payload,
     payload_of,
 )
+from agentmemory_operator.memories.session_rows import ROW_KEYS, Row, SessionRows, Span
 from agentmemory_operator.memories.zone_access import has_words
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
@@ -63,16 +61,6 @@ PAGE = 100
 PAGES_A_SWEEP = 100
 # Maximum number of rounds. Two suffice unless another writer changes a neighbour in the meantime.
 MAX_ROUNDS = 20
-# Maximum number of concurrent reads. A batch may cover many sessions, and the server may be slow.
-MAX_CONCURRENT_READS = 8
-# Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
-MAX_SAME_TIME = 1000
-
-_KEYS = (
-    *("id", "userId", "sessionId", "content", "createdAt", "rev", "speaker", "role"),
-    *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, WINDOW_DUE_KEY),
-)
-_Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
@@ -88,31 +76,33 @@ async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str
     with_text = [(index, record) for index, record in enumerate(records) if has_words(agent, record.zone)]
     rows = [_row_of(record, index) for index, record in with_text]
     words = {row["id"]: build_keyword_text(row, (), source) for row in rows if ORDER_KEY not in row}
-    sessions = list(group_by_session(rows).values())
-    windows = await gather_bounded(
-        (_before(agent, members[0], source.window) for members in sessions), concurrency=MAX_CONCURRENT_READS
-    )
-    for members, before in zip(sessions, windows, strict=True):
-        for row in members:
-            words[row["id"]] = build_keyword_text(row, before, source)
-            if not (row.get("pending") or row.get("supersededById")):
+    sessions, reader = list(group_by_session(rows).values()), SessionRows(agent)
+    stored = await asyncio.gather(*(reader.first_around(members, source.window) for members in sessions))
+    for members, around in zip(sessions, stored, strict=True):
+        new = {row["id"]: row for row in members}
+        before: list[Row] = []
+        for row in sorted(({row["id"]: row for row in around} | new).values(), key=session_sort_key):
+            if row["id"] in new:
+                words[row["id"]] = build_keyword_text(row, before, source)
+            if is_member(row):
                 before.append(row)
     return words
 
 
-async def update_stale_texts(agent: Agent, ids: Iterable[str | None]) -> None:
+async def update_stale_texts(agent: Agent, ids: Iterable[str | None], written: Iterable[Row] = ()) -> None:
     """Rewrite the keyword texts that marked memories among `ids` made stale, then clear the marks.
 
     Does nothing without keyword vectors. An AgentMemoryError is only logged: the marks remain for the sweep.
 
     Args:
         ids: Ids of changed memories; None values are skipped.
+        written: User, session and position of those that were just inserted, which are not read by id.
     """
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
         return
     try:
-        await _settle(agent, agent.keyword, changed)
+        await _settle(agent, agent.keyword, changed, {row["id"]: row for row in written if is_member(row)})
     except AgentMemoryError as error:
         # Only log the error: the change itself is durable, and marked for the sweep.
         log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
@@ -134,46 +124,76 @@ async def sweep(agent: Agent) -> int:
     return len(due_ids) + await _fill(agent, agent.keyword)
 
 
-async def _settle(agent: Agent, source: KeywordSource, changed: set[str]) -> None:
+async def _settle(
+    agent: Agent, source: KeywordSource, changed: set[str], placed: Mapping[str, Row] = MappingProxyType({})
+) -> None:
+    """Rewrite the texts that changed memories made stale, until none is.
+
+    Args:
+        placed: Earlier states of changed members, by id. Their current rows are among those of their sessions.
+    """
     for _ in range(MAX_ROUNDS):
-        rows = [row for row in await _rows(agent, changed) if row.get(WINDOW_DUE_KEY)]
-        stale = await _stale_around(agent, rows, source)
-        if not stale:
-            await _unmark(agent, rows)
+        rows = [row for row in await _rows(agent, changed - placed.keys()) if row.get(WINDOW_DUE_KEY)]
+        members = {row["id"]: row for row in rows if is_member(row)} | placed
+        spans = await SessionRows(agent).spans(members.values(), source.window)
+        around = {row["id"]: row for span in spans for row in span.rows}
+        stale = await _stale_among(agent, spans, [row for row in rows if not is_member(row)], source)
+        if not stale and placed.keys() <= around.keys():
+            await _unmark(agent, [*rows, *(around[id_] for id_ in placed if around[id_].get(WINDOW_DUE_KEY))])
             return
-        await rewrite_texts(agent, stale)
+        await rewrite_texts(agent, stale, spans)
         changed = changed | stale
+        # Read again by id what is no member any more.
+        placed = {id_: around[id_] for id_ in (placed.keys() | stale) & around.keys()}
 
 
-async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
-    """Recompute the keyword texts and vectors of memories, each by compare-and-set.
+async def rewrite_texts(agent: Agent, ids: set[str], spans: Sequence[Span] = ()) -> None:
+    """Recompute the keyword texts and vectors of memories, each by compare-and-set, up to 100 in a request.
 
     Does nothing without keyword vectors. Skips deleted and locked memories, and zones without keyword vectors.
+
+    Args:
+        spans: Members around some of the memories, which are not read again.
     """
-    if (source := agent.keyword) is None:
+    if (source := agent.keyword) is None or not ids:
         return
-    existing = {"must": [{"has_id": sorted(ids)}, NOT_DELETED]}
-    points, _ = await agent.store.scroll(
-        agent.alias, {"filter": existing, "limit": len(ids), "with_payload": True, "with_vector": True}
-    )
-    eligible = [point for point in points if _has_text(agent, point["payload"])]
-    operations = await gather_bounded(
-        (_rewriting(agent, source, point) for point in eligible), concurrency=MAX_CONCURRENT_READS
-    )
-    if operations:
-        await agent.store.batch(agent.alias, operations, strong=True)
+    known, reader = _windows_in(spans, source.window), SessionRows(agent)
+
+    async def window_of(row: Row) -> Sequence[Row]:
+        if row["id"] in known or ORDER_KEY not in row:
+            return known.get(row["id"], ())
+        return await reader.before(row, source.window)
+
+    remaining = sorted(ids)
+    while part := remaining[:PAGE]:
+        del remaining[:PAGE]
+        existing = {"must": [{"has_id": part}, NOT_DELETED]}
+        body = {"filter": existing, "limit": len(part), "with_payload": True, "with_vector": True}
+        points, _ = await agent.store.scroll(agent.alias, body)
+        eligible = [point for point in points if _has_text(agent, point["payload"])]
+        windows = await asyncio.gather(*(window_of(point["payload"]) for point in eligible))
+        rewritten = (_rewritten(agent, source, point, before) for point, before in zip(eligible, windows, strict=True))
+        if operations := rewrite_operations(rewritten):
+            await agent.store.batch(agent.alias, operations, strong=True)
 
 
-async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
+def _windows_in(spans: Iterable[Span], window: int) -> dict[str, Sequence[Row]]:
+    """Return the members before each member of the spans, by id, the nearest last."""
+    return {
+        row["id"]: span.rows[max(0, index - window) : index]
+        for span in spans
+        for index, row in enumerate(span.rows)
+        if index >= span.neighbours
+    }
+
+
+def _rewritten(agent: Agent, source: KeywordSource, point: Json, before: Sequence[Row]) -> Json:
     row: Payload = point["payload"]
-    before = await _before(agent, row, source.window) if ORDER_KEY in row else []
     dense = point["vector"].get("", {}) if isinstance(point["vector"], dict) else point["vector"]
     payload = row | {"rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
-    changed = build_keyword_text(row, before, source).add_to_point(
+    return build_keyword_text(row, before, source).add_to_point(
         {"id": row["id"], "vector": dense, "payload": payload}, source
     )
-    unchanged = point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)
-    return conditional_upsert(changed, unchanged)
 
 
 async def _fill(agent: Agent, source: KeywordSource) -> int:
@@ -208,8 +228,8 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
     return filled
 
 
-def _has_text(agent: Agent, row: _Row) -> bool:
-    """Return whether a row may get a keyword text: no tombstone, not locked, and no zone without keyword vectors."""
+def _has_text(agent: Agent, row: Row) -> bool:
+    """Return whether a row may get a keyword text."""
     return TOMBSTONE_KEY not in row and not is_locked(row) and has_words(agent, row.get(ZONE_KEY))
 
 
@@ -222,88 +242,25 @@ def _row_of(record: MemoryRecord, index: int) -> Payload:
     return row if is_excluded else row | {ORDER_KEY: order_of(record.created_at, index)}
 
 
-async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
+async def _stale_among(agent: Agent, spans: Sequence[Span], hidden: Sequence[Row], source: KeywordSource) -> set[str]:
     """Return the ids of memories with a stale text.
 
-    This checks the rows, the memories after them, and up to 100 memories whose texts include the words of hidden rows.
+    This checks the members of the spans, hidden rows, and up to 100 memories whose texts include the words of those.
     """
     stale: set[str] = set()
-    sessions = group_by_session(row for row in rows if is_member(row)).values()
-    spans = (_span(agent, members, source.window) for members in sessions)
-    for near, neighbour_count in await gather_bounded(spans, concurrency=MAX_CONCURRENT_READS):
-        stale |= find_stale_ids(near, source.window, neighbours=neighbour_count)
-    hidden = [row for row in rows if not is_member(row)]
+    for span in spans:
+        stale |= find_stale_ids(span.rows, source.window, neighbours=span.neighbours)
     if hidden:
         including = includes_words_of([row["id"] for row in hidden])
         stale |= {row["id"] for row in await _scroll(agent, {"must": [including, NOT_DELETED]}, limit=PAGE)}
     for row in hidden:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:
-            before = await _before(agent, row, source.window)
+            before = await SessionRows(agent).before(row, source.window)
             stale |= find_stale_ids([*before, row], source.window, neighbours=len(before))
     return stale
 
 
-async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
-    """Return the last `window` members of a row's session before it, the nearest last."""
-    found: list[_Row] = []
-    bound = {"lte": row[ORDER_KEY]}
-    while window:
-        page = await _ordered(agent, _session_of(row, bound), "desc", limit=window + 2)
-        found += page
-        near = _nearest(found, row, window)
-        if len(page) < window + 2 or (len(near) == window and near[0][ORDER_KEY] > page[-1][ORDER_KEY]):
-            return near
-        found += await _at_same_position(agent, page[-1])
-        near = _nearest(found, row, window)
-        if len(near) == window:
-            return near
-        bound = {"lt": page[-1][ORDER_KEY]}
-    return []
-
-
-def _session_of(row: _Row, order: Mapping[str, int]) -> Filter:
-    return session_members_filter(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
-
-
-async def _at_same_position(agent: Agent, row: _Row) -> list[_Row]:
-    """Return up to `MAX_SAME_TIME` session members at a row's position.
-
-    A page that ends among them contains an arbitrary part of them, so the caller reads the rest here.
-    """
-    order = row[ORDER_KEY]
-    return await _scroll(agent, _session_of(row, {"gte": order, "lte": order}), limit=MAX_SAME_TIME)
-
-
-def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
-    before = {member["id"]: member for member in found if session_sort_key(member) < session_sort_key(row)}
-    return sorted(before.values(), key=session_sort_key)[-window:]
-
-
-async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
-    """Return the session members from `window` before `members` to `window` or more after, and how many are before."""
-    last, limit = session_sort_key(members[-1]), len(members) + 2 * window + 2
-    found: dict[str, _Row] = {}
-
-    async def page_from(bound: Mapping[str, int]) -> list[_Row]:
-        return await _ordered(agent, _session_of(members[0], bound), "asc", limit=limit)
-
-    before, page = await asyncio.gather(_before(agent, members[0], window), page_from({"gte": members[0][ORDER_KEY]}))
-    while True:
-        found |= {row["id"]: row for row in page}
-        if len(page) < limit:
-            break
-        found |= {row["id"]: row for row in await _at_same_position(agent, page[-1])}
-        if sum(session_sort_key(row) > last for row in found.values()) >= window:
-            break
-        page = await page_from({"gt": page[-1][ORDER_KEY]})
-    before_ids = {row["id"] for row in before}
-    after = sorted(
-        (row for row in found.values() if session_sort_key(row) >= session_sort_key(members[0])), key=session_sort_key
-    )
-    return [*before, *(row for row in after if row["id"] not in before_ids)], len(before)
-
-
-async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
+async def _unmark(agent: Agent, rows: Sequence[Row]) -> None:
     """Clear the marks of rows that are unchanged since they were read."""
     by_rev: dict[int, list[str]] = {}
     for row in rows:
@@ -316,16 +273,12 @@ async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
         await agent.store.batch(agent.alias, operations, strong=True)
 
 
-async def _rows(agent: Agent, ids: set[str]) -> list[_Row]:
-    points = await agent.store.retrieve(agent.alias, sorted(ids), keys=_KEYS)
+async def _rows(agent: Agent, ids: set[str]) -> list[Row]:
+    points = await agent.store.retrieve(agent.alias, sorted(ids), keys=ROW_KEYS) if ids else []
     return [point["payload"] for point in points]
 
 
-async def _ordered(agent: Agent, filter_: Filter, direction: str, *, limit: int) -> list[_Row]:
-    return await _scroll(agent, filter_, limit=limit, order_by={"key": ORDER_KEY, "direction": direction})
-
-
-async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: object) -> list[_Row]:
-    body = {"filter": filter_, "limit": limit, "with_payload": list(_KEYS), "with_vector": False, **options}
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int) -> list[Row]:
+    body = {"filter": filter_, "limit": limit, "with_payload": list(ROW_KEYS), "with_vector": False}
     points, _ = await agent.store.scroll(agent.alias, body)
     return [point["payload"] for point in points]

@@ -264,6 +264,31 @@ async def test_memory_without_session_makes_one_call(world: World) -> None:
     assert store.calls == 1
 
 
+async def test_calls_do_not_grow_with_sessions(world: World) -> None:
+    """A batch reads all sessions at once, and rewrites the texts of all later memories at once."""
+    numbers = []
+    for sessions in (2, 20):
+        for moment in (5_000, 2_000):
+            store = CrashingStore(world.agent.store, 1000)
+            agent = replace(world.agent, store=store)  # type: ignore[arg-type]
+            memories = [
+                IncomingMemory(
+                    user_id="u",
+                    content=f"word{session} at{moment + more} of{sessions}",
+                    vector=vector_of(session),
+                    session_id=f"s{session}-of-{sessions}",
+                    created_at=world.clock.now_ms() - moment - more,
+                )
+                for session in range(sessions)
+                for more in (0, 9_000)
+            ]
+            await world.remember.store(agent, memories)
+            numbers.append(store.calls)
+
+    assert numbers == [4, 7, 4, 7]
+    await expect_windows(world)
+
+
 async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
     """Memories of equal time, a deletion and a supersession; then the sweep."""
     first = await add_in_session(world, "apple", "pear", "plum", "cherry")

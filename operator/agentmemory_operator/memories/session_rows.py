@@ -1,0 +1,163 @@
+"""Read the rows around memories in their sessions. Reads that tasks make at the same time share one request."""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.point_pages import page_limit
+from agentmemory_operator.memories.rules.filters import Filter
+from agentmemory_operator.memories.rules.keywords import group_by_session, session_members_filter, session_sort_key
+from agentmemory_operator.memories.rules.record import (
+    ORDER_KEY,
+    TOMBSTONE_KEY,
+    WINDOW_DUE_KEY,
+    WINDOW_KEY,
+)
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
+
+# Maximum number of reads in one request. A batch may cover many sessions.
+MAX_MERGED_READS = 100
+# Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
+MAX_SAME_TIME = 1000
+# Number of rows that are read between several memories of a session, before the rest is read page by page.
+BETWEEN_ROWS = 32
+
+ROW_KEYS = (
+    *("id", "userId", "sessionId", "content", "createdAt", "rev", "speaker", "role"),
+    *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, WINDOW_DUE_KEY),
+)
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Consecutive members of a session.
+
+    Attributes:
+        rows: The members, in order.
+        neighbours: Number of members at the start that precede the requested ones.
+    """
+
+    rows: Sequence[Row]
+    neighbours: int
+
+
+class SessionRows:
+    """Reader of rows. Reads that wait at the same time are sent to Qdrant together, at most 100 in a request."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._waiting: list[tuple[Json, asyncio.Future[list[Row]]]] = []
+
+    async def find(self, filter_: Filter, *, limit: int, direction: str | None = None) -> list[Row]:
+        """Return the first `limit` rows that match a filter.
+
+        Args:
+            direction: asc or desc, by position in the session. None is any order.
+        """
+        body: Json = {"filter": filter_, "limit": limit, "with_payload": list(ROW_KEYS), "with_vector": False}
+        if direction is not None:
+            body["query"] = {"order_by": {"key": ORDER_KEY, "direction": direction}}
+        future: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((body, future))
+        if len(self._waiting) == 1:
+            # Let the other tasks that are ready add their reads.
+            await asyncio.sleep(0)
+            await self._send()
+        return await future
+
+    async def _send(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for start in range(0, len(waiting), MAX_MERGED_READS):
+            part = waiting[start : start + MAX_MERGED_READS]
+            try:
+                found = await self._agent.store.query_batch(self._agent.alias, [body for body, _ in part])
+            except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
+                for _, future in waiting[start:]:
+                    if not future.done():
+                        future.set_exception(error)
+                return
+            for (_, future), points in zip(part, found, strict=True):
+                if not future.done():
+                    future.set_result([point["payload"] for point in points])
+
+    async def before(self, row: Row, window: int) -> list[Row]:
+        """Return the last `window` members of a row's session before it, the nearest last."""
+        found: list[Row] = []
+        bound = {"lte": row[ORDER_KEY]}
+        while window:
+            page = await self._page(row, bound, "desc", limit=window + 2)
+            found += page
+            near = _nearest(found, row, window)
+            if len(page) < window + 2 or (len(near) == window and near[0][ORDER_KEY] > page[-1][ORDER_KEY]):
+                return near
+            found += await self._at_same_position(page[-1])
+            near = _nearest(found, row, window)
+            if len(near) == window:
+                return near
+            bound = {"lt": page[-1][ORDER_KEY]}
+        return []
+
+    async def first_around(self, members: Sequence[Row], window: int) -> list[Row]:
+        """Return the members of a session just before `members`, and the first of those between them."""
+        if len(members) == 1 or not window:
+            return await self.before(members[0], window)
+        bound = {"gte": members[0][ORDER_KEY], "lte": members[-1][ORDER_KEY]}
+        limit = page_limit(self._agent, _rows_to_read(members, window))
+        before, page = await asyncio.gather(
+            self.before(members[0], window), self._page(members[0], bound, "asc", limit=limit)
+        )
+        return [*before, *page]
+
+    async def spans(self, rows: Iterable[Row], window: int) -> list[Span]:
+        """Return the members around each session's rows."""
+        sessions = group_by_session(rows).values()
+        return await asyncio.gather(*(self._span(members, window) for members in sessions))
+
+    async def _span(self, members: Sequence[Row], window: int) -> Span:
+        """Return the session members from `window` before `members` to `window` or more after."""
+        last, limit = session_sort_key(members[-1]), page_limit(self._agent, _rows_to_read(members, window))
+        found: dict[str, Row] = {}
+        before, page = await asyncio.gather(
+            self.before(members[0], window),
+            self._page(members[0], {"gte": members[0][ORDER_KEY]}, "asc", limit=limit),
+        )
+        while True:
+            found |= {row["id"]: row for row in page}
+            if len(page) < limit:
+                break
+            found |= {row["id"]: row for row in await self._at_same_position(page[-1])}
+            if sum(session_sort_key(row) > last for row in found.values()) >= window:
+                break
+            page = await self._page(members[0], {"gt": page[-1][ORDER_KEY]}, "asc", limit=limit)
+        before_ids = {row["id"] for row in before}
+        first = session_sort_key(members[0])
+        after = sorted((row for row in found.values() if session_sort_key(row) >= first), key=session_sort_key)
+        return Span([*before, *(row for row in after if row["id"] not in before_ids)], len(before))
+
+    async def _page(self, row: Row, bound: Mapping[str, int], direction: str, *, limit: int) -> list[Row]:
+        return await self.find(_session_of(row, bound), limit=limit, direction=direction)
+
+    async def _at_same_position(self, row: Row) -> list[Row]:
+        """Return up to `MAX_SAME_TIME` session members at a row's position.
+
+        A page that ends among them contains an arbitrary part of them, so the caller reads the rest here.
+        """
+        order = row[ORDER_KEY]
+        return await self.find(_session_of(row, {"gte": order, "lte": order}), limit=MAX_SAME_TIME)
+
+
+def _rows_to_read(members: Sequence[Row], window: int) -> int:
+    return len(members) + 2 * window + 2 + (BETWEEN_ROWS if len(members) > 1 else 0)
+
+
+def _session_of(row: Row, order: Mapping[str, int]) -> Filter:
+    return session_members_filter(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
+
+
+def _nearest(found: Iterable[Row], row: Row, window: int) -> list[Row]:
+    before = {member["id"]: member for member in found if session_sort_key(member) < session_sort_key(row)}
+    return sorted(before.values(), key=session_sort_key)[-window:]
