@@ -154,7 +154,10 @@ def is_written_by(draft: MemoryDraft, row: Payload) -> bool:
 
 def with_id(draft: MemoryDraft, memory_id: str) -> MemoryDraft:
     """Return the draft under another id, without a predecessor and not pending."""
-    return replace(draft, record=replace(draft.record, id=memory_id, supersedes_id=None, pending=False))
+    record = draft.record
+    if (record.id, record.supersedes_id, record.pending) == (memory_id, None, False):
+        return draft
+    return replace(draft, record=replace(record, id=memory_id, supersedes_id=None, pending=False))
 
 
 async def _read_stored(agent: Agent, memory_id: str) -> Payload:

@@ -48,7 +48,6 @@ from agentmemory_operator.memories.rules.record import (
     WINDOW_DUE_KEY,
     MemoryRecord,
     Payload,
-    payload_of,
 )
 from agentmemory_operator.memories.session_rows import ROW_KEYS, Row, SessionRows, Span
 from agentmemory_operator.memories.zone_access import has_words
@@ -234,8 +233,19 @@ def _has_text(agent: Agent, row: Row) -> bool:
 
 
 def _row_of(record: MemoryRecord, index: int) -> Payload:
-    """Return the payload of a record, with its session position if other keyword texts may include its words."""
-    row = payload_of(record)
+    """Return what texts read of a record, with its session position if other keyword texts may include its words."""
+    row = {
+        "id": record.id,
+        "userId": record.user_id,
+        "sessionId": record.session_id,
+        "content": record.content,
+        "createdAt": record.created_at,
+        "speaker": record.speaker,
+        "role": record.role,
+        "pending": record.pending,
+        "supersededById": record.superseded_by_id,
+        ZONE_KEY: record.zone,
+    }
     # Give no position to a working memory, whose slot gets new contents, or to an encrypted memory: no other text may
     # include their words.
     is_excluded = record.session_id is None or record.is_working or record.zone is not None
