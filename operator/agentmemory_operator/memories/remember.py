@@ -4,7 +4,8 @@ Memories of one request with equal statements (`draft.py: find_first_indexes`) b
 the duplicates return its id.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from contextlib import nullcontext
 from dataclasses import replace
 from itertools import zip_longest
@@ -13,10 +14,15 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown, StoreRejected
 from agentmemory_operator.memories import chains, duplicates, session_keywords
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
-from agentmemory_operator.memories.draft import MemoryDraft, build_drafts, find_first_indexes
+from agentmemory_operator.memories.draft import (
+    MemoryDraft,
+    add_words,
+    build_drafts_without_keywords,
+    find_first_indexes,
+)
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.identities import Identities
-from agentmemory_operator.memories.incoming import IncomingMemory, scrub_memories
+from agentmemory_operator.memories.incoming import IncomingMemory, ScrubbedMemory, scrub_memories
 from agentmemory_operator.memories.insert import (
     Outcome,
     StoredMemory,
@@ -30,13 +36,13 @@ from agentmemory_operator.memories.predecessors import check_predecessor, next_u
 from agentmemory_operator.memories.rules.expiry import ttl_of
 from agentmemory_operator.memories.rules.record import (
     LONG_CHAIN,
-    ORDER_KEY,
     TOMBSTONE_KEY,
     UPDATES_KEY,
     MemoryRecord,
-    Payload,
 )
+from agentmemory_operator.memories.session_rows import SessionRows
 from agentmemory_operator.memories.session_use import note_stored
+from agentmemory_operator.ports.base import Json
 
 _COMPARED_KEYS = ("requestHash", TOMBSTONE_KEY)
 
@@ -66,11 +72,12 @@ class Remember:
         cleaned = await scrub_memories(agent, memories)
         first_indexes = await find_first_indexes([item.memory for item in cleaned], agent)
         distinct = list(dict.fromkeys(first_indexes))
-        drafts = await build_drafts(agent, [cleaned[index] for index in distinct])
+        reader = SessionRows(agent)
+        drafts, stored_ids = await _drafted(agent, [cleaned[index] for index in distinct], reader)
         written: list[Outcome] = []
         since_s = agent.sizes.now_s()
         try:
-            written = await self._write(agent, drafts)
+            written = await self._write(agent, drafts, reader, stored_ids)
         finally:
             for user_id in {memory.user_id for memory in memories}:
                 of_user = [
@@ -82,7 +89,9 @@ class Remember:
                     agent.sizes.forget(user_id)
                 else:
                     agent.sizes.add_stored(user_id, sum(number or 0 for number in of_user), since_s=since_s)
-            await session_keywords.update_stale_texts(agent, _changed(drafts, written), _places(drafts, written))
+            await session_keywords.update_stale_texts(
+                agent, _changed(drafts, written), _places(drafts, written), reader
+            )
         if move_error := _moved(written):
             raise move_error
         await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
@@ -93,7 +102,13 @@ class Remember:
         full = (outcomes[n] if n == index else duplicate_outcome(outcomes[n]) for index, n in enumerate(first_indexes))
         return [_warned(outcome, item.warnings) for outcome, item in zip(full, cleaned, strict=True)]
 
-    async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:
+    async def _write(
+        self,
+        agent: Agent,
+        drafts: Sequence[MemoryDraft | AgentMemoryError],
+        reader: SessionRows,
+        stored_ids: Set[str],
+    ) -> list[Outcome]:
         """Write drafts by their rules, those with a predecessor one after the other.
 
         Return one outcome per entry, in order; errors are returned unchanged.
@@ -101,9 +116,10 @@ class Remember:
         ready = [draft for draft in drafts if isinstance(draft, MemoryDraft)]
         outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"])
         with outcome_unknown_on_failure(StoreRejected) if outcomes else nullcontext():
-            outcomes |= await self._put_keyed(agent, [draft for draft in ready if draft.rule == "keyed"])
+            outcomes |= await self._put_keyed(agent, [draft for draft in ready if draft.rule == "keyed"], reader)
         with outcome_unknown_on_failure(StoreRejected) if outcomes else nullcontext():
-            outcomes |= await duplicates.store_once(agent, [draft for draft in ready if draft.rule == "once"])
+            once = [draft for draft in ready if draft.rule == "once"]
+            outcomes |= await duplicates.store_once(agent, once, reader, stored_ids)
         outcomes |= await self._identities.store(agent, [draft for draft in ready if draft.rule == "identity"])
         for draft in ready:
             if draft.rule == "chain":
@@ -114,15 +130,14 @@ class Remember:
         refused = await write_drafts(agent, drafts)
         return {draft.position: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
 
-    async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
+    async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows) -> dict[int, Outcome]:
         """Insert drafts with an idempotency key. If the key was used with another body, the outcome is a Conflict."""
         if not drafts:
             return {}
         refused: dict[str, AgentMemoryError] = dict(await write_drafts(agent, drafts, insert_only=True))
         with outcome_unknown_on_failure():
-            ids = [draft.record.id for draft in drafts if draft.record.id not in refused]
-            points = await agent.store.retrieve(agent.alias, ids, keys=_COMPARED_KEYS)
-        rows = {point["id"]: point["payload"] for point in points}
+            places = {draft.record.id: draft.place for draft in drafts if draft.record.id not in refused}
+            rows = await reader.read_back(list(places), _COMPARED_KEYS, filter(None, places.values()))
         for draft in drafts:
             if conflict := find_request_conflict(rows.get(draft.record.id), draft.record):
                 refused[draft.record.id] = conflict
@@ -169,13 +184,20 @@ def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequenc
             yield from (outcome.id, outcome.supersedes)
 
 
-def _places(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[Payload]:
-    """Yield id, user, session and position of each memory that was stored in a session."""
+async def _drafted(
+    agent: Agent, cleaned: Sequence[ScrubbedMemory], reader: SessionRows
+) -> tuple[list[MemoryDraft | AgentMemoryError], set[str]]:
+    """Return the drafts, and the ids by which some of their contents are stored already."""
+    drafts = await build_drafts_without_keywords(agent, cleaned)
+    once = [draft for draft in drafts if isinstance(draft, MemoryDraft) and draft.rule == "once"]
+    return await asyncio.gather(add_words(agent, drafts, reader), duplicates.read_stored_ids(agent, once, reader))
+
+
+def _places(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[Json]:
+    """Yield the places of the memories that were stored in a session."""
     for draft, outcome in zip(drafts, outcomes, strict=False):
-        is_stored = isinstance(outcome, StoredMemory) and outcome.event in ("ADD", "SUPERSEDE")
-        if is_stored and isinstance(draft, MemoryDraft) and draft.words and draft.words.order is not None:
-            record = draft.record
-            place = {"userId": record.user_id, "sessionId": record.session_id, ORDER_KEY: draft.words.order}
+        is_new = isinstance(outcome, StoredMemory) and outcome.event in ("ADD", "SUPERSEDE")
+        if is_new and isinstance(draft, MemoryDraft) and (place := draft.place):
             yield place | {"id": outcome.id}
 
 

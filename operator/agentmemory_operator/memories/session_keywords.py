@@ -63,7 +63,9 @@ MAX_ROUNDS = 20
 log = logging.getLogger(__name__)
 
 
-async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, KeywordText]:
+async def build_words(
+    agent: Agent, records: Sequence[MemoryRecord], reader: SessionRows | None = None
+) -> dict[str, KeywordText]:
     """Return the keyword texts of memories to be written, by id; empty if the agent has no keyword vectors.
 
     Memories in a zone without keyword vectors get no text. Texts of later memories in the batch omit the words of a
@@ -75,7 +77,7 @@ async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str
     with_text = [(index, record) for index, record in enumerate(records) if has_words(agent, record.zone)]
     rows = [_row_of(record, index) for index, record in with_text]
     words = {row["id"]: build_keyword_text(row, (), source) for row in rows if ORDER_KEY not in row}
-    sessions, reader = list(group_by_session(rows).values()), SessionRows(agent)
+    sessions, reader = list(group_by_session(rows).values()), reader or SessionRows(agent)
     stored = await asyncio.gather(*(reader.first_around(members, source.window) for members in sessions))
     for members, around in zip(sessions, stored, strict=True):
         new = {row["id"]: row for row in members}
@@ -88,7 +90,9 @@ async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str
     return words
 
 
-async def update_stale_texts(agent: Agent, ids: Iterable[str | None], written: Iterable[Row] = ()) -> None:
+async def update_stale_texts(
+    agent: Agent, ids: Iterable[str | None], written: Iterable[Row] = (), reader: SessionRows | None = None
+) -> None:
     """Rewrite the keyword texts that marked memories among `ids` made stale, then clear the marks.
 
     Does nothing without keyword vectors. An AgentMemoryError is only logged: the marks remain for the sweep.
@@ -96,12 +100,15 @@ async def update_stale_texts(agent: Agent, ids: Iterable[str | None], written: I
     Args:
         ids: Ids of changed memories; None values are skipped.
         written: User, session and position of those that were just inserted, which are not read by id.
+        reader: Reader that may have read what is around them since.
     """
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
         return
+    placed = {row["id"]: row for row in written}
+    spans = reader.spans_around(placed.keys()) if reader and placed.keys() == changed else None
     try:
-        await _settle(agent, agent.keyword, changed, {row["id"]: row for row in written if is_member(row)})
+        await _settle(agent, agent.keyword, changed, placed, spans)
     except AgentMemoryError as error:
         # Only log the error: the change itself is durable, and marked for the sweep.
         log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
@@ -124,17 +131,23 @@ async def sweep(agent: Agent) -> int:
 
 
 async def _settle(
-    agent: Agent, source: KeywordSource, changed: set[str], placed: Mapping[str, Row] = MappingProxyType({})
+    agent: Agent,
+    source: KeywordSource,
+    changed: set[str],
+    placed: Mapping[str, Row] = MappingProxyType({}),
+    read_spans: Sequence[Span] | None = None,
 ) -> None:
     """Rewrite the texts that changed memories made stale, until none is.
 
     Args:
         placed: Earlier states of changed members, by id. Their current rows are among those of their sessions.
+        read_spans: What is around all changed memories, read after they were written. None reads it.
     """
     for _ in range(MAX_ROUNDS):
         rows = [row for row in await _rows(agent, changed - placed.keys()) if row.get(WINDOW_DUE_KEY)]
         members = {row["id"]: row for row in rows if is_member(row)} | placed
-        spans = await SessionRows(agent).spans(members.values(), source.window)
+        spans = await SessionRows(agent).spans(members.values(), source.window) if read_spans is None else read_spans
+        read_spans = None
         around = {row["id"]: row for span in spans for row in span.rows}
         stale = await _stale_among(agent, spans, [row for row in rows if not is_member(row)], source)
         if not stale and placed.keys() <= around.keys():

@@ -1,14 +1,19 @@
 """Read the rows around memories in their sessions. Reads that tasks make at the same time share one request."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.rules.filters import Filter
-from agentmemory_operator.memories.rules.keywords import group_by_session, session_members_filter, session_sort_key
+from agentmemory_operator.memories.rules.keywords import (
+    group_by_session,
+    is_member,
+    session_members_filter,
+    session_sort_key,
+)
 from agentmemory_operator.memories.rules.record import (
     ORDER_KEY,
     TOMBSTONE_KEY,
@@ -20,6 +25,7 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # Maximum number of reads in one request. A batch may cover many sessions.
 MAX_MERGED_READS = 100
+MAX_NESTED_TASKS = 3
 # Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
 MAX_SAME_TIME = 1000
 # Number of rows that are read between several memories of a session, before the rest is read page by page.
@@ -51,23 +57,50 @@ class SessionRows:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._waiting: list[tuple[Json, asyncio.Future[list[Row]]]] = []
+        self._placed_ids: set[str] = set()
+        self._spans: list[Span] = []
 
-    async def find(self, filter_: Filter, *, limit: int, direction: str | None = None) -> list[Row]:
+    async def find(
+        self, filter_: Filter, *, limit: int, direction: str | None = None, keys: Sequence[str] = ROW_KEYS
+    ) -> list[Row]:
         """Return the first `limit` rows that match a filter.
 
         Args:
             direction: asc or desc, by position in the session. None is any order.
         """
-        body: Json = {"filter": filter_, "limit": limit, "with_payload": list(ROW_KEYS), "with_vector": False}
+        body: Json = {"filter": filter_, "limit": limit, "with_payload": list(keys), "with_vector": False}
         if direction is not None:
             body["query"] = {"order_by": {"key": ORDER_KEY, "direction": direction}}
         future: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, future))
         if len(self._waiting) == 1:
-            # Let the other tasks that are ready add their reads.
-            await asyncio.sleep(0)
+            # Let the other tasks add their reads. A task that another one starts runs one round of the loop later.
+            for _ in range(MAX_NESTED_TASKS):
+                await asyncio.sleep(0)
             await self._send()
         return await future
+
+    async def read_back(self, ids: Sequence[str], keys: Sequence[str], places: Iterable[Row]) -> dict[str, Row]:
+        """Return rows that were just written, by id. With them, read the members around those in a session.
+
+        Args:
+            places: User, session and position of the rows that have a keyword text in a session.
+        """
+        by_id, source = {row["id"]: row for row in places}, self._agent.keyword
+        if source is None or not by_id or page_limit(self._agent, len(ids)) < len(ids):
+            points = await self._agent.store.retrieve(self._agent.alias, ids, keys=keys)
+            return {point["id"]: point["payload"] for point in points}
+        rows, spans = await asyncio.gather(
+            self.find({"must": [{"has_id": list(ids)}]}, limit=len(ids), keys=("id", *keys)),
+            self.spans(by_id.values(), source.window),
+        )
+        self._placed_ids |= by_id.keys()
+        self._spans += spans
+        return {row["id"]: row for row in rows}
+
+    def spans_around(self, ids: Set[str]) -> list[Span] | None:
+        """Return the members that `read_back` read around these memories; None if it did not read all of them."""
+        return self._spans if ids <= self._placed_ids else None
 
     async def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -139,7 +172,9 @@ class SessionRows:
         return Span([*before, *(row for row in after if row["id"] not in before_ids)], len(before))
 
     async def _page(self, row: Row, bound: Mapping[str, int], direction: str, *, limit: int) -> list[Row]:
-        return await self.find(_session_of(row, bound), limit=limit, direction=direction)
+        rows = await self.find(_session_of(row, bound), limit=limit, direction=direction)
+        # Qdrant reads payloads after the search: a row may have been deleted or superseded in between.
+        return [member for member in rows if is_member(member)]
 
     async def _at_same_position(self, row: Row) -> list[Row]:
         """Return up to `MAX_SAME_TIME` session members at a row's position.
@@ -147,7 +182,7 @@ class SessionRows:
         A page that ends among them contains an arbitrary part of them, so the caller reads the rest here.
         """
         order = row[ORDER_KEY]
-        return await self.find(_session_of(row, {"gte": order, "lte": order}), limit=MAX_SAME_TIME)
+        return await self._page(row, {"gte": order, "lte": order}, "asc", limit=MAX_SAME_TIME)
 
 
 def _rows_to_read(members: Sequence[Row], window: int) -> int:

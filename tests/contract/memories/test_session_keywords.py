@@ -264,8 +264,14 @@ async def test_memory_without_session_makes_one_call(world: World) -> None:
     assert store.calls == 1
 
 
-async def test_calls_do_not_grow_with_sessions(world: World) -> None:
-    """A batch reads all sessions at once, and rewrites the texts of all later memories at once."""
+@pytest.mark.parametrize("deduplicates", [False, True])
+async def test_calls_do_not_grow_with_sessions(world: World, *, deduplicates: bool) -> None:
+    """A batch reads all sessions at once, and rewrites the texts of all later memories at once.
+
+    What shows if a content was stored before, and by whom, is read with them.
+    """
+    settings = replace(world.agent.settings, deduplicate=deduplicates)
+    world.agent = replace(world.agent, settings=settings)
     numbers = []
     for sessions in (2, 20):
         for moment in (5_000, 2_000):
