@@ -7,6 +7,7 @@ it, build its keyword text. So every change to the text, such as scrubbing, must
 import json
 import secrets
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
@@ -196,12 +197,15 @@ async def find_first_indexes(memories: Sequence[IncomingMemory], agent: Agent) -
     a conflict or a newer version.
     """
     first: dict[tuple[Any, ...], int] = {}
+    # Only memories of one content are compared, because a vector makes that slow.
+    repeated = Counter(memory.content for memory in memories)
 
     def first_index_of(index: int, memory: IncomingMemory) -> int:
-        is_unique = memory.supersedes is not None or _identity_of(memory, agent) is not None
-        return index if is_unique else first.setdefault(_statement_of(memory), index)
+        if repeated[memory.content] == 1 or memory.supersedes is not None or _identity_of(memory, agent) is not None:
+            return index
+        return first.setdefault(_statement_of(memory), index)
 
-    return await run_in_slices(map_with_pauses(first_index_of, memories)) if len(memories) > 1 else [0] * len(memories)
+    return await run_in_slices(map_with_pauses(first_index_of, memories))
 
 
 def _statement_of(memory: IncomingMemory) -> tuple[Any, ...]:

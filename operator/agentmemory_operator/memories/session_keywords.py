@@ -105,10 +105,10 @@ async def update_stale_texts(
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
         return
-    placed = {row["id"]: row for row in written}
-    spans = reader.spans_around(placed.keys()) if reader and placed.keys() == changed else None
+    placed, reader = {row["id"]: row for row in written}, reader or SessionRows(agent)
+    spans = reader.spans_around(placed.keys()) if placed.keys() == changed else None
     try:
-        await _settle(agent, agent.keyword, changed, placed, spans)
+        await _settle(agent, agent.keyword, changed, reader, placed, spans)
     except AgentMemoryError as error:
         # Only log the error: the change itself is durable, and marked for the sweep.
         log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
@@ -126,7 +126,7 @@ async def sweep(agent: Agent) -> int:
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
     due_ids = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
     if due_ids:
-        await _settle(agent, agent.keyword, set(due_ids))
+        await _settle(agent, agent.keyword, set(due_ids), SessionRows(agent))
     return len(due_ids) + await _fill(agent, agent.keyword)
 
 
@@ -134,6 +134,7 @@ async def _settle(
     agent: Agent,
     source: KeywordSource,
     changed: set[str],
+    reader: SessionRows,
     placed: Mapping[str, Row] = MappingProxyType({}),
     read_spans: Sequence[Span] | None = None,
 ) -> None:
@@ -146,10 +147,10 @@ async def _settle(
     for _ in range(MAX_ROUNDS):
         rows = [row for row in await _rows(agent, changed - placed.keys()) if row.get(WINDOW_DUE_KEY)]
         members = {row["id"]: row for row in rows if is_member(row)} | placed
-        spans = await SessionRows(agent).spans(members.values(), source.window) if read_spans is None else read_spans
+        spans = await reader.spans(members.values(), source.window) if read_spans is None else read_spans
         read_spans = None
         around = {row["id"]: row for span in spans for row in span.rows}
-        stale = await _stale_among(agent, spans, [row for row in rows if not is_member(row)], source)
+        stale = await _stale_among(agent, spans, [row for row in rows if not is_member(row)], reader, source.window)
         if not stale and placed.keys() <= around.keys():
             await _unmark(agent, [*rows, *(around[id_] for id_ in placed if around[id_].get(WINDOW_DUE_KEY))])
             return
@@ -235,7 +236,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
             break
         ids = {row["id"] for row in rows}
         await rewrite_texts(agent, ids)
-        await _settle(agent, source, ids)
+        await _settle(agent, source, ids, SessionRows(agent))
         filled += len(rows)
     return filled
 
@@ -265,21 +266,23 @@ def _row_of(record: MemoryRecord, index: int) -> Payload:
     return row if is_excluded else row | {ORDER_KEY: order_of(record.created_at, index)}
 
 
-async def _stale_among(agent: Agent, spans: Sequence[Span], hidden: Sequence[Row], source: KeywordSource) -> set[str]:
+async def _stale_among(
+    agent: Agent, spans: Sequence[Span], hidden: Sequence[Row], reader: SessionRows, window: int
+) -> set[str]:
     """Return the ids of memories with a stale text.
 
     This checks the members of the spans, hidden rows, and up to 100 memories whose texts include the words of those.
     """
     stale: set[str] = set()
     for span in spans:
-        stale |= find_stale_ids(span.rows, source.window, neighbours=span.neighbours)
+        stale |= find_stale_ids(span.rows, window, neighbours=span.neighbours)
     if hidden:
         including = includes_words_of([row["id"] for row in hidden])
         stale |= {row["id"] for row in await _scroll(agent, {"must": [including, NOT_DELETED]}, limit=PAGE)}
     for row in hidden:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:
-            before = await SessionRows(agent).before(row, source.window)
-            stale |= find_stale_ids([*before, row], source.window, neighbours=len(before))
+            before = await reader.before(row, window)
+            stale |= find_stale_ids([*before, row], window, neighbours=len(before))
     return stale
 
 

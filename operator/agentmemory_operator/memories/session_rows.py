@@ -59,6 +59,7 @@ class SessionRows:
         self._waiting: list[tuple[Json, asyncio.Future[list[Row]]]] = []
         self._placed_ids: set[str] = set()
         self._spans: list[Span] = []
+        self._starts: dict[tuple[str, str], int | None] = {}
 
     async def find(
         self, filter_: Filter, *, limit: int, direction: str | None = None, keys: Sequence[str] = ROW_KEYS
@@ -136,14 +137,16 @@ class SessionRows:
 
     async def first_around(self, members: Sequence[Row], window: int) -> list[Row]:
         """Return the members of a session just before `members`, and the first of those between them."""
-        if len(members) == 1 or not window:
-            return await self.before(members[0], window)
-        bound = {"gte": members[0][ORDER_KEY], "lte": members[-1][ORDER_KEY]}
+        first, last = members[0], members[-1]
         limit = page_limit(self._agent, _rows_to_read(members, window))
-        before, page = await asyncio.gather(
-            self.before(members[0], window), self._page(members[0], bound, "asc", limit=limit)
+        bound = {"gte": first[ORDER_KEY], "lte": last[ORDER_KEY]}
+        before, between = await asyncio.gather(
+            self.before(first, window),
+            self._page(first, bound, "asc", limit=limit) if first is not last and window else _nothing(),
         )
-        return [*before, *page]
+        if window:
+            self._starts[_session_key(first)] = before[0][ORDER_KEY] if len(before) == window else None
+        return [*before, *between]
 
     async def spans(self, rows: Iterable[Row], window: int) -> list[Span]:
         """Return the members around each session's rows."""
@@ -152,24 +155,40 @@ class SessionRows:
 
     async def _span(self, members: Sequence[Row], window: int) -> Span:
         """Return the session members from `window` before `members` to `window` or more after."""
+        key, first = _session_key(members[0]), session_sort_key(members[0])
+        if key in self._starts:
+            # Read from the neighbour that was the first before the write, or from the start of a session without one.
+            start = self._starts[key]
+            rows = await self._following(members, window, {} if start is None else {"gte": start})
+            neighbours = sum(session_sort_key(row) < first for row in rows)
+            if start is None or neighbours >= window:
+                return Span(rows, neighbours)
+        before, found = await asyncio.gather(
+            self.before(members[0], window), self._following(members, window, {"gte": members[0][ORDER_KEY]})
+        )
+        before_ids = {row["id"] for row in before}
+        after = [row for row in found if session_sort_key(row) >= first and row["id"] not in before_ids]
+        return Span([*before, *after], len(before))
+
+    async def _following(self, members: Sequence[Row], window: int, bound: Mapping[str, int]) -> list[Row]:
+        """Return the members of a session from a position to `window` or more after `members`, in order."""
         last, limit = session_sort_key(members[-1]), page_limit(self._agent, _rows_to_read(members, window))
         found: dict[str, Row] = {}
-        before, page = await asyncio.gather(
-            self.before(members[0], window),
-            self._page(members[0], {"gte": members[0][ORDER_KEY]}, "asc", limit=limit),
-        )
         while True:
+            page = await self._page(members[0], bound, "asc", limit=limit)
             found |= {row["id"]: row for row in page}
             if len(page) < limit:
+                break
+            # The page may have only some of the rows at its last position.
+            complete = {id_: row for id_, row in found.items() if row[ORDER_KEY] < page[-1][ORDER_KEY]}
+            if sum(session_sort_key(row) > last for row in complete.values()) >= window:
+                found = complete
                 break
             found |= {row["id"]: row for row in await self._at_same_position(page[-1])}
             if sum(session_sort_key(row) > last for row in found.values()) >= window:
                 break
-            page = await self._page(members[0], {"gt": page[-1][ORDER_KEY]}, "asc", limit=limit)
-        before_ids = {row["id"] for row in before}
-        first = session_sort_key(members[0])
-        after = sorted((row for row in found.values() if session_sort_key(row) >= first), key=session_sort_key)
-        return Span([*before, *(row for row in after if row["id"] not in before_ids)], len(before))
+            bound = {"gt": page[-1][ORDER_KEY]}
+        return sorted(found.values(), key=session_sort_key)
 
     async def _page(self, row: Row, bound: Mapping[str, int], direction: str, *, limit: int) -> list[Row]:
         rows = await self.find(_session_of(row, bound), limit=limit, direction=direction)
@@ -189,8 +208,17 @@ def _rows_to_read(members: Sequence[Row], window: int) -> int:
     return len(members) + 2 * window + 2 + (BETWEEN_ROWS if len(members) > 1 else 0)
 
 
+def _session_key(row: Row) -> tuple[str, str]:
+    return row["userId"], row["sessionId"]
+
+
 def _session_of(row: Row, order: Mapping[str, int]) -> Filter:
-    return session_members_filter(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
+    bounds = [{"key": ORDER_KEY, "range": order}] if order else []
+    return session_members_filter(*_session_key(row), *bounds)
+
+
+async def _nothing() -> list[Row]:
+    return []
 
 
 def _nearest(found: Iterable[Row], row: Row, window: int) -> list[Row]:

@@ -170,6 +170,8 @@ def _encoded(value: Any) -> tuple[Any, bool, bool]:
             stored = find_stored_float(value)
             return stored, stored != value, stored != value
         case list() | tuple():
+            if _UNCHANGED.issuperset(map(type, value)):
+                return value, False, False
             parts = [_encoded(part) for part in value]
             has_changed, needs_text = any(part[1] for part in parts), any(part[2] for part in parts)
             return ([part[0] for part in parts] if has_changed else value), has_changed, needs_text

@@ -112,8 +112,7 @@ def engine_text(text: str) -> str:
     A run of characters of a script without spaces becomes its single characters and its pairs of neighbours. The rest
     of such a text is converted to NFKC. A text without such runs is returned unchanged.
     """
-    composed = compose(text)
-    if not _RUN.search(composed):
+    if text.isascii() or not _RUN.search(composed := compose(text)):
         return text
     return _RUN.sub(lambda run: f" {' '.join(_parts(run.group()))} ", composed)
 
