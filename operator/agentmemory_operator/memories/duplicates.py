@@ -22,7 +22,7 @@ from agentmemory_operator.memories.insert import (
     is_written_by,
     stored_outcome,
     with_id,
-    write_drafts,
+    write_with_followers,
 )
 from agentmemory_operator.memories.point_pages import change_row, page_limit, read_memories, read_pages, read_row
 from agentmemory_operator.memories.rules.expiry import is_expired
@@ -111,7 +111,7 @@ async def _store_unknown(
     if not firsts:
         return {}
     new = [with_id(draft, id_) for id_, draft in firsts.items()]
-    refused = await write_drafts(agent, new, insert_only=True)
+    refused = await write_with_followers(agent, new, reader, insert_only=True)
     places = [draft.place for draft in new if draft.place and draft.record.id not in refused]
     with outcome_unknown_on_failure():
         rows = await reader.read_back(list(firsts), ("requestId", TOMBSTONE_KEY), places)

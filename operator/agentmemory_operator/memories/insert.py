@@ -3,6 +3,7 @@
 The result of each memory to store, and of a repeated request, is an `Outcome`.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, equals, point_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_DUE_KEY, MemoryRecord, Payload
+from agentmemory_operator.memories.session_rows import SessionRows
 
 # Status codes that a point, or the number of points, causes. A smaller request may succeed.
 _ABOUT_POINTS = frozenset({400, 413, 422})
@@ -114,6 +116,20 @@ async def write_drafts(
         refused = await write_drafts(agent, drafts[:half], insert_only=insert_only)
     with outcome_unknown_on_failure(StoreRejected):
         return refused | await write_drafts(agent, drafts[half:], insert_only=insert_only)
+
+
+async def write_with_followers(
+    agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows, *, insert_only: bool = False
+) -> dict[str, StoreRejected]:
+    """As `write_drafts`; then rewrite the keyword texts of later memories that are to include the new ones."""
+    if not drafts:
+        return {}
+    refused, followers = await asyncio.gather(
+        write_drafts(agent, drafts, insert_only=insert_only), session_keywords.read_followers(agent, reader)
+    )
+    if not refused:
+        await session_keywords.rewrite_followers(agent, reader, followers)
+    return refused
 
 
 async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:

@@ -29,7 +29,7 @@ from agentmemory_operator.memories.insert import (
     duplicate_outcome,
     find_request_conflict,
     stored_outcome,
-    write_drafts,
+    write_with_followers,
 )
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.predecessors import check_predecessor, next_update_count, not_a_head_conflict
@@ -114,7 +114,7 @@ class Remember:
         Return one outcome per entry, in order; errors are returned unchanged.
         """
         ready = [draft for draft in drafts if isinstance(draft, MemoryDraft)]
-        outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"])
+        outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"], reader)
         with outcome_unknown_on_failure(StoreRejected) if outcomes else nullcontext():
             outcomes |= await self._put_keyed(agent, [draft for draft in ready if draft.rule == "keyed"], reader)
         with outcome_unknown_on_failure(StoreRejected) if outcomes else nullcontext():
@@ -126,15 +126,15 @@ class Remember:
                 outcomes[draft.position] = await self._join_or_refuse(agent, draft)
         return [_with_draft_warnings(draft, outcomes) if isinstance(draft, MemoryDraft) else draft for draft in drafts]
 
-    async def _put_plain(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
-        refused = await write_drafts(agent, drafts)
+    async def _put_plain(self, agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows) -> dict[int, Outcome]:
+        refused = await write_with_followers(agent, drafts, reader)
         return {draft.position: refused.get(draft.record.id) or stored_outcome(draft.record.id) for draft in drafts}
 
     async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows) -> dict[int, Outcome]:
         """Insert drafts with an idempotency key. If the key was used with another body, the outcome is a Conflict."""
         if not drafts:
             return {}
-        refused: dict[str, AgentMemoryError] = dict(await write_drafts(agent, drafts, insert_only=True))
+        refused: dict[str, AgentMemoryError] = dict(await write_with_followers(agent, drafts, reader, insert_only=True))
         with outcome_unknown_on_failure():
             places = {draft.record.id: draft.place for draft in drafts if draft.record.id not in refused}
             rows = await reader.read_back(list(places), _COMPARED_KEYS, filter(None, places.values()))

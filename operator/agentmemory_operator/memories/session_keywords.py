@@ -58,6 +58,8 @@ SWEEP_AFTER_MS = 10_000
 PAGE = 100
 # Maximum number of pages of memories to which one sweep of an agent adds session positions or keyword vectors.
 PAGES_A_SWEEP = 100
+# Maximum number of memories that are rewritten right after a write, before what it has changed is read again.
+MAX_FOLLOWERS = 200
 # Maximum number of rounds. Two suffice unless another writer changes a neighbour in the meantime.
 MAX_ROUNDS = 20
 log = logging.getLogger(__name__)
@@ -82,12 +84,46 @@ async def build_words(
     for members, around in zip(sessions, stored, strict=True):
         new = {row["id"]: row for row in members}
         before: list[Row] = []
+        neighbours = 0
         for row in sorted(({row["id"]: row for row in around} | new).values(), key=session_sort_key):
             if row["id"] in new:
                 words[row["id"]] = build_keyword_text(row, before, source)
+            elif row[ORDER_KEY] < members[0][ORDER_KEY]:
+                neighbours += 1
             if is_member(row):
                 before.append(row)
+        reader.plans.append(Span(before, neighbours))
+        changed = find_stale_ids(before, source.window, neighbours=neighbours)
+        reader.followers |= {row["id"]: row for row in around if row["id"] in changed - new.keys()}
     return words
+
+
+async def read_followers(agent: Agent, reader: SessionRows) -> list[Json]:
+    """Return the memories whose texts a planned write changes, to rewrite them after it.
+
+    Empty if there are many, or Qdrant is unavailable: `update_stale_texts` finds them.
+    """
+    if not 0 < len(reader.followers) <= MAX_FOLLOWERS:
+        return []
+    try:
+        return await _read_eligible(agent, sorted(reader.followers))
+    except AgentMemoryError as error:
+        log.info("reading the followers of new memories of agent %s failed: %s", agent.settings.slug, error)
+        return []
+
+
+async def rewrite_followers(agent: Agent, reader: SessionRows, followers: Sequence[Json]) -> None:
+    """Rewrite the texts of followers as planned. `update_stale_texts` checks them, and completes what fails."""
+    if not followers or agent.keyword is None:
+        return
+    windows = _windows_in(reader.plans, agent.keyword.window)
+    operations = rewrite_operations(
+        _rewritten(agent, agent.keyword, point, windows[point["payload"]["id"]]) for point in followers
+    )
+    try:
+        await agent.store.batch(agent.alias, operations, strong=True)
+    except AgentMemoryError as error:
+        log.info("rewriting the followers of new memories of agent %s failed: %s", agent.settings.slug, error)
 
 
 async def update_stale_texts(
@@ -105,7 +141,9 @@ async def update_stale_texts(
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
         return
-    placed, reader = {row["id"]: row for row in written}, reader or SessionRows(agent)
+    reader = reader or SessionRows(agent)
+    changed |= reader.followers.keys()
+    placed = {**reader.followers, **{row["id"]: row for row in written}}
     spans = reader.spans_around(placed.keys()) if placed.keys() == changed else None
     try:
         await _settle(agent, agent.keyword, changed, reader, placed, spans)
@@ -180,14 +218,19 @@ async def rewrite_texts(agent: Agent, ids: set[str], spans: Sequence[Span] = ())
     remaining = sorted(ids)
     while part := remaining[:PAGE]:
         del remaining[:PAGE]
-        existing = {"must": [{"has_id": part}, NOT_DELETED]}
-        body = {"filter": existing, "limit": len(part), "with_payload": True, "with_vector": True}
-        points, _ = await agent.store.scroll(agent.alias, body)
-        eligible = [point for point in points if _has_text(agent, point["payload"])]
+        eligible = await _read_eligible(agent, part)
         windows = await asyncio.gather(*(window_of(point["payload"]) for point in eligible))
         rewritten = (_rewritten(agent, source, point, before) for point, before in zip(eligible, windows, strict=True))
         if operations := rewrite_operations(rewritten):
             await agent.store.batch(agent.alias, operations, strong=True)
+
+
+async def _read_eligible(agent: Agent, ids: Sequence[str]) -> list[Json]:
+    """Return those of the memories that may have a keyword text, with payload and vectors."""
+    existing = {"must": [{"has_id": list(ids)}, NOT_DELETED]}
+    body = {"filter": existing, "limit": len(ids), "with_payload": True, "with_vector": True}
+    points, _ = await agent.store.scroll(agent.alias, body)
+    return [point for point in points if _has_text(agent, point["payload"])]
 
 
 def _windows_in(spans: Iterable[Span], window: int) -> dict[str, Sequence[Row]]:

@@ -28,6 +28,8 @@ MAX_MERGED_READS = 100
 MAX_NESTED_TASKS = 3
 # Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
 MAX_SAME_TIME = 1000
+# Milliseconds for which a memory is assumed to be the last of its session.
+NEW_MS = 1000
 # Number of rows that are read between several memories of a session, before the rest is read page by page.
 BETWEEN_ROWS = 32
 
@@ -52,7 +54,12 @@ class Span:
 
 
 class SessionRows:
-    """Reader of rows. Reads that wait at the same time are sent to Qdrant together, at most 100 in a request."""
+    """Reader of rows. Reads that wait at the same time are sent to Qdrant together, at most 100 in a request.
+
+    Attributes:
+        plans: Members around the memories that are to be written, with these.
+        followers: Stored members among them whose keyword texts change by the write, by id.
+    """
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
@@ -60,6 +67,8 @@ class SessionRows:
         self._placed_ids: set[str] = set()
         self._spans: list[Span] = []
         self._starts: dict[tuple[str, str], int | None] = {}
+        self.plans: list[Span] = []
+        self.followers: dict[str, Row] = {}
 
     async def find(
         self, filter_: Filter, *, limit: int, direction: str | None = None, keys: Sequence[str] = ROW_KEYS
@@ -95,7 +104,8 @@ class SessionRows:
             self.find({"must": [{"has_id": list(ids)}]}, limit=len(ids), keys=("id", *keys)),
             self.spans(by_id.values(), source.window),
         )
-        self._placed_ids |= by_id.keys()
+        # The followers of the rows are among the members around them.
+        self._placed_ids |= by_id.keys() | self.followers.keys()
         self._spans += spans
         return {row["id"]: row for row in rows}
 
@@ -136,17 +146,22 @@ class SessionRows:
         return []
 
     async def first_around(self, members: Sequence[Row], window: int) -> list[Row]:
-        """Return the members of a session just before `members`, and the first of those between them."""
+        """Return the stored members of a session just before `members`, and the first of those between and after them.
+
+        Memories of the last second are the last of their session, unless its callers have different clocks.
+        """
         first, last = members[0], members[-1]
+        if not window:
+            return []
+        is_new = last["createdAt"] > self._agent.clock.now_ms() - NEW_MS
+        bound = {"gte": first[ORDER_KEY]} | ({"lte": last[ORDER_KEY]} if is_new else {})
         limit = page_limit(self._agent, _rows_to_read(members, window))
-        bound = {"gte": first[ORDER_KEY], "lte": last[ORDER_KEY]}
-        before, between = await asyncio.gather(
+        before, following = await asyncio.gather(
             self.before(first, window),
-            self._page(first, bound, "asc", limit=limit) if first is not last and window else _nothing(),
+            _nothing() if is_new and first is last else self._page(first, bound, "asc", limit=limit),
         )
-        if window:
-            self._starts[_session_key(first)] = before[0][ORDER_KEY] if len(before) == window else None
-        return [*before, *between]
+        self._starts[_session_key(first)] = before[0][ORDER_KEY] if len(before) == window else None
+        return [*before, *following]
 
     async def spans(self, rows: Iterable[Row], window: int) -> list[Span]:
         """Return the members around each session's rows."""

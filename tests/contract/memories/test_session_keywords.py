@@ -291,7 +291,7 @@ async def test_calls_do_not_grow_with_sessions(world: World, *, deduplicates: bo
             await world.remember.store(agent, memories)
             numbers.append(store.calls)
 
-    assert numbers == [4, 7, 4, 7]
+    assert numbers == [4, 6, 4, 6]
     await expect_windows(world)
 
 
