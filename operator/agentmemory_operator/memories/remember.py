@@ -20,6 +20,7 @@ from agentmemory_operator.memories.draft import (
     build_drafts_without_keywords,
     find_first_indexes,
 )
+from agentmemory_operator.memories.due_marks import DueMarks
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.identities import Identities
 from agentmemory_operator.memories.incoming import IncomingMemory, ScrubbedMemory, scrub_memories
@@ -57,6 +58,11 @@ class Remember:
     def __init__(self, on_long_chain: Callable[[], None] = lambda: None) -> None:
         self._identities = Identities()
         self._on_long_chain = on_long_chain
+        self._marks = DueMarks()
+
+    async def run(self) -> None:
+        """Clear marks of stored memories together until cancelled. Without this, each call clears its own."""
+        await self._marks.run()
 
     async def store(self, agent: Agent, memories: Sequence[IncomingMemory]) -> list[Outcome]:
         """Store each memory; return one result per memory, in order: the stored memory, or its error.
@@ -90,7 +96,7 @@ class Remember:
                 else:
                     agent.sizes.add_stored(user_id, sum(number or 0 for number in of_user), since_s=since_s)
             await session_keywords.update_stale_texts(
-                agent, _changed(drafts, written), _places(drafts, written), reader
+                agent, _changed(drafts, written), _places(drafts, written), reader, self._marks
             )
         if move_error := _moved(written):
             raise move_error

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.due_marks import DueMarks
 from agentmemory_operator.memories.point_pages import rewrite_operations
 from agentmemory_operator.memories.rules.filters import (
     IS_WORKING,
@@ -127,7 +128,11 @@ async def rewrite_followers(agent: Agent, reader: SessionRows, followers: Sequen
 
 
 async def update_stale_texts(
-    agent: Agent, ids: Iterable[str | None], written: Iterable[Row] = (), reader: SessionRows | None = None
+    agent: Agent,
+    ids: Iterable[str | None],
+    written: Iterable[Row] = (),
+    reader: SessionRows | None = None,
+    marks: DueMarks | None = None,
 ) -> None:
     """Rewrite the keyword texts that marked memories among `ids` made stale, then clear the marks.
 
@@ -137,6 +142,7 @@ async def update_stale_texts(
         ids: Ids of changed memories; None values are skipped.
         written: User, session and position of those that were just inserted, which are not read by id.
         reader: Reader that may have read what is around them since.
+        marks: Clears the marks. None clears them before the call returns.
     """
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
@@ -146,7 +152,7 @@ async def update_stale_texts(
     placed = {**reader.followers, **{row["id"]: row for row in written}}
     spans = reader.spans_around(placed.keys()) if placed.keys() == changed else None
     try:
-        await _settle(agent, agent.keyword, changed, reader, placed, spans)
+        await _settle(agent, changed, reader, placed, spans, marks=marks or DueMarks())
     except AgentMemoryError as error:
         # Only log the error: the change itself is durable, and marked for the sweep.
         log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
@@ -164,17 +170,18 @@ async def sweep(agent: Agent) -> int:
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
     due_ids = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
     if due_ids:
-        await _settle(agent, agent.keyword, set(due_ids), SessionRows(agent))
+        await _settle(agent, set(due_ids), SessionRows(agent), marks=DueMarks())
     return len(due_ids) + await _fill(agent, agent.keyword)
 
 
 async def _settle(
     agent: Agent,
-    source: KeywordSource,
     changed: set[str],
     reader: SessionRows,
     placed: Mapping[str, Row] = MappingProxyType({}),
     read_spans: Sequence[Span] | None = None,
+    *,
+    marks: DueMarks,
 ) -> None:
     """Rewrite the texts that changed memories made stale, until none is.
 
@@ -182,15 +189,17 @@ async def _settle(
         placed: Earlier states of changed members, by id. Their current rows are among those of their sessions.
         read_spans: What is around all changed memories, read after they were written. None reads it.
     """
+    assert agent.keyword is not None
+    window = agent.keyword.window
     for _ in range(MAX_ROUNDS):
         rows = [row for row in await _rows(agent, changed - placed.keys()) if row.get(WINDOW_DUE_KEY)]
         members = {row["id"]: row for row in rows if is_member(row)} | placed
-        spans = await reader.spans(members.values(), source.window) if read_spans is None else read_spans
+        spans = await reader.spans(members.values(), window) if read_spans is None else read_spans
         read_spans = None
         around = {row["id"]: row for span in spans for row in span.rows}
-        stale = await _stale_among(agent, spans, [row for row in rows if not is_member(row)], reader, source.window)
+        stale = await _stale_among(agent, spans, [row for row in rows if not is_member(row)], reader, window)
         if not stale and placed.keys() <= around.keys():
-            await _unmark(agent, [*rows, *(around[id_] for id_ in placed if around[id_].get(WINDOW_DUE_KEY))])
+            await marks.clear(agent, [*rows, *(around[id_] for id_ in placed if around[id_].get(WINDOW_DUE_KEY))])
             return
         await rewrite_texts(agent, stale, spans)
         changed = changed | stale
@@ -279,7 +288,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
             break
         ids = {row["id"] for row in rows}
         await rewrite_texts(agent, ids)
-        await _settle(agent, source, ids, SessionRows(agent))
+        await _settle(agent, ids, SessionRows(agent), marks=DueMarks())
         filled += len(rows)
     return filled
 
@@ -327,19 +336,6 @@ async def _stale_among(
             before = await reader.before(row, window)
             stale |= find_stale_ids([*before, row], window, neighbours=len(before))
     return stale
-
-
-async def _unmark(agent: Agent, rows: Sequence[Row]) -> None:
-    """Clear the marks of rows that are unchanged since they were read."""
-    by_rev: dict[int, list[str]] = {}
-    for row in rows:
-        by_rev.setdefault(row["rev"], []).append(row["id"])
-    operations = [
-        {"set_payload": {"payload": {WINDOW_DUE_KEY: False}, "filter": {"must": [{"has_id": ids}, equals("rev", rev)]}}}
-        for rev, ids in by_rev.items()
-    ]
-    if operations:
-        await agent.store.batch(agent.alias, operations, strong=True)
 
 
 async def _rows(agent: Agent, ids: set[str]) -> list[Row]:
