@@ -61,6 +61,8 @@ PAGE = 100
 PAGES_A_SWEEP = 100
 # Maximum number of memories that are rewritten right after a write, before what it has changed is read again.
 MAX_FOLLOWERS = 200
+# Qdrant accepts 32 MiB in a request, and a character may take 4 bytes. A number of a vector has at most 24 characters.
+MAX_REQUEST_CHARS, CHARS_A_NUMBER = 6 << 20, 24
 # Maximum number of rounds. Two suffice unless another writer changes a neighbour in the meantime.
 MAX_ROUNDS = 20
 log = logging.getLogger(__name__)
@@ -118,11 +120,9 @@ async def rewrite_followers(agent: Agent, reader: SessionRows, followers: Sequen
     if not followers or agent.keyword is None:
         return
     windows = _windows_in(reader.plans, agent.keyword.window)
-    operations = rewrite_operations(
-        _rewritten(agent, agent.keyword, point, windows[point["payload"]["id"]]) for point in followers
-    )
+    rewritten = [_rewritten(agent, agent.keyword, point, windows[point["payload"]["id"]]) for point in followers]
     try:
-        await agent.store.batch(agent.alias, operations, strong=True)
+        await _write_rewritten(agent, rewritten)
     except AgentMemoryError as error:
         log.info("rewriting the followers of new memories of agent %s failed: %s", agent.settings.slug, error)
 
@@ -229,9 +229,8 @@ async def rewrite_texts(agent: Agent, ids: set[str], spans: Sequence[Span] = ())
         del remaining[:PAGE]
         eligible = await _read_eligible(agent, part)
         windows = await asyncio.gather(*(window_of(point["payload"]) for point in eligible))
-        rewritten = (_rewritten(agent, source, point, before) for point, before in zip(eligible, windows, strict=True))
-        if operations := rewrite_operations(rewritten):
-            await agent.store.batch(agent.alias, operations, strong=True)
+        pairs = zip(eligible, windows, strict=True)
+        await _write_rewritten(agent, [_rewritten(agent, source, point, before) for point, before in pairs])
 
 
 async def _read_eligible(agent: Agent, ids: Sequence[str]) -> list[Json]:
@@ -250,6 +249,22 @@ def _windows_in(spans: Iterable[Span], window: int) -> dict[str, Sequence[Row]]:
         for index, row in enumerate(span.rows)
         if index >= span.neighbours
     }
+
+
+async def _write_rewritten(agent: Agent, points: Sequence[Json]) -> None:
+    """Replace points by compare-and-set in one request, or in several if they are long."""
+    part: list[Json] = []
+    chars = 0
+    for point in points:
+        text_chars = len(point["vector"][KEYWORD_VECTOR]["text"]) + len(point["payload"]["content"])
+        point_chars = text_chars + CHARS_A_NUMBER * len(point["vector"].get("", ()))
+        if part and chars + point_chars > MAX_REQUEST_CHARS:
+            await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
+            part, chars = [], 0
+        part.append(point)
+        chars += point_chars
+    if part:
+        await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
 
 
 def _rewritten(agent: Agent, source: KeywordSource, point: Json, before: Sequence[Row]) -> Json:

@@ -1,7 +1,7 @@
 """Read the rows around memories in their sessions. Reads that tasks make at the same time share one request."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,21 +23,22 @@ from agentmemory_operator.memories.rules.record import (
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
-# Maximum number of reads in one request. A batch may cover many sessions.
-MAX_MERGED_READS = 100
+# Maximum number of reads in one request, and of rows with contents, which may be 256 KiB each.
+MAX_MERGED_READS, MAX_MERGED_ROWS = 100, 700
 MAX_NESTED_TASKS = 3
 # Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
 MAX_SAME_TIME = 1000
 # Milliseconds for which a memory is assumed to be the last of its session.
 NEW_MS = 1000
 # Number of rows that are read between several memories of a session, before the rest is read page by page.
-BETWEEN_ROWS = 32
+BETWEEN_ROWS = 16
 
 ROW_KEYS = (
     *("id", "userId", "sessionId", "content", "createdAt", "rev", "speaker", "role"),
     *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, WINDOW_DUE_KEY),
 )
 Row = Mapping[str, Any]
+_Read = tuple[Json, "asyncio.Future[list[Row]]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class Span:
 
 
 class SessionRows:
-    """Reader of rows. Reads that wait at the same time are sent to Qdrant together, at most 100 in a request.
+    """Reader of rows. Reads that wait at the same time are sent to Qdrant together.
 
     Attributes:
         plans: Members around the memories that are to be written, with these.
@@ -63,7 +64,7 @@ class SessionRows:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self._waiting: list[tuple[Json, asyncio.Future[list[Row]]]] = []
+        self._waiting: list[_Read] = []
         self._placed_ids: set[str] = set()
         self._spans: list[Span] = []
         self._starts: dict[tuple[str, str], int | None] = {}
@@ -115,12 +116,11 @@ class SessionRows:
 
     async def _send(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for start in range(0, len(waiting), MAX_MERGED_READS):
-            part = waiting[start : start + MAX_MERGED_READS]
+        for part in _requests_of(waiting):
             try:
                 found = await self._agent.store.query_batch(self._agent.alias, [body for body, _ in part])
             except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
-                for _, future in waiting[start:]:
+                for _, future in waiting:
                     if not future.done():
                         future.set_exception(error)
                 return
@@ -217,6 +217,19 @@ class SessionRows:
         """
         order = row[ORDER_KEY]
         return await self._page(row, {"gte": order, "lte": order}, "asc", limit=MAX_SAME_TIME)
+
+
+def _requests_of(waiting: Iterable[_Read]) -> Iterator[list[_Read]]:
+    part: list[_Read] = []
+    rows = 0
+    for body, future in waiting:
+        number = body["limit"] if "content" in body["with_payload"] else 0
+        if part and (len(part) == MAX_MERGED_READS or rows + number > MAX_MERGED_ROWS):
+            yield part
+            part, rows = [], 0
+        part.append((body, future))
+        rows += number
+    yield part
 
 
 def _rows_to_read(members: Sequence[Row], window: int) -> int:

@@ -310,3 +310,35 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
 
     assert await find_by(world, "pear") == set()
     await expect_windows(world)
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_long_followers_are_rewritten_in_parts(world: World) -> None:
+    """A request of all of them would exceed the 32 MiB that Qdrant accepts: a text has its own words three times."""
+    sessions, content = 70, "apple pear " * 5_900
+    await world.remember.store(
+        world.agent,
+        [
+            IncomingMemory(
+                user_id="u", content=f"{content}{number} {more}", vector=vector_of(number), session_id=f"s{number}"
+            )
+            for number in range(sessions)
+            for more in range(2)
+        ],
+    )
+    store = CrashingStore(world.agent.store, 1000)
+    dying = replace(world.agent, store=store)  # type: ignore[arg-type]
+    early = world.clock.now_ms() - 5_000
+
+    memories = [
+        IncomingMemory(
+            user_id="u", content=f"late {number}", vector=vector_of(number), session_id=f"s{number}", created_at=early
+        )
+        for number in range(sessions)
+    ]
+    await world.remember.store(dying, memories)
+
+    assert len(await find_by(world, "late")) == 100
+    assert await count_stale(world) == 0
+    assert store.calls > 6
+    await expect_windows(world)
