@@ -6,7 +6,10 @@ that changes a memory therefore
 1. sets `windowDue` on it, in the same request,
 2. reads the memories around it,
 3. rewrites stale texts, and repeats from 2 until none is stale (after `MAX_ROUNDS` rounds the sweep continues),
-4. clears `windowDue`.
+4. clears `windowDue`, in an API process a little later (`due_marks.py`).
+
+A writer of new memories also reads around them before step 1, and rewrites between 1 and 2 what it expects to be stale.
+Step 2 finds what it expected wrongly.
 
 Invariant: of two concurrent writers, at least one sees the change of the other, because each reads after it writes. If
 a writer crashes, the sweep finds its mark. A rewrite is a compare-and-set on `rev`, so it overwrites no concurrent
