@@ -85,16 +85,7 @@ class Remember:
         try:
             written = await self._write(agent, drafts, reader, stored_ids)
         finally:
-            for user_id in {memory.user_id for memory in memories}:
-                of_user = [
-                    _added(agent, draft.record, outcome)
-                    for draft, outcome in zip_longest(drafts, written)
-                    if isinstance(draft, MemoryDraft) and draft.record.user_id == user_id
-                ]
-                if None in of_user:
-                    agent.sizes.forget(user_id)
-                else:
-                    agent.sizes.add_stored(user_id, sum(number or 0 for number in of_user), since_s=since_s)
+            _count_stored(agent, drafts, written, since_s=since_s)
             await session_keywords.update_stale_texts(
                 agent, _changed(drafts, written), _places(drafts, written), reader, self._marks
             )
@@ -205,6 +196,23 @@ def _places(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence
         is_new = isinstance(outcome, StoredMemory) and outcome.event in ("ADD", "SUPERSEDE")
         if is_new and isinstance(draft, MemoryDraft) and (place := draft.place):
             yield place | {"id": outcome.id}
+
+
+def _count_stored(
+    agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError], written: Sequence[Outcome], *, since_s: float
+) -> None:
+    """Add the growth of each user's memories to the cached counts, or forget a count whose growth is uncertain."""
+    growth: dict[str, int | None] = {}
+    for draft, outcome in zip_longest(drafts, written):
+        if isinstance(draft, MemoryDraft):
+            user_id, added = draft.record.user_id, _added(agent, draft.record, outcome)
+            total = growth.get(user_id, 0)
+            growth[user_id] = None if added is None or total is None else total + added
+    for user_id, total in growth.items():
+        if total is None:
+            agent.sizes.forget(user_id)
+        else:
+            agent.sizes.add_stored(user_id, total, since_s=since_s)
 
 
 def _added(agent: Agent, record: MemoryRecord, outcome: Outcome | None) -> int | None:

@@ -53,7 +53,7 @@ from agentmemory_operator.memories.rules.record import (
     MemoryRecord,
     Payload,
 )
-from agentmemory_operator.memories.session_rows import ROW_KEYS, Row, SessionRows, Span
+from agentmemory_operator.memories.session_rows import ROW_KEYS, Row, SessionRows, SessionSpan
 from agentmemory_operator.memories.zone_access import has_words
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
@@ -98,7 +98,7 @@ async def build_words(
                 neighbours += 1
             if is_member(row):
                 before.append(row)
-        reader.plans.append(Span(before, neighbours))
+        reader.plans.append(SessionSpan(before, neighbours))
         changed = find_stale_ids(before, source.window, neighbours=neighbours)
         reader.followers |= {row["id"]: row for row in around if row["id"] in changed - new.keys()}
     return words
@@ -182,7 +182,7 @@ async def _settle(
     changed: set[str],
     reader: SessionRows,
     placed: Mapping[str, Row] = MappingProxyType({}),
-    read_spans: Sequence[Span] | None = None,
+    read_spans: Sequence[SessionSpan] | None = None,
     *,
     marks: DueMarks,
 ) -> None:
@@ -210,7 +210,7 @@ async def _settle(
         placed = {id_: around[id_] for id_ in (placed.keys() | stale) & around.keys()}
 
 
-async def rewrite_texts(agent: Agent, ids: set[str], spans: Sequence[Span] = ()) -> None:
+async def rewrite_texts(agent: Agent, ids: set[str], spans: Sequence[SessionSpan] = ()) -> None:
     """Recompute the keyword texts and vectors of memories, each by compare-and-set, up to 100 in a request.
 
     Does nothing without keyword vectors. Skips deleted and locked memories, and zones without keyword vectors.
@@ -244,7 +244,7 @@ async def _read_eligible(agent: Agent, ids: Sequence[str]) -> list[Json]:
     return [point for point in points if _has_text(agent, point["payload"])]
 
 
-def _windows_in(spans: Iterable[Span], window: int) -> dict[str, Sequence[Row]]:
+def _windows_in(spans: Iterable[SessionSpan], window: int) -> dict[str, Sequence[Row]]:
     """Return the members before each member of the spans, by id, the nearest last."""
     return {
         row["id"]: span.rows[max(0, index - window) : index]
@@ -337,7 +337,7 @@ def _row_of(record: MemoryRecord, index: int) -> Payload:
 
 
 async def _stale_among(
-    agent: Agent, spans: Sequence[Span], hidden: Sequence[Row], reader: SessionRows, window: int
+    agent: Agent, spans: Sequence[SessionSpan], hidden: Sequence[Row], reader: SessionRows, window: int
 ) -> set[str]:
     """Return the ids of memories with a stale text.
 

@@ -42,7 +42,7 @@ _Read = tuple[Json, "asyncio.Future[list[Row]]"]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class SessionSpan:
     """Consecutive members of a session.
 
     Attributes:
@@ -66,9 +66,9 @@ class SessionRows:
         self._agent = agent
         self._waiting: list[_Read] = []
         self._placed_ids: set[str] = set()
-        self._spans: list[Span] = []
+        self._spans: list[SessionSpan] = []
         self._starts: dict[tuple[str, str], int | None] = {}
-        self.plans: list[Span] = []
+        self.plans: list[SessionSpan] = []
         self.followers: dict[str, Row] = {}
 
     async def find(
@@ -110,7 +110,7 @@ class SessionRows:
         self._spans += spans
         return {row["id"]: row for row in rows}
 
-    def spans_around(self, ids: Set[str]) -> list[Span] | None:
+    def spans_around(self, ids: Set[str]) -> list[SessionSpan] | None:
         """Return the members that `read_back` read around these memories; None if it did not read all of them."""
         return self._spans if ids <= self._placed_ids else None
 
@@ -163,12 +163,12 @@ class SessionRows:
         self._starts[_session_key(first)] = before[0][ORDER_KEY] if len(before) == window else None
         return [*before, *following]
 
-    async def spans(self, rows: Iterable[Row], window: int) -> list[Span]:
+    async def spans(self, rows: Iterable[Row], window: int) -> list[SessionSpan]:
         """Return the members around each session's rows."""
         sessions = group_by_session(rows).values()
         return await asyncio.gather(*(self._span(members, window) for members in sessions))
 
-    async def _span(self, members: Sequence[Row], window: int) -> Span:
+    async def _span(self, members: Sequence[Row], window: int) -> SessionSpan:
         """Return the session members from `window` before `members` to `window` or more after."""
         key, first = _session_key(members[0]), session_sort_key(members[0])
         if key in self._starts:
@@ -177,13 +177,13 @@ class SessionRows:
             rows = await self._following(members, window, {} if start is None else {"gte": start})
             neighbours = sum(session_sort_key(row) < first for row in rows)
             if start is None or neighbours >= window:
-                return Span(rows, neighbours)
+                return SessionSpan(rows, neighbours)
         before, found = await asyncio.gather(
             self.before(members[0], window), self._following(members, window, {"gte": members[0][ORDER_KEY]})
         )
         before_ids = {row["id"] for row in before}
         after = [row for row in found if session_sort_key(row) >= first and row["id"] not in before_ids]
-        return Span([*before, *after], len(before))
+        return SessionSpan([*before, *after], len(before))
 
     async def _following(self, members: Sequence[Row], window: int, bound: Mapping[str, int]) -> list[Row]:
         """Return the members of a session from a position to `window` or more after `members`, in order."""

@@ -374,11 +374,8 @@ def is_long_chain(update_count: int) -> bool:
 
 def payload_of(record: MemoryRecord) -> Payload:
     """Return the payload of a memory's point. Omits None and empty values: a formula fails on an explicit null."""
-    payload = {
-        key: value
-        for key, value in zip(PAYLOAD_KEYS.values(), _read_stored(record), strict=True)
-        if value or (value is not None and value not in ((), {}))
-    }
+    values = zip(PAYLOAD_KEYS.values(), _read_stored(record), strict=True)
+    payload = {key: value for key, value in values if value or (value is not None and value not in ((), {}))}
     for key in _SELDOM:
         if not payload[key]:
             del payload[key]
