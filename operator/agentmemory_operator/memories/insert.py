@@ -4,10 +4,10 @@ The result of each memory to store, and of a repeated request, is an `Outcome`.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, OutcomeUnknown, StoreRejected
@@ -62,7 +62,7 @@ def duplicate_outcome(outcome: Outcome) -> Outcome:
     return replace(outcome, event="NONE", is_recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
-def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict | None:
+def find_request_conflict(row: Mapping[str, Any] | None, record: MemoryRecord) -> Conflict | None:
     """Return the conflict with the row under the request's idempotency key, if it has another body or was deleted.
 
     None if there is no row, no key, or no conflict.
@@ -163,7 +163,7 @@ async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
         return await _read_stored(agent, memory_id)
 
 
-def is_written_by(draft: MemoryDraft, row: Payload) -> bool:
+def is_written_by(draft: MemoryDraft, row: Mapping[str, Any]) -> bool:
     """Return whether a row was written by this draft's request and is not deleted."""
     return TOMBSTONE_KEY not in row and row.get("requestId") == draft.record.request_id
 

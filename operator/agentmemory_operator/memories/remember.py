@@ -193,9 +193,10 @@ async def _drafted(
 def _places(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[Json]:
     """Yield the places of the memories that were stored in a session."""
     for draft, outcome in zip(drafts, outcomes, strict=False):
-        is_new = isinstance(outcome, StoredMemory) and outcome.event in ("ADD", "SUPERSEDE")
-        if is_new and isinstance(draft, MemoryDraft) and (place := draft.place):
-            yield place | {"id": outcome.id}
+        if not isinstance(draft, MemoryDraft) or not isinstance(outcome, StoredMemory) or draft.place is None:
+            continue
+        if outcome.event in ("ADD", "SUPERSEDE"):
+            yield draft.place | {"id": outcome.id}
 
 
 def _count_stored(

@@ -196,7 +196,7 @@ async def _settle(
     window = agent.keyword.window
     for _ in range(MAX_ROUNDS):
         rows = [row for row in await _rows(agent, changed - placed.keys()) if row.get(WINDOW_DUE_KEY)]
-        members = {row["id"]: row for row in rows if is_member(row)} | placed
+        members = {**{row["id"]: row for row in rows if is_member(row)}, **placed}
         spans = await reader.spans(members.values(), window) if read_spans is None else read_spans
         read_spans = None
         around = {row["id"]: row for span in spans for row in span.rows}
