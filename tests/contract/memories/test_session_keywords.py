@@ -177,7 +177,7 @@ def crashes() -> Iterator[tuple[int, Moment]]:
         yield call, "after"
 
 
-@pytest.mark.parametrize("action", ["late", "correct", "delete"])
+@pytest.mark.parametrize("action", ["late", "several late", "correct", "delete"])
 async def test_sweep_repairs_texts_after_any_crash(world: World, action: str) -> None:
     for number, (call, moment) in enumerate(crashes()):
         session = f"s{number}"
@@ -203,9 +203,11 @@ async def crash_in(world: World, action: str, ids: list[str], store: CrashingSto
             await delete_head(dying, ids[1], user_id="u")
             return
         first = await read_memory(world.agent, ids[0], user_id="u")
-        more: dict[str, Any] = {"created_at": first.created_at - 500} if action == "late" else {"supersedes": ids[1]}
-        new = IncomingMemory(user_id="u", content="quince", vector=vector_of("quince"), session_id=session, **more)
-        await world.remember.store(dying, [new])
+        more: dict[str, Any] = {"supersedes": ids[1]} if action == "correct" else {"created_at": first.created_at - 500}
+        new = [IncomingMemory(user_id="u", content="quince", vector=vector_of("quince"), session_id=session, **more)]
+        if action == "several late":
+            new.append(replace(new[0], content="melon", created_at=first.created_at + 500))
+        await world.remember.store(dying, new)
     except AgentMemoryError:
         return
 
