@@ -6,7 +6,6 @@ derived from their content, so concurrent first writers store one memory. A cont
 tried.
 """
 
-import asyncio
 from collections.abc import Sequence, Set
 from itertools import count
 
@@ -30,10 +29,12 @@ from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSE
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, observation_count
 from agentmemory_operator.memories.session_rows import SessionRows
+from agentmemory_operator.runtime.tasks import gather_bounded
 
 MAX_OBSERVERS = 20
 # Maximum number of lookup ids in one search, and of memories on one page of its results.
 PAGE = 100
+MAX_CONCURRENT_READS = 10
 
 
 async def store_once(
@@ -179,7 +180,8 @@ async def read_stored_ids(agent: Agent, drafts: Sequence[MemoryDraft], reader: S
     """Return the lookup ids of all stored memories that share a lookup id with a draft."""
     lookup_ids = sorted({lookup for draft in drafts for lookup in draft.record.lookup_ids})
     parts = [lookup_ids[start : start + PAGE] for start in range(0, len(lookup_ids), PAGE)]
-    return set().union(*await asyncio.gather(*(_stored_among(agent, part, reader) for part in parts)))
+    reads = [_stored_among(agent, part, reader) for part in parts]
+    return set().union(*await gather_bounded(reads, concurrency=MAX_CONCURRENT_READS))
 
 
 async def _stored_among(agent: Agent, lookup_ids: Sequence[str], reader: SessionRows) -> set[str]:

@@ -187,6 +187,8 @@ async def _drafted(
     """Return the drafts, and the ids by which some of their contents are stored already."""
     drafts = await build_drafts_without_keywords(agent, cleaned)
     once = [draft for draft in drafts if isinstance(draft, MemoryDraft) and draft.rule == "once"]
+    if not once:
+        return await add_words(agent, drafts, reader), set()
     return await asyncio.gather(add_words(agent, drafts, reader), duplicates.read_stored_ids(agent, once, reader))
 
 

@@ -53,9 +53,16 @@ from agentmemory_operator.memories.rules.record import (
     MemoryRecord,
     Payload,
 )
-from agentmemory_operator.memories.session_rows import ROW_KEYS, Row, SessionRows, SessionSpan
+from agentmemory_operator.memories.session_rows import (
+    MAX_CONCURRENT_SESSIONS,
+    ROW_KEYS,
+    Row,
+    SessionRows,
+    SessionSpan,
+)
 from agentmemory_operator.memories.zone_access import has_words
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
@@ -86,7 +93,9 @@ async def build_words(
     rows = [_row_of(record, index) for index, record in with_text]
     words = {row["id"]: build_keyword_text(row, (), source) for row in rows if ORDER_KEY not in row}
     sessions, reader = list(group_by_session(rows).values()), reader or SessionRows(agent)
-    stored = await asyncio.gather(*(reader.first_around(members, source.window) for members in sessions))
+    stored = await gather_bounded(
+        (reader.first_around(members, source.window) for members in sessions), concurrency=MAX_CONCURRENT_SESSIONS
+    )
     for members, around in zip(sessions, stored, strict=True):
         new = {row["id"]: row for row in members}
         before: list[Row] = []

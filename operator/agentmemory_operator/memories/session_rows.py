@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
@@ -21,11 +22,14 @@ from agentmemory_operator.memories.rules.record import (
     WINDOW_KEY,
 )
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # Maximum number of reads in one request, and of rows with contents, which may be 256 KiB each.
 MAX_MERGED_READS, MAX_MERGED_ROWS = 100, 700
 MAX_NESTED_TASKS = 3
+# Maximum number of sessions that are read at the same time: that of the memories of a request.
+MAX_CONCURRENT_SESSIONS = 1000
 # Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
 MAX_SAME_TIME = 1000
 # Milliseconds for which a memory is assumed to be the last of its session.
@@ -156,17 +160,19 @@ class SessionRows:
         is_new = last["createdAt"] > self._agent.clock.now_ms() - NEW_MS
         bound = {"gte": first[ORDER_KEY]} | ({"lte": last[ORDER_KEY]} if is_new else {})
         limit = page_limit(self._agent, _rows_to_read(members, window))
-        before, following = await asyncio.gather(
-            self.before(first, window),
-            _nothing() if is_new and first is last else self._page(first, bound, "asc", limit=limit),
-        )
+        reads = [self.before(first, window)]
+        if first is not last or not is_new:
+            reads.append(self._page(first, bound, "asc", limit=limit))
+        before, *following = await gather_bounded(reads, concurrency=len(reads))
         self._starts[_session_key(first)] = before[0][ORDER_KEY] if len(before) == window else None
-        return [*before, *following]
+        return [*before, *chain.from_iterable(following)]
 
     async def spans(self, rows: Iterable[Row], window: int) -> list[SessionSpan]:
         """Return the members around each session's rows."""
         sessions = group_by_session(rows).values()
-        return await asyncio.gather(*(self._span(members, window) for members in sessions))
+        return await gather_bounded(
+            (self._span(members, window) for members in sessions), concurrency=MAX_CONCURRENT_SESSIONS
+        )
 
     async def _span(self, members: Sequence[Row], window: int) -> SessionSpan:
         """Return the session members from `window` before `members` to `window` or more after."""
@@ -243,10 +249,6 @@ def _session_key(row: Row) -> tuple[str, str]:
 def _session_of(row: Row, order: Mapping[str, int]) -> Filter:
     bounds = [{"key": ORDER_KEY, "range": order}] if order else []
     return session_members_filter(*_session_key(row), *bounds)
-
-
-async def _nothing() -> list[Row]:
-    return []
 
 
 def _nearest(found: Iterable[Row], row: Row, window: int) -> list[Row]:
