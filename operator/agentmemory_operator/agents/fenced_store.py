@@ -11,8 +11,8 @@ of the collection's metadata, whose result decides:
 | another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
 A *search* depends on vectors: it is a query by more than a filter and an order, or a scroll that returns vectors. After
-the first write through the store, every rejection is OutcomeUnknown instead, because a memory that is missing in the
-new contents may have been written.
+the first write through the store, every rejection is OutcomeUnknown instead, because the store may have written a
+memory that the new contents lack.
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
 replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the

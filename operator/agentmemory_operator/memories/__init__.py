@@ -2,7 +2,8 @@
 
 A write, `remember.py: Remember.store`:
 1. `draft.py` checks the memories and embeds their texts in one call. Equal memories of a batch are stored once.
-2. What is stored with the same contents, and next to them in their sessions, is read in one request (`session_rows.py`).
+2. Stored memories with equal contents, and those next to them in their sessions, are read in one request
+   (`session_rows.py`).
 3. Each draft is written by its rule (`MemoryDraft.rule`). Plain memories share one upsert. A memory whose id is derived
    from its idempotency key, content or identity is inserted only if the id is free, and read back.
 4. A memory that supersedes another goes through `chains.py: join`: inserted as pending, linked by compare-and-set,

@@ -101,7 +101,7 @@ def is_visible(agent: Agent, row: Payload) -> bool:
 async def _store_unknown(
     agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows, stored_ids: Set[str]
 ) -> dict[int, Outcome]:
-    """Write the drafts of which no lookup id is stored yet in one request, one draft for each content.
+    """In one request, write the drafts of which no lookup id is stored yet, one draft for each content.
 
     Return the outcomes of the drafts that this request stored, or Qdrant rejected, by position.
     """

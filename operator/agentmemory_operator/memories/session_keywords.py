@@ -321,7 +321,7 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
 
 
 def _has_text(agent: Agent, row: Row) -> bool:
-    """Return whether a row may get a keyword text."""
+    """Return whether a row may get a keyword text: no tombstone, not locked, and no zone without keyword vectors."""
     return TOMBSTONE_KEY not in row and not is_locked(row) and has_words(agent, row.get(ZONE_KEY))
 
 

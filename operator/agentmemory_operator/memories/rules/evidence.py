@@ -97,7 +97,7 @@ def compute_terse(text: str, language: str) -> float:
 
 
 def has_time(text: str, language: str) -> bool:
-    """Return whether a text mentions a time."""
+    """Return whether a text mentions a time: by digits in any language, in English also by words like `yesterday`."""
     if language != DEFAULT_LANGUAGE:
         return bool(_TIMES.search(text))
     # Without regard to case, some letters that are not ASCII equal those of the names.

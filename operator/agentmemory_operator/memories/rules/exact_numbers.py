@@ -30,11 +30,8 @@ NUMBERS = ("importance", "confidence", "decayRate")
 MARK = EXACT.encode()
 """Bytes that the JSON of every payload with an exact text contains."""
 
-# Nothing but a digit or a point may precede the digits: those of a fraction may be more. This took a third of the time
-# that a lookbehind takes, and the search for 19 digits in a row a tenth.
-_LONG_INTEGER, _LONG_START = re.compile(rb"[^0-9.][0-9]{19}"), re.compile(rb"[0-9]{19}")
-_DIGITS_AS_0 = bytes.maketrans(b"123456789", b"0" * 9)
-_LONG_RUN = b"0" * 19
+_LONG_INTEGER = b"," + b"0" * 19
+_SHAPES = bytes.maketrans(b"123456789:[ \t\r\n", b"000000000,,,,,,")
 # Maximum number of digits to parse. Parsing longer texts may fail, or take minutes.
 _MAX_DIGITS = 24
 _POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
@@ -49,9 +46,10 @@ MAX_STEPS = 64
 
 def may_exceed_int64(document: bytes) -> bool:
     """Return whether a JSON text may have an integer outside the signed 64-bit range, which orjson reads as a float."""
-    if _LONG_RUN not in document.translate(_DIGITS_AS_0):
-        return False
-    return bool(_LONG_START.match(document) or _LONG_INTEGER.search(document))
+    # Replace every digit by 0 and all that may precede a number by a comma: a search of that text takes a sixth of the
+    # time of a pattern, which is tried at every digit of a vector.
+    shape = document.translate(_SHAPES, b"-")
+    return _LONG_INTEGER in shape or shape.startswith(_LONG_INTEGER[1:])
 
 
 def read_integer(digits: str) -> int:
