@@ -103,7 +103,7 @@ async def build_words(
         for row in sorted(({row["id"]: row for row in around} | new).values(), key=session_sort_key):
             if row["id"] in new:
                 words[row["id"]] = build_keyword_text(row, before, source)
-            elif row[ORDER_KEY] < members[0][ORDER_KEY]:
+            elif session_sort_key(row) < session_sort_key(members[0]):
                 neighbours += 1
             if is_member(row):
                 before.append(row)

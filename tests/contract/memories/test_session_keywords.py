@@ -100,6 +100,16 @@ async def test_order_of_equal_times_is_stable(world: World) -> None:
     assert [row.get(WINDOW_KEY, []) for row in ordered] == [ids[max(0, n - 2) : n] for n in range(8)]
 
 
+async def test_equal_times_keep_earlier_texts(world: World) -> None:
+    """A memory of the same time, with a lower id, precedes the new one and keeps its two neighbours."""
+    for number in range(8):
+        created_at = min(1000 + number, 1002)
+        await world.add(f"word{number}", session_id="s", created_at=created_at, idempotency_key=f"key{number}")
+        world.clock.move(ms=1)
+
+    await expect_windows(world)
+
+
 async def test_late_memory_updates_the_next_two(world: World) -> None:
     await add_in_session(world, "apple", "pear", "plum", "cherry", "grape")
     created = world.clock.now_ms() - 4_500
