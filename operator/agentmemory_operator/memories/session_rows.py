@@ -89,9 +89,6 @@ class SessionRows:
         future: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, future))
         if len(self._waiting) == 1:
-            # Let the other tasks add their reads. A task that another one starts runs one round of the loop later.
-            for _ in range(MAX_NESTED_TASKS):
-                await asyncio.sleep(0)
             await self._send()
         return await future
 
@@ -119,18 +116,25 @@ class SessionRows:
         return self._spans if ids <= self._placed_ids else None
 
     async def _send(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for part in _requests_of(waiting):
-            try:
+        """Send the waiting reads, after the other tasks have added theirs. An error is that of each waiting read."""
+        waiting = self._waiting
+        try:
+            # A task that another one starts runs one round of the loop later.
+            for _ in range(MAX_NESTED_TASKS):
+                await asyncio.sleep(0)
+            self._waiting = []
+            for part in _requests_of(waiting):
                 found = await self._agent.store.query_batch(self._agent.alias, [body for body, _ in part])
-            except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
-                for _, future in waiting:
+                for (_, future), points in zip(part, found, strict=True):
                     if not future.done():
-                        future.set_exception(error)
-                return
-            for (_, future), points in zip(part, found, strict=True):
+                        future.set_result([point["payload"] for point in points])
+        except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
+            if self._waiting is waiting:
+                # Cancelled before the reads were sent: later reads must not wait for this task.
+                self._waiting = []
+            for _, future in waiting:
                 if not future.done():
-                    future.set_result([point["payload"] for point in points])
+                    future.set_exception(error)
 
     async def before(self, row: Row, window: int) -> list[Row]:
         """Return the last `window` members of a row's session before it, the nearest last."""
