@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import (
@@ -27,6 +28,8 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # Maximum number of reads in one request, and of rows with contents, which may be 256 KiB each.
 MAX_MERGED_READS, MAX_MERGED_ROWS = 100, 700
+# Number of reads that every server accepts: the lowest permitted `strictMode.searchMaxBatchsize`.
+PERMITTED_READS = 16
 MAX_NESTED_TASKS = 3
 # Maximum number of sessions that are read at the same time: that of the memories of a request.
 MAX_CONCURRENT_SESSIONS = 1000
@@ -124,7 +127,7 @@ class SessionRows:
                 await asyncio.sleep(0)
             self._waiting = []
             for part in _requests_of(waiting):
-                found = await self._agent.store.query_batch(self._agent.alias, [body for body, _ in part])
+                found = await self._query([body for body, _ in part])
                 for (_, future), points in zip(part, found, strict=True):
                     if not future.done():
                         future.set_result([point["payload"] for point in points])
@@ -135,6 +138,15 @@ class SessionRows:
             for _, future in waiting:
                 if not future.done():
                     future.set_exception(error)
+
+    async def _query(self, bodies: Sequence[Json]) -> list[list[Json]]:
+        try:
+            return await self._agent.store.query_batch(self._agent.alias, bodies)
+        except StoreRejected:
+            if len(bodies) <= PERMITTED_READS:
+                raise
+        parts = [bodies[start : start + PERMITTED_READS] for start in range(0, len(bodies), PERMITTED_READS)]
+        return [rows for part in parts for rows in await self._agent.store.query_batch(self._agent.alias, part)]
 
     async def before(self, row: Row, window: int) -> list[Row]:
         """Return the last `window` members of a row's session before it, the nearest last."""

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
+import httpx
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
@@ -13,10 +14,12 @@ from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import ORDER_KEY, WINDOW_DUE_KEY, WINDOW_KEY
 from agentmemory_operator.memories.session_keywords import PAGE
+from agentmemory_operator.memories.session_rows import PERMITTED_READS
 from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from tests.support.engine.agents import World, add_keyword, vector_of
 from tests.support.engine.interleaved_store import CrashingStore, Moment
 from tests.support.engine.reused_agents import reuse_world
+from tests.support.web.http_server import check_success
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -304,6 +307,24 @@ async def test_calls_do_not_grow_with_sessions(world: World, *, deduplicates: bo
             numbers.append(store.calls)
 
     assert numbers == [4, 6, 4, 6]
+    await expect_windows(world)
+
+
+async def test_batch_of_sessions_respects_strict_mode(world: World, qdrant_url: str) -> None:
+    """A session takes two reads, and the server permits 16 of them in a request."""
+    limits = [{"enabled": True, "search_max_batchsize": PERMITTED_READS}, {"enabled": False}]
+    memories = [
+        IncomingMemory(user_id="u", content=f"word{number}", vector=vector_of(number), session_id=f"s{number}")
+        for number in range(PERMITTED_READS)
+    ]
+    url = f"{qdrant_url}/collections/{world.agent.alias}"
+    check_success(httpx.patch(url, json={"strict_mode_config": limits[0]}))
+    try:
+        outcomes = await world.remember.store(world.agent, [*memories, replace(memories[0], content="second")])
+    finally:
+        check_success(httpx.patch(url, json={"strict_mode_config": limits[1]}))
+
+    assert [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)] == []
     await expect_windows(world)
 
 
