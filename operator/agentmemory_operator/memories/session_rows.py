@@ -8,7 +8,7 @@ from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.memories.point_pages import page_limit
+from agentmemory_operator.memories.point_pages import MAX_ATTEMPTS, page_limit
 from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import (
     group_by_session,
@@ -135,9 +135,7 @@ class SessionRows:
             if self._waiting is waiting:
                 # Cancelled before the reads were sent: later reads must not wait for this task.
                 self._waiting = []
-            for _, future in waiting:
-                if not future.done():
-                    future.set_exception(error)
+            _fail(waiting, error)
 
     async def _query(self, bodies: Sequence[Json]) -> list[list[Json]]:
         try:
@@ -211,26 +209,35 @@ class SessionRows:
         """Return the members of a session from a position to `window` or more after `members`, in order."""
         last, limit = session_sort_key(members[-1]), page_limit(self._agent, _rows_to_read(members, window))
         found: dict[str, Row] = {}
+        count = 0
         while True:
             page = await self._page(members[0], bound, "asc", limit=limit)
-            found |= {row["id"]: row for row in page}
             if len(page) < limit:
+                found |= {row["id"]: row for row in page}
                 break
             # The page may have only some of the rows at its last position.
-            complete = {id_: row for id_, row in found.items() if row[ORDER_KEY] < page[-1][ORDER_KEY]}
-            if sum(session_sort_key(row) > last for row in complete.values()) >= window:
-                found = complete
+            complete = [row for row in page if row[ORDER_KEY] < page[-1][ORDER_KEY]]
+            found |= {row["id"]: row for row in complete}
+            count += sum(session_sort_key(row) > last for row in complete)
+            if count >= window:
                 break
-            found |= {row["id"]: row for row in await self._at_same_position(page[-1])}
-            if sum(session_sort_key(row) > last for row in found.values()) >= window:
+            rest = {row["id"]: row for row in [*page[len(complete) :], *await self._at_same_position(page[-1])]}
+            found |= rest
+            count += sum(session_sort_key(row) > last for row in rest.values())
+            if count >= window:
                 break
-            bound = {"gt": page[-1][ORDER_KEY]}
+            bound, limit = {"gt": page[-1][ORDER_KEY]}, page_limit(self._agent, min(2 * limit, MAX_MERGED_ROWS))
         return sorted(found.values(), key=session_sort_key)
 
     async def _page(self, row: Row, bound: Mapping[str, int], direction: str, *, limit: int) -> list[Row]:
-        rows = await self.find(_session_of(row, bound), limit=limit, direction=direction)
-        # Qdrant reads payloads after the search: a row may have been deleted or superseded in between.
-        return [member for member in rows if is_member(member)]
+        for _ in range(MAX_ATTEMPTS):
+            rows = await self.find(_session_of(row, bound), limit=limit, direction=direction)
+            members = [member for member in rows if is_member(member)]
+            # Qdrant reads payloads after the search: a row may have been deleted or superseded in between. Then read
+            # again, because a page with fewer rows than its limit is the last of its session.
+            if len(members) == len(rows):
+                break
+        return members
 
     async def _at_same_position(self, row: Row) -> list[Row]:
         """Return up to `MAX_SAME_TIME` session members at a row's position.
@@ -239,6 +246,12 @@ class SessionRows:
         """
         order = row[ORDER_KEY]
         return await self._page(row, {"gte": order, "lte": order}, "asc", limit=MAX_SAME_TIME)
+
+
+def _fail(waiting: Iterable[_Read], error: BaseException) -> None:
+    for _, future in waiting:
+        if not future.done():
+            future.set_exception(error)
 
 
 def _requests_of(waiting: Iterable[_Read]) -> Iterator[list[_Read]]:
