@@ -346,14 +346,21 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
-async def test_long_followers_are_rewritten_in_parts(world: World) -> None:
+@pytest.mark.parametrize(
+    ("words", "metadata"), [pytest.param(5_900, 0, id="content"), pytest.param(1, 400_000, id="metadata")]
+)
+async def test_long_followers_are_rewritten_in_parts(world: World, words: int, metadata: int) -> None:
     """A request of all of them would exceed the 32 MiB that Qdrant accepts: a text has its own words three times."""
-    sessions, content = 70, "apple pear " * 5_900
+    sessions, content, more_data = 70, "apple pear " * words, {"note": "x" * metadata}
     await world.remember.store(
         world.agent,
         [
             IncomingMemory(
-                user_id="u", content=f"{content}{number} {more}", vector=vector_of(number), session_id=f"s{number}"
+                user_id="u",
+                content=f"{content}{number} {more}",
+                vector=vector_of(number),
+                session_id=f"s{number}",
+                metadata=more_data,
             )
             for number in range(sessions)
             for more in range(2)
