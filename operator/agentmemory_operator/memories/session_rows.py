@@ -67,6 +67,8 @@ class SessionRows:
     Attributes:
         plans: Members around the memories that are to be written, with these.
         followers: Stored members among them whose keyword texts change by the write, by id.
+        is_rewritten: True once a part of the write has rewritten them. Again, after the next part, would change what
+            was read since.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -77,6 +79,7 @@ class SessionRows:
         self._starts: dict[tuple[str, str], int | None] = {}
         self.plans: list[SessionSpan] = []
         self.followers: dict[str, Row] = {}
+        self.is_rewritten = False
 
     async def find(
         self, filter_: Filter, *, limit: int, direction: str | None = None, keys: Sequence[str] = ROW_KEYS

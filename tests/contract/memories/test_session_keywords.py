@@ -125,6 +125,27 @@ async def test_late_memory_updates_the_next_two(world: World) -> None:
     assert await count_stale(world) == 0
 
 
+async def test_late_memories_of_several_rules_rewrite_once(world: World) -> None:
+    """A turn with an idempotency key is written and checked before a memory that is compared by its content."""
+    await add_in_session(world, "apple", "pear", "plum", "cherry")
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, deduplicate=True))
+    late = IncomingMemory(
+        user_id="u",
+        content="quince",
+        vector=vector_of("quince"),
+        session_id="s",
+        created_at=world.clock.now_ms() - 3_500,
+        idempotency_key="key",
+        is_turn=True,
+    )
+    other = IncomingMemory(user_id="u", content="melon", vector=vector_of("melon"), session_id="other")
+
+    await world.remember.store(world.agent, [late, other])
+
+    assert await find_by(world, "quince") == {"quince", "pear", "plum"}
+    await expect_windows(world)
+
+
 async def test_superseded_memory_leaves_later_texts(world: World) -> None:
     _, second, *_ = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
