@@ -252,7 +252,8 @@ async def _explained(
     question: CandidateQueries,
 ) -> _Response:
     """Search and read all candidates' matches in one request. If exact search is allowed, check for missed memories."""
-    limits = {"limit": max(setup.fetched, setup.plan.total)}  # All candidates, to count those below the threshold.
+    # All candidates, to count those below the threshold.
+    limits = {"limit": max(setup.fetched, question.lists[0]["limit"])}
     proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (
         build_end_queries(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []

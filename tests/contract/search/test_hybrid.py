@@ -300,3 +300,13 @@ async def test_effort_decides_what_is_scored(world: World, effort: Effort, score
     assert found.score == pytest.approx(found.terms.score, abs=1e-5)
     assert answer.candidates is not None
     assert (answer.candidates.scored, answer.candidates.eligible) == (scored, 8)
+
+
+@pytest.mark.usefixtures("short_lists")
+async def test_candidates_by_words_count_as_below_the_threshold(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(), effort="Balanced"))
+
+    answer = await search(world, "apple day", near="green apple", explain=True, top_k=1, threshold=0.99)
+
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.below_threshold) == (2, 2)
