@@ -243,7 +243,7 @@ def score_threshold(distance: str, min_similarity: float) -> float | None:
 
 
 def _scores_by_match(ranking: Ranking) -> bool:
-    """Return whether the score depends on the match with the query only. An expression may use types, tags and others."""
+    """Return whether the score depends on the match with the query only; False for each expression."""
     weights, boosts = ranking.weights, {type_.boost for type_ in ranking.types}
     others = (ranking.model, weights.recency, weights.utility, ranking.confidence_share, boosts - {1.0})
     return not any(others)
