@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.memories.point_pages import page_limit
+from agentmemory_operator.memories.point_pages import page_limit, query_all
 from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import (
     group_by_session,
@@ -135,7 +135,7 @@ class SessionRows:
                     future.set_exception(error)
 
     async def _read(self, part: Sequence[_Read]) -> None:
-        found = await self._agent.store.query_batch(self._agent.alias, [body for body, _ in part])
+        found = await query_all(self._agent, [body for body, _ in part])
         for (_, future), points in zip(part, found, strict=True):
             if not future.done():
                 future.set_result([point["payload"] for point in points])

@@ -14,7 +14,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import ORDER_KEY, WINDOW_DUE_KEY, WINDOW_KEY
 from agentmemory_operator.memories.session_keywords import PAGE
 from agentmemory_operator.memories.stored_memories import delete_head, read_memory
-from tests.support.engine.agents import World, add_keyword, vector_of
+from tests.support.engine.agents import World, add_keyword, set_strict_mode, vector_of
 from tests.support.engine.interleaved_store import CrashingStore, Moment
 from tests.support.engine.reused_agents import reuse_world
 
@@ -294,6 +294,23 @@ async def test_calls_do_not_grow_with_sessions(world: World, *, deduplicates: bo
             numbers.append(store.calls)
 
     assert numbers == [4, 6, 4, 6]
+    await expect_windows(world)
+
+
+async def test_many_sessions_respect_strict_mode(world: World) -> None:
+    world.set_ranking(replace(world.agent.settings.ranking, max_batched_searches=16))
+    # Other tests share the collection.
+    await set_strict_mode(world, enabled=True, search_max_batchsize=16)
+    try:
+        memories = [
+            IncomingMemory(user_id="u", content=f"word{number}", vector=vector_of(number), session_id=f"s{number % 20}")
+            for number in range(40)
+        ]
+        outcomes = await world.remember.store(world.agent, memories)
+    finally:
+        await set_strict_mode(world, enabled=False)
+
+    assert not [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]
     await expect_windows(world)
 
 

@@ -248,6 +248,15 @@ async def open_world(
             await delete_collection(url, settings)
 
 
+async def set_strict_mode(world: World, **settings: int) -> None:
+    """Change the strict mode of the collection, which other tests may share."""
+    body = {"strict_mode_config": settings}
+    async with aiohttp.ClientSession() as session:
+        url = f"{world.agent.store._url}/collections/{world.agent.alias}"  # type: ignore[attr-defined]
+        async with session.patch(url, json=body) as answer:
+            assert answer.status == 200
+
+
 async def outcome_of_crash(
     world: World, at: int, moment: Moment, action: Callable[[World], Awaitable[object]], *, calls: int
 ) -> object:

@@ -172,3 +172,12 @@ def test_documented_table_equals_the_code(profile: Any) -> None:
     assert read_cell("full scan up to, memories") == str(profile.full_scan_memories or "10000 KB")
     assert read_cell("indexingThresholdKB") == str(profile.indexing_threshold_kb)
     assert all(rows[row][5] for row in rows if rows[row] and re.match(r"[a-z]", row))
+
+
+@pytest.mark.parametrize(("is_enabled", "limit"), [(None, 16), (True, 16), (False, None)])
+def test_searches_of_a_request_respect_strict_mode(is_enabled: bool | None, limit: int | None) -> None:
+    strict = {"searchMaxBatchsize": 16} | ({} if is_enabled is None else {"enabled": is_enabled})
+
+    ranking = effective_ranking(probe({"index": {"strictMode": strict}}))
+
+    assert ranking.max_batched_searches == limit
