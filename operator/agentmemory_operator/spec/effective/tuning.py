@@ -111,13 +111,13 @@ def oversampling_of(quantization: Quantization | None) -> float:
 def max_query_limit(index: Index | None) -> int | None:
     """Return the largest number of results of a request in Qdrant's strict mode; None if it sets no limit."""
     strict = _strict_mode(index)
-    return strict and strict.max_query_limit
+    return strict.max_query_limit if strict else None
 
 
 def max_batched_searches(index: Index | None) -> int | None:
     """Return the largest number of searches in a request in Qdrant's strict mode; None if it sets no limit."""
     strict = _strict_mode(index)
-    return strict and strict.search_max_batchsize
+    return strict.search_max_batchsize if strict else None
 
 
 def _strict_mode(index: Index | None) -> StrictModeSpec | None:
