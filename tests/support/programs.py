@@ -92,7 +92,7 @@ class Program:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; -9 after a SIGKILL."""
+        """Exit code; None while it runs, -9 after a SIGKILL."""
         return self._process.poll()
 
     @property
@@ -138,7 +138,7 @@ class Program:
         self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """Stop the process like Kubernetes. If it has ended already, do nothing."""
+        """Stop the process like Kubernetes: SIGTERM, and SIGKILL after 15 s. If it has ended already, do nothing."""
         if self.returncode is None:
             self.terminate()
             try:

@@ -13,7 +13,7 @@ PIP = '#!/bin/sh\nexec "{python}" -m pip "$@"\n'
 
 
 class UserHome:
-    """A home folder. Nothing in it sees the sources of this checkout, and nothing is downloaded."""
+    """A home folder. The sources of this checkout cannot be imported in it, and nothing is downloaded."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path

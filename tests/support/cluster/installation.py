@@ -214,7 +214,7 @@ def found_after_storing(url: str, token: str) -> list[str]:
 
 
 def stop_cleanly(*programs: Program) -> None:
-    """Stop programs like Kubernetes does, and check that no request of theirs was refused."""
+    """Stop programs like Kubernetes does. Fail unless each exits with 0 and its log reports no missing right."""
     for program in programs:
         program.stop()
         assert program.returncode == 0, program.log[-1500:]

@@ -128,7 +128,7 @@ class SpecGenerator:
         spec: Json = self._object(self._schema)
         spec |= {"connectionRef": {"name": "main"}}
         spec.pop("agent", None)
-        # It refers to another object, which does not exist here.
+        # `bootstrap` refers to another object, which does not exist here.
         spec.pop("bootstrap", None)
         if self._random.random() < self._spoiled:
             for _ in range(self._random.choice((1, 1, 2))):

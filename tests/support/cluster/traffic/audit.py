@@ -163,7 +163,7 @@ def _unrevised(history: History, rows: Rows, at: float) -> Iterator[Violation]:
 
 
 def vector_violations(points: Iterable[Row], vector_of: VectorOf, at: float) -> list[Violation]:
-    """Return the memories with a vector that does not belong to their text."""
+    """Return the memories whose vector is missing or belongs to another text, and the tombstones with a vector."""
     found = []
     for point in points:
         row, vector = point["payload"], _dense(point.get("vector"))
@@ -181,7 +181,7 @@ def count_violations(
 ) -> list[Violation]:
     """Return memories with more accesses than searches, or with fewer than were certainly written.
 
-    Every remaining process has stopped regularly, so it has written its recorded accesses. A killed process may have
+    Every remaining process was stopped by SIGTERM, so it has written its recorded accesses. A killed process may have
     lost some. Accesses written before the last move may be in another collection.
 
     Args:
