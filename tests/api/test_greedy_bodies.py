@@ -15,7 +15,7 @@ from tests.support.web.api_stack import create_collection, dev_qdrant
 
 MIB = 1 << 20
 BATCH = "/v1/agents/plain/memories/batch"
-# At most 0.1 s on an idle machine; without slices it was 14 s and more.
+# Maximum delay of a health check. It is at most 0.1 s on an idle machine; without slices it was 14 s.
 PATIENCE_S = 3.0
 
 
