@@ -88,7 +88,7 @@ async def test_request_order_is_kept(world: World) -> None:
 
 
 async def test_order_of_equal_times_is_stable(world: World) -> None:
-    """The engine orders them by time only, and cuts at an arbitrary one."""
+    """The engine orders memories by time only, so a limit cuts at an arbitrary one of equal times."""
     for number in range(8):
         await world.add(f"word{number}", session_id="s", created_at=1000)
         world.clock.move(ms=1)
@@ -265,7 +265,7 @@ async def test_memory_without_session_makes_one_call(world: World) -> None:
 
 
 async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
-    """Memories of equal time, a deletion and a supersession; then the sweep."""
+    """Stores at equal times, a deletion and a supersession run concurrently; then the sweep runs."""
     first = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
     await asyncio.gather(
