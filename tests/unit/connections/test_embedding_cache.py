@@ -32,7 +32,7 @@ class LengthEmbedder:
 
 
 MIB = 1 << 20
-# A vector of LengthEmbedder.
+# Bytes of a cached vector of `LengthEmbedder`.
 ENTRY = ENTRY_BYTES + 2 * 4
 
 
