@@ -128,7 +128,7 @@ async def site(qdrant_url: str) -> AsyncIterator[SpecPasses]:
 
 
 async def test_specs_leave_no_partial_collection(site: SpecPasses) -> None:
-    """None fails a pass."""
+    """No spec fails a pass."""
     generator = SpecGenerator(SEED, spoiled=SPOILED)
     specs: list[dict[str, Any]] = [generator.draw() for _ in range(SPECS)]
 

@@ -275,7 +275,7 @@ class RebuildRun:
         self.check_nothing_lost(self.kind.before)
 
     def check_nothing_lost(self, vector_of: VectorOf) -> None:
-        """Check everything that was acknowledged."""
+        """Check that no acknowledged change is lost."""
         self.witness.check(self.parts.qdrant_url, self.workspace.alias, vector_of=vector_of)
 
     def _check_collections(self, kept: tuple[str, ...]) -> None:

@@ -377,7 +377,7 @@ def forget(place: Place, load: Load, processes: Processes, user: str, *, after_s
     # The client repeats the request at another process.
     answer = ask_to_forget(processes.urls[1], user)
     assert answer.status_code == 200, answer.text
-    # Those that the killed process deleted are among them.
+    # The keys that the killed process deleted are among the reported ones.
     zones = {copy["payload"]["zone"] for copy in copies}
     assert zones <= {*answer.json()["keys_deleted"]} <= {"PERSONAL", "SENSITIVE"}
     processes.restart(0)
