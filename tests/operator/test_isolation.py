@@ -226,7 +226,7 @@ def test_cached_token_expires(site: GuardedAgent) -> None:
 
 
 def test_documented_commands_create_a_valid_token(site: GuardedAgent) -> None:
-    """docs/access.md, "Get a token"."""
+    """Runs the commands of docs/access.md, "Get a token"."""
     commands = read_commands("access.md", "Get a token")
     *_, token = [
         shell(site.workspace.control_plane, command.replace("-n agents", f"-n {site.workspace.namespace}"))
