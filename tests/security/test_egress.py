@@ -385,7 +385,7 @@ SIZE_MIB = 600
 # Memory that a client may use: the limits of points are the largest.
 GROWTH_MIB = 40
 
-# Each client is a fork of its own: a peak never falls again, and the imports are dear.
+# Each client is a fork of its own: a peak never falls again, and the imports are costly.
 CHILD = """
 import asyncio, contextlib, os, resource, sys
 sys.path[:0] = [{root!r}, {package!r}]
