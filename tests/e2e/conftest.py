@@ -59,7 +59,7 @@ def small_qdrant(cluster: RunningCluster) -> QdrantPod:
 
 @pytest.fixture
 def caller(agent: ServedAgent) -> CallerPod:
-    """A pod that searches through the Service all the time, after its first answers."""
+    """A pod that searches continuously through the Service; it has received its first responses."""
     agent.store(PRINTER)
     made = start_caller(agent)
     made.wait_for_calls()
