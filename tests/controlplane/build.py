@@ -206,7 +206,7 @@ NODE = Toolset(
     tags=("no_btrfs", "no_devmapper", "no_zfs"),
     cost="8 minutes",
 )
-# Likewise: enforces NetworkPolicies on the node.
+# Only `make e2e-node` builds it. It enforces NetworkPolicies on the node.
 NETWORK_POLICIES = Toolset(
     variable="NETWORK_POLICY_ASSETS",
     binaries=(Binary("kube-network-policies", "netpol", "sigs.k8s.io/kube-network-policies/cmd"),),
