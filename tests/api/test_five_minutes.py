@@ -72,7 +72,7 @@ def commands_in(block: str) -> Iterator[Command]:
 
 
 def lay_out(folder: pathlib.Path, page: str, api_url: str, user: str) -> Iterator[Command]:
-    """Write each file in its turn; yield the commands in between."""
+    """Write each file when its block is reached; yield the commands in between."""
     for language, text in blocks_of(page):
         # The pages share a stack: each has its own users.
         text = text.replace(SHOWN_URL, api_url).replace('"ada"', f'"{user}"').replace("user_id=ada", f"user_id={user}")

@@ -34,7 +34,7 @@ SHOWN_SERIES = 3
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Run everything; return 1 if a query returns no series, else 0."""
     prometheus = shutil.which("prometheus")
     if prometheus is None:
         sys.exit("there is no prometheus on the path: apt-get install prometheus")

@@ -1,4 +1,4 @@
-"""What each value of the chart renders (cases.yaml), and which pods OpenShift admits."""
+"""Rendering of each value of the chart (cases.yaml), and the pods that OpenShift admits."""
 
 import json
 import pathlib
@@ -123,8 +123,8 @@ def test_notes_name_the_next_step(
     assert [word for word in omits if word in notes] == []
 
 
-# What OpenShift's SecurityContextConstraints restricted-v2 admit. Each namespace has a range of users, of groups for
-# volumes and of SELinux levels: a pod with another one is refused, a pod without gets one.
+# Volumes and fields by which OpenShift's SecurityContextConstraints restricted-v2 decide. Each namespace has a range of
+# users, of groups for volumes and of SELinux levels: a pod with another one is refused, a pod without gets one.
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 OF_A_RANGE = ("runAsUser", "fsGroup", "seLinuxOptions")
 

@@ -74,7 +74,7 @@ class RunningCluster(ControlPlane):
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         account, namespace = ADMIN
         user = f"{namespace}:{account}"
-        # These exist on a second run.
+        # Both objects exist already on a second run.
         self.kubectl("create", "serviceaccount", account, "--namespace", namespace)
         self.kubectl("create", "clusterrolebinding", account, "--clusterrole=cluster-admin", f"--serviceaccount={user}")
         self.token = self.ask("create", "token", account, "--namespace", namespace, "--duration=2h").strip()

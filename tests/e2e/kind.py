@@ -73,7 +73,7 @@ def run_tests(engine: str, folder: pathlib.Path) -> None:
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Run `make e2e-kind`; return the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     engine = find_engine()
     if engine is None:

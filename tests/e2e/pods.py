@@ -143,7 +143,6 @@ class QdrantPod:
 
     @property
     def cluster(self) -> RunningCluster:
-        """Cluster of its workspace."""
         return running_cluster(self.workspace)
 
     def start(self) -> None:

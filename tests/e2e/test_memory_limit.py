@@ -76,7 +76,7 @@ def small_limit(cluster: RunningCluster) -> Iterator[None]:
 
 
 def flood(agent: ServedAgent, *, turns: int) -> CallerPod:
-    """Start the worst load."""
+    """Start a pod that sends the worst load."""
     program = (CALLS + FLOOD).replace("TURNS", str(turns)).replace("TOKEN_FILE", TOKEN)
     return start_caller(agent, program, name="flood")
 

@@ -1,4 +1,4 @@
-"""What a killed `make e2e-node` left is removed by the next run, and nothing else."""
+"""The next run removes the folders and cgroups of a killed `make e2e-node`, and nothing else."""
 
 import pathlib
 import subprocess

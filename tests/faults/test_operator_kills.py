@@ -73,7 +73,7 @@ class Create:
 
 
 class Adopt:
-    """Adoption of a collection with points that was created by hand, without marker, indexes and tuning."""
+    """Adoption of a manually created collection with points, without marker, indexes and tuning."""
 
     def prepare(self, workspace: Workspace) -> None:
         workspace.connect()

@@ -61,7 +61,7 @@ class Installed:
         return operator
 
     def fill(self) -> None:
-        """Create the objects."""
+        """Create the connection, both agents with memories, and their snapshots."""
         here = self.workspace
         create_secret(here, KEY["name"], **{KEY["key"]: "secret"})
         here.connect(apiKeySecretRef=KEY)

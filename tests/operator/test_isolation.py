@@ -77,7 +77,7 @@ class Owner:
         object.__setattr__(self, "id", answer.json()["memory_id"])
 
     def memories(self) -> dict[str, str]:
-        """Return contents by id."""
+        """Return the contents of the user's memories by id."""
         found = self._call("GET", "memories", **user_request(self.user)).json()["results"]
         return {memory["id"]: memory["content"] for memory in found}
 

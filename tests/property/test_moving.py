@@ -37,7 +37,7 @@ MAX_HEADS = 5
 Action = Callable[[World], Awaitable[Any]]
 
 
-# Without shrinking: an order is drawn from one number.
+# Do not shrink: an order is drawn from one number.
 ORDERS = settings(deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 
 

@@ -32,7 +32,7 @@ def scene(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def perform(scene: Scene) -> None:
-    """Send every request."""
+    """Send every kind of request: valid, invalid, foreign, with bad tokens, and while the embedder or Qdrant fails."""
     alpha, canaries = scene.alpha, scene.canaries
     agents = scene.claim(embedding=scene.embedding("embedder"), preset="cognitive"), scene.claim("vectors")
     for name, slug in zip(("memory", "vectors"), agents, strict=True):

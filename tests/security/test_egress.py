@@ -165,7 +165,7 @@ async def download_snapshot(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def ask_nodes(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
-    """Only the node has the address; the cluster's is not used."""
+    """Ask a node for its replicas. Only the node has the address; the cluster's is not used."""
     store = QdrantShardSnapshots("http://127.0.0.1:9", (url,), api_key=KEY, egress=egress)
     try:
         await store._replicas.describe_inactive("a")

@@ -211,7 +211,7 @@ def test_collection_of_other_cluster_is_not_used(workspace: Workspace, operator:
 
 
 def points_of(workspace: Workspace) -> list[Json]:
-    """Return every point."""
+    """Return up to 1,000 points behind the alias, with payload and vector."""
     body = {"limit": 1000, "with_payload": True, "with_vector": True}
     answer = workspace.qdrant.post(f"/collections/{workspace.alias}/points/scroll", json=body)
     found: list[Json] = answer.raise_for_status().json()["result"]["points"]

@@ -1,4 +1,4 @@
-"""The shipped roles for tenants: the API server is asked for each verb on each resource."""
+"""The shipped roles for tenants: the API server reviews each verb on each resource."""
 
 from collections.abc import Iterator, Mapping
 

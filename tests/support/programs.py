@@ -126,7 +126,6 @@ class Program:
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume a paused process."""
         os.kill(self._process.pid, signal.SIGCONT)
 
     def toggle_clock(self) -> None:

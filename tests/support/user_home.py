@@ -51,7 +51,7 @@ class UserHome:
         return folder / "bin"
 
     def install(self) -> str:
-        """Install as `make install` does; return what it prints."""
+        """Install as `make install` does; return its output."""
         if not (self.data / "program").exists():
             self.create_venv(self.data / "program")
         command = [sys.executable, str(ROOT / "release" / "install.py")]

@@ -178,7 +178,7 @@ INTERPRETING = (FencedStore, EncryptingPointStore)
 
 
 async def take_everything(store: Any, collection: str, body: Any, /) -> Any:
-    """Stand for a method that a later version of the port may have."""
+    """Do nothing: stands for a method that a later version of the port may have."""
 
 
 @pytest.mark.parametrize("around", [around for _, port, around in WRAPPERS if port is PointStore])

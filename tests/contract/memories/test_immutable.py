@@ -1,4 +1,4 @@
-"""Memories of immutable types: what callers can do, and which fields still change."""
+"""Memories of immutable types: permitted calls, and the fields that still change."""
 
 import json
 from dataclasses import replace

@@ -123,7 +123,7 @@ async def test_rollback_resumes_after_kill_anywhere(qdrant_url: str) -> None:
 
 
 async def test_cancelled_rollback_keeps_previous(world: FullWorld) -> None:
-    """The previous collection stays marked as such."""
+    """The previous collection stays marked as the previous one."""
     await world.rebuild()
 
     async def change_mind(task: RebuildRun) -> str:

@@ -700,7 +700,7 @@ class TestClone:
         assert world.count() == POINTS + 5
 
     async def test_other_clusters_snapshot_needs_takeover(self, world: RestoreWorld) -> None:
-        """Only the owner of the connection can allow it; an annotation of the restore cannot."""
+        """Only the owner of the connection can allow the restore; an annotation of the restore cannot."""
         world.change_owner({"clusterId": "old", "uid": "old-uid"})
         await world.snapshot("foreign")
         world.change_owner({"clusterId": world.cluster.identity, "uid": "uid-1"})

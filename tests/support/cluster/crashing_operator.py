@@ -337,7 +337,7 @@ async def main(order: Order) -> None:
         transport = KubernetesTransport(configuration)
         stack.push_async_callback(transport.close)
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
-        # Without steps: tests/unit/collections/test_claim_registry.py covers interruptions of claims.
+        # Claims have no steps: tests/unit/collections/test_claim_registry.py covers interruptions of claims.
         claims = KubernetesTransport(configuration, before_write=before_write)
         stack.push_async_callback(claims.close)
         ports = OperatorPorts(

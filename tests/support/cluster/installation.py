@@ -52,7 +52,7 @@ def documents(kind: str = "") -> list[Document]:
 
 @functools.cache
 def _manifests() -> tuple[Document, ...]:
-    """Cached, because parametrised tests read the manifests often while they are collected."""
+    """Read all manifests. Cached, because parametrised tests read them often while they are collected."""
     files = sorted(MANIFESTS.glob("*.yaml"))
     return tuple(found for path in files for found in yaml.load_all(path.read_text(), Loader=LOADER))
 
@@ -163,7 +163,7 @@ class Container:
         swapped = {str(declared): str(port) for declared, port in (ports or {}).items()}
         arguments = [swapped.get(argument, argument) for argument in self.spec["args"]]
         environment = self.environment(control_plane)
-        # The host variable tells the settings "in a cluster". Without the port variable, the login uses the kubeconfig.
+        # The host variable makes the settings those of a pod. Without the port variable, the login uses the kubeconfig.
         in_a_pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
         # Only the image has the chart's default model.
         without_model = {"AGENTMEMORY_DEFAULT_EMBEDDING": "wordllama"}

@@ -133,7 +133,6 @@ class ForkedOperator:
         os.kill(self._pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Resume a paused process."""
         os.kill(self._pid, signal.SIGCONT)
 
     def jump(self, days: int) -> None:

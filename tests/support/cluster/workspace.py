@@ -210,7 +210,7 @@ class Workspace:
         check_success(self.control_plane.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=body))
 
     def change_secret(self, name: str, **values: str) -> None:
-        """Replace values of a Secret."""
+        """Add or replace values of a Secret."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
         check_success(self.control_plane.http.patch(path, json={"stringData": values}, headers=MERGE))
 

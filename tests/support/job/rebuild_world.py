@@ -119,7 +119,7 @@ class RebuildWorld(RestoreWorld):
 
     @property
     def rebuild_status(self) -> Json:
-        """Rebuild in the object's status."""
+        """`status.rebuild` of the object; empty before the first rebuild."""
         return dict(self.status(self.memory).get("rebuild") or {})
 
 

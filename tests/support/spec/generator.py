@@ -124,7 +124,7 @@ class SpecGenerator:
         self._schema = structural_schema(AgentMemorySpec)
 
     def draw(self) -> Json:
-        """Return the next spec."""
+        """Return the next spec, with a connection and without slug and bootstrap."""
         spec: Json = self._object(self._schema)
         spec |= {"connectionRef": {"name": "main"}}
         spec.pop("agent", None)

@@ -232,7 +232,7 @@ async def test_rebuild_removes_the_old_key() -> None:
 
 
 async def test_secret_in_status_is_ignored() -> None:
-    """Otherwise anyone who may write the status could read any Secret of the namespace."""
+    """A Secret named by a status is not read: anyone who may write the status could choose it."""
     bench = Bench()
 
     await bench.sync(status={"effective": {"embedding": {"secret": "openai/key"}}})

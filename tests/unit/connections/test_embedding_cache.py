@@ -189,7 +189,7 @@ class TestSharedCache:
         partitions = [cache.add_partition() for _ in range(8)]
         tracemalloc.start()
         for partition in partitions:
-            # Each one fills the whole cache in turn and evicts entries of the others.
+            # Each partition fills the whole cache in turn, and evicts entries of the others.
             fill(cache, partition, size_bytes // (ENTRY_BYTES + 4 * dimensions), dimensions=dimensions)
         used_bytes, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Times in queries: the questions of the benchmark, and what is hard about zones, calendars and texts."""
+"""Times in queries: the questions of the benchmark, and difficult zones, calendars and texts."""
 
 import unicodedata
 from datetime import datetime

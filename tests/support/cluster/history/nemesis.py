@@ -153,7 +153,7 @@ class Mover(threading.Thread):
             raise
 
     def snapshot(self) -> None:
-        """Take a snapshot."""
+        """Take a snapshot. If it succeeds, record it in the timeline."""
         self._count += 1
         name, begun = f"snapshot-{self._count}", time.monotonic()
         self._journal.record_event(f"{name} is asked for")

@@ -1,7 +1,7 @@
 """Final check of all recorded operations, and of every point in the engine, after all changes have settled.
 
 The points at rest are two more reads of each user: of all memories, and of the newest versions. So one model
-(`traffic.model`) judges what is lost, what came back, and what nobody stored.
+(`traffic.model`) finds lost memories, deleted ones that are visible again, and ones that were never stored.
 """
 
 import math
@@ -30,7 +30,7 @@ AHEAD_MS = 60_000
 # The API completes interrupted changes within a minute, if no request meets them before.
 SWEPT_WITHIN_S = 90.0
 FLUSHED_WITHIN_S = 120.0
-"""Seconds after which a recorded access is certainly written; the contract says within a minute."""
+"""Seconds after which a recorded access is certainly written; the contract promises it within a minute."""
 
 
 def audit(

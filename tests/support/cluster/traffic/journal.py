@@ -55,7 +55,7 @@ class Version:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """Versions of one thing, oldest first, as its writers know them.
+    """Versions of one memory or item, oldest first, as recorded by its writers.
 
     Attributes:
         name: Its tag, and its key or subject.

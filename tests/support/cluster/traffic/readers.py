@@ -18,7 +18,7 @@ PAGE = 100
 
 
 class Reads:
-    """Reads, one method per endpoint. The caller records what each returned.
+    """Reads, one method per endpoint. The caller records the results.
 
     Args:
         vector_of: Returns the vector to send for a text; None if the agent embeds texts.
@@ -39,7 +39,7 @@ class Reads:
         self._search(Kind.LIST, unit, unit.versions[-1].content, top_k=50, include_superseded=True)
 
     def in_list(self, unit: Unit) -> None:
-        """List its current memories."""
+        """List the unit's current memories by tag."""
         parameters = {"user_id": unit.user, "tag": unit.name}
         self._caller.read(Kind.SEARCH, unit.user, "GET", "/memories", tag=unit.name, params=parameters)
 
