@@ -90,7 +90,7 @@ def admit_to_qdrant(cluster: RunningCluster) -> None:
 
 @contextmanager
 def start_aged(installed: Installed) -> Iterator[AgedPods]:
-    """Start the pods, with an agent for them; remove everything at the end."""
+    """Start the pods, with an agent for them; remove pods and agent at the end."""
     cluster = installed.control_plane
     assert isinstance(cluster, RunningCluster)
     workspace = Workspace(cluster, cluster.create_namespace("e2e-"), installed.qdrant_url)

@@ -35,7 +35,7 @@ def find_engine() -> str | None:
 
 
 def run_tests(engine: str, folder: pathlib.Path) -> None:
-    """Run every step until one fails.
+    """Run the steps until one fails; delete the cluster in any case.
 
     Raises:
         subprocess.CalledProcessError: If a step failed; it has printed the reason.

@@ -153,7 +153,7 @@ class Container:
         ports: Mapping[int, int] | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Program:
-        """Run its command as a process that finds itself in the cluster, with its account's token.
+        """Run the container's command as a process with the settings of a pod and its account's token.
 
         Args:
             options: Options that replace files which Kubernetes would mount.

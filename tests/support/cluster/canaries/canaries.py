@@ -81,7 +81,7 @@ class Canaries:
         return list(vector)
 
     def find_leaks(self, text: str, place: str, *, besides: Iterable[str] = ()) -> list[Leak]:
-        """Return the canaries that a text leaks.
+        """Return the canaries that a text leaks, and the first JSON Web Token in it.
 
         Args:
             place: Description of the text for the report.

@@ -67,7 +67,7 @@ class CanaryFields:
         return self.canaries.identifier(name)
 
     def memory(self, user: str, what: str = "a memory", **more: Any) -> Json:
-        """Build a memory with all fields that a caller may set."""
+        """Build a memory with canaries in its text fields."""
         return {
             "user_id": user,
             "content": self.text(f"{what}: content"),
@@ -88,7 +88,7 @@ class CanaryFields:
 
 
 def send_all_requests(conversation: Conversation, slug: str, user: str) -> None:
-    """Send a valid request of each kind to an agent that embeds texts. One reuses an Idempotency-Key and gets 409."""
+    """Send requests of each kind to an agent that embeds texts; a few are refused (409, 401, invalid items)."""
     send, said = conversation.send, CanaryFields(conversation.canaries)
     at = f"/v1/agents/{slug}"
     key = {"Idempotency-Key": said.name("idempotency key")}
@@ -233,7 +233,7 @@ def bad_searches(said: CanaryFields, vector: list[float]) -> Iterable[Json]:
 
 
 def send_foreign_requests(conversation: Conversation, slug: str, user: str, memory: str, *, expected: int) -> None:
-    """Request another tenant's data. No response may reveal more than the request contains."""
+    """Request the data of another tenant or user; each response has status `expected`, 404, or 422 for the search."""
     send, at, mine = conversation.send, f"/v1/agents/{slug}", {"user_id": user}
     for path in (
         "",

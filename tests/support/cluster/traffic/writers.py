@@ -99,7 +99,7 @@ class Writer(PacedThread):
         self._take_in(unit, content, self.caller.write("POST", "/memories", json=body, is_repeatable=False))
 
     def store_batch(self) -> None:
-        """Store several memories of all kinds in one batch."""
+        """Store several memories of random kinds in one batch, sent again until each has a final result."""
         kinds: tuple[UnitKind, ...] = ("plain", "keyed", "subject")
         units = [self._pool.new_unit(self._chance.choice(kinds)) for _ in range(BATCH)]
         contents = [self._pool.content(unit.user) for unit in units]
