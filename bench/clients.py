@@ -71,6 +71,10 @@ class Client:
         body = self._exchange(request)
         return orjson.loads(body) if body else None
 
+    def text(self, method: str, path: str) -> str:
+        """Send a request without a body and return the text of the response. Raises Refused as `call`."""
+        return self._exchange(self.prepare(method, path)).decode()
+
     def timed(self, request: bytes) -> tuple[Any, float]:
         """Send a prepared request. Return the parsed response and its duration in milliseconds.
 

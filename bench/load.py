@@ -50,7 +50,7 @@ def main() -> None:
     data = make_dataset(f"bench-load-{secrets.token_hex(2)}", size=args.size, users=USERS, now_ms=now_ms)
     with (
         tempfile.TemporaryDirectory(prefix="agentmemory-load-") as folder,
-        running(Path(folder), [data.slug], args.qdrant, spec={"preset": args.preset}) as stack,
+        running(Path(folder), [data.slug], args.qdrant, spec={"preset": args.preset}, profile=args.profile) as stack,
     ):
         print(f"{machine()}, {stack.engine}, {args.preset}, {len(data):,} memories of {USERS} users", flush=True)
         stack.wait_ready(data.slug)
@@ -66,6 +66,8 @@ def main() -> None:
         progress, looks = measure_searches(stack, data, texts, count=args.requests, connections=args.connections)
         took_s = time.monotonic() - started_s
     print(render(("what", "measured", "goal"), rows_of(progress, looks, duration_s=took_s)))
+    if args.profile:
+        print("\n" + args.profile.read_text(encoding="utf-8"))
 
 
 def measure_searches(
@@ -151,6 +153,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--size", type=int, default=20_000, help="memories (default: %(default)s)")
     parser.add_argument("--qdrant", metavar="URL", help="a real server (default: the dev server)")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="sample the API's CPU time into FILE")
     return parser.parse_args()
 
 

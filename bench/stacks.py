@@ -116,6 +116,7 @@ def running(
     *,
     spec: Json | None = None,
     version: str = DEFAULT_VERSION,
+    profile: Path | None = None,
 ) -> Iterator[Stack]:
     """Run the stack while the context is open.
 
@@ -123,6 +124,7 @@ def running(
         qdrant_url: Server to use. None starts the dev Qdrant.
         spec: Fields that override or extend the spec of every agent.
         version: Version of Qdrant that the dev server reports.
+        profile: File to write a profile of the API's process to, at its end; see `bench.sampling`.
     """
     manifests = folder / "manifests"
     manifests.mkdir(parents=True)
@@ -133,7 +135,7 @@ def running(
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(serving_qdrant(folder, qdrant_url, version))
         options = ["--manifests", str(manifests), "--data", str(folder / "unused"), "--port", "0", "--qdrant", url]
-        api_url, api_pid = stack.enter_context(_process(folder, "dev", options, prefix="API "))
+        api_url, api_pid = stack.enter_context(_process(folder, "dev", options, prefix="API ", profile=profile))
         engine = engine_of(url, is_dev=qdrant_url is None)
         yield Stack(manifests=manifests, api_url=api_url, api_pid=api_pid, qdrant_url=url, engine=engine)
 
@@ -195,11 +197,18 @@ class KillableQdrant:
 
 @contextlib.contextmanager
 def _process(
-    folder: Path, verb: str, options: list[str], *, prefix: str, ends_with: signal.Signals = signal.SIGTERM
+    folder: Path,
+    verb: str,
+    options: list[str],
+    *,
+    prefix: str,
+    ends_with: signal.Signals = signal.SIGTERM,
+    profile: Path | None = None,
 ) -> Iterator[tuple[str, int]]:
     """Run a command of the product. Yield the URL from the log line that starts with `prefix`, and the process id."""
     log = folder / f"{verb}.log"
-    command = [sys.executable, "-m", "agentmemory_operator", verb, *options]
+    module = ["agentmemory_operator"] if profile is None else ["bench.sampling", str(profile)]
+    command = [sys.executable, "-m", *module, verb, *options]
     with log.open("w", encoding="utf-8") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
             yield _wait_for_line(process, log, prefix), process.pid

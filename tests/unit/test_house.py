@@ -87,9 +87,9 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
 
 # New code replaces old code: only an issue that adds a package raises a budget, by the size of the package.
 BUDGETS = {
-    "code lines of operator/": 56_520,
-    "modules of operator/": 573,
-    "lines of tests": 121_000,
+    "code lines of operator/": 57_000,
+    "modules of operator/": 575,
+    "lines of tests": 121_800,
     "lines of tests/support": 12_800,
     "packages that make demo installs": 95,
 }

@@ -10,8 +10,9 @@ of the collection's metadata, whose result decides:
 | another collection with the same contents (copied) | CollectionMoved | accepted | OutcomeUnknown |
 | another collection with other contents (restored) | CollectionMoved | CollectionMoved | OutcomeUnknown |
 
-A *search* depends on vectors: it is a query, or a scroll that returns vectors. After the first write through the store,
-every rejection is OutcomeUnknown instead, because the store may have written a memory that the new contents lack.
+A *search* depends on vectors: it is a query by more than a filter and an order, or a scroll that returns vectors. After
+the first write through the store, every rejection is OutcomeUnknown instead, because the store may have written a
+memory that the new contents lack.
 
 Before a write is sent, the store checks the lease too. While a move is final, the write waits. If the collection was
 replaced, nothing is written. A store raises `CollectionMoved` only before its first write, so the caller can open the
@@ -86,8 +87,10 @@ class FencedStore(ForwardingPoints):
         match call.name:
             case "describe":
                 return await call.make(self._store)
-            case "query" | "query_batch":
+            case "query":
                 return await self._search(call)
+            case "query_batch":
+                return await (self._search(call) if any(map(_uses_vectors, call.request)) else self._look_up(call))
             case "scroll":
                 # The meaning of a vector depends on the collection, even if the contents are the same.
                 return await (self._search(call) if call.request.get("with_vector") else self._look_up(call))
@@ -291,6 +294,13 @@ def _timed_points(points: Sequence[Json], now_ms: int) -> list[Json]:
 
 def _timed_payload(payload: Json, now_ms: int) -> Json:
     return payload | {"updatedAt": max(payload["updatedAt"], now_ms)} if "updatedAt" in payload else payload
+
+
+def _uses_vectors(body: Json) -> bool:
+    """Return whether a query is more than a filter and an order."""
+    query = body.get("query")
+    is_ordered = isinstance(query, dict) and query.keys() == {"order_by"}
+    return not (query is None or is_ordered) or "prefetch" in body or bool(body.get("with_vector"))
 
 
 def _is_all_or_nothing(write: PointCall[None]) -> bool:

@@ -1,13 +1,15 @@
 """Store, read, link, compare, export and import memories: one Qdrant point per memory.
 
 A write, `remember.py: Remember.store`:
-1. `draft.py: build_drafts` checks the memories and embeds their texts in one call. Equal memories of a batch are stored
-   once.
-2. Each draft is written by its rule (`MemoryDraft.rule`). Plain memories share one upsert. A memory whose id is derived
+1. `draft.py` checks the memories and embeds their texts in one call. Equal memories of a batch are stored once.
+2. Stored memories with equal contents, and those next to them in their sessions, are read in one request
+   (`session_rows.py`).
+3. Each draft is written by its rule (`MemoryDraft.rule`). Plain memories share one upsert. A memory whose id is derived
    from its idempotency key, content or identity is inserted only if the id is free, and read back.
-3. A memory that supersedes another goes through `chains.py: join`: inserted as pending, linked by compare-and-set,
+4. A memory that supersedes another goes through `chains.py: join`: inserted as pending, linked by compare-and-set,
    shown.
-4. `session_keywords.py` updates the keyword texts of later memories of the session.
+5. `session_keywords.py` rewrites the keyword texts of later memories of the session, and reads the sessions again.
+   Another writer may have changed them: then it rewrites again. `due_marks.py` clears the marks of checked memories.
 
 An item (a memory under a key) is one point with a derived id, written by compare-and-set (`item_store.py: Items`).
 Waiting writes to the same key are merged. `tombstone_writes.py` is the only module that replaces points by tombstones:

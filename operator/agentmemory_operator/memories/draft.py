@@ -7,6 +7,7 @@ it, build its keyword text. So every change to the text, such as scrubbing, must
 import json
 import secrets
 from array import array
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
@@ -25,7 +26,15 @@ from agentmemory_operator.memories.incoming import IncomingMemory, ScrubbedMemor
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.item_rules import USER_NAMESPACE, find_length_errors
 from agentmemory_operator.memories.rules.keywords import KeywordText
-from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
+from agentmemory_operator.memories.rules.record import (
+    LOGGED_KEY,
+    ORDER_KEY,
+    MemoryRecord,
+    StatedMemory,
+    hash_content,
+    payload_of,
+)
+from agentmemory_operator.memories.session_rows import SessionRows
 from agentmemory_operator.memories.zone_access import (
     find_vector_errors,
     find_zone_errors,
@@ -82,6 +91,14 @@ class MemoryDraft:
         if record.lookup_ids:
             return "once"
         return "plain" if record.request_hash is None else "keyed"
+
+    @property
+    def place(self) -> Json | None:
+        """Id, user, session and position; None if no other keyword text may include its words."""
+        record, order = self.record, self.words.order if self.words else None
+        if order is None:
+            return None
+        return {"id": record.id, "userId": record.user_id, "sessionId": record.session_id, ORDER_KEY: order}
 
     def point(self, agent: Agent) -> Json:
         """Return the point to write, with the current time as its position in the change log."""
@@ -160,11 +177,11 @@ async def _errors_at(agent: Agent, memories: Sequence[IncomingMemory], *, is_new
 
 
 async def add_words(
-    agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]
+    agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError], reader: SessionRows | None = None
 ) -> list[MemoryDraft | AgentMemoryError]:
     """Return the drafts with keyword texts, if their agent has keyword vectors. Errors are returned unchanged."""
     records = [draft.record for draft in drafts if isinstance(draft, MemoryDraft)]
-    words = await session_keywords.build_words(agent, records)
+    words = await session_keywords.build_words(agent, records, reader)
     if not words:
         return list(drafts)
     return [
@@ -180,12 +197,15 @@ async def find_first_indexes(memories: Sequence[IncomingMemory], agent: Agent) -
     a conflict or a newer version.
     """
     first: dict[tuple[Any, ...], int] = {}
+    # Only memories of one content are compared, because a vector makes that slow.
+    repeated = Counter(memory.content for memory in memories)
 
     def first_index_of(index: int, memory: IncomingMemory) -> int:
-        is_unique = memory.supersedes is not None or _identity_of(memory, agent) is not None
-        return index if is_unique else first.setdefault(_statement_of(memory), index)
+        if repeated[memory.content] == 1 or memory.supersedes is not None or _identity_of(memory, agent) is not None:
+            return index
+        return first.setdefault(_statement_of(memory), index)
 
-    return await run_in_slices(map_with_pauses(first_index_of, memories)) if len(memories) > 1 else [0] * len(memories)
+    return await run_in_slices(map_with_pauses(first_index_of, memories))
 
 
 def _statement_of(memory: IncomingMemory) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ derived from their content, so concurrent first writers store one memory. A cont
 tried.
 """
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from itertools import count
 
 from agentmemory_operator.agents.directory import Agent
@@ -21,30 +21,38 @@ from agentmemory_operator.memories.insert import (
     is_written_by,
     stored_outcome,
     with_id,
-    write_drafts,
+    write_with_followers,
 )
-from agentmemory_operator.memories.point_pages import change_row, read_memories, read_pages, read_row
+from agentmemory_operator.memories.point_pages import change_row, page_limit, read_memories, read_pages, read_row
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, observation_count
+from agentmemory_operator.memories.session_rows import SessionRows
+from agentmemory_operator.runtime.tasks import gather_bounded
 
 MAX_OBSERVERS = 20
 # Maximum number of lookup ids in one search, and of memories on one page of its results.
 PAGE = 100
+MAX_CONCURRENT_READS = 10
 
 
-async def store_once(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
+async def store_once(
+    agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows, stored_ids: Set[str]
+) -> dict[int, Outcome]:
     """Store each draft, or find a visible memory with the same content; return the outcomes by `MemoryDraft.position`.
 
-    An outcome is the stored memory, or the error of this draft. For a single draft, no error is raised.
+    An outcome is the stored memory, or the error of this draft.
+
+    Args:
+        stored_ids: Result of `read_stored_ids`.
 
     Raises:
         StoreUnavailable: If nothing was written. Retry.
         StoreRejected, KeysUnavailable: As in `write_drafts`.
         OutcomeUnknown: If some drafts may have been written.
     """
-    outcomes = await _store_unknown(agent, drafts) if len(drafts) > 1 else {}
+    outcomes = await _store_unknown(agent, drafts, reader, stored_ids)
     with outcome_unknown_on_failure():
         for draft in drafts:
             if draft.position not in outcomes:
@@ -90,20 +98,24 @@ def is_visible(agent: Agent, row: Payload) -> bool:
     return not is_expired(row, agent.settings.ranking.endings, agent.clock.now_ms())
 
 
-async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
+async def _store_unknown(
+    agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows, stored_ids: Set[str]
+) -> dict[int, Outcome]:
     """In one request, write the drafts of which no lookup id is stored yet, one draft for each content.
 
     Return the outcomes of the drafts that this request stored, or Qdrant rejected, by position.
     """
-    stored_ids = await _known(agent, drafts)
     firsts: dict[str, MemoryDraft] = {}
     for draft in drafts:
         if stored_ids.isdisjoint(draft.record.lookup_ids):
             firsts.setdefault(_content_of(draft), draft)
-    refused = await write_drafts(agent, [with_id(draft, id_) for id_, draft in firsts.items()], insert_only=True)
+    if not firsts:
+        return {}
+    new = [with_id(draft, id_) for id_, draft in firsts.items()]
+    refused = await write_with_followers(agent, new, reader, insert_only=True)
+    places = [draft.place for draft in new if draft.place and draft.record.id not in refused]
     with outcome_unknown_on_failure():
-        points = await agent.store.retrieve(agent.alias, list(firsts), keys=("requestId", TOMBSTONE_KEY))
-    rows = {point["id"]: point["payload"] for point in points}
+        rows = await reader.read_back(list(firsts), ("requestId", TOMBSTONE_KEY), places)
     outcomes: dict[int, Outcome] = {firsts[id_].position: error for id_, error in refused.items()}
     for id_, draft in firsts.items():
         if id_ in rows and is_written_by(draft, rows[id_]):
@@ -164,16 +176,22 @@ async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
     return None
 
 
-async def _known(agent: Agent, drafts: Sequence[MemoryDraft]) -> set[str]:
+async def read_stored_ids(agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows) -> set[str]:
     """Return the lookup ids of all stored memories that share a lookup id with a draft."""
     lookup_ids = sorted({lookup for draft in drafts for lookup in draft.record.lookup_ids})
-    stored_ids: set[str] = set()
-    for start in range(0, len(lookup_ids), PAGE):
-        any_of = {"key": "lookupIds", "match": {"any": lookup_ids[start : start + PAGE]}}
-        body = {"filter": {"must": [any_of]}, "limit": PAGE, "with_payload": ["lookupIds"]}
-        async for points in read_pages(agent, body):
-            stored_ids.update(lookup for point in points for lookup in point["payload"].get("lookupIds", ()))
-    return stored_ids
+    parts = [lookup_ids[start : start + PAGE] for start in range(0, len(lookup_ids), PAGE)]
+    reads = [_stored_among(agent, part, reader) for part in parts]
+    return set().union(*await gather_bounded(reads, concurrency=MAX_CONCURRENT_READS))
+
+
+async def _stored_among(agent: Agent, lookup_ids: Sequence[str], reader: SessionRows) -> set[str]:
+    any_of = {"must": [{"key": "lookupIds", "match": {"any": lookup_ids}}]}
+    limit = page_limit(agent, PAGE)
+    rows = await reader.find(any_of, limit=limit, keys=("lookupIds",))
+    if len(rows) == limit:
+        body = {"filter": any_of, "limit": PAGE, "with_payload": ["lookupIds"]}
+        rows = [point["payload"] async for points in read_pages(agent, body) for point in points]
+    return {lookup for row in rows for lookup in row.get("lookupIds", ())}
 
 
 def _content_of(draft: MemoryDraft, number: int = 0) -> str:

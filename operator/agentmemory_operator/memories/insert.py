@@ -3,10 +3,11 @@
 The result of each memory to store, and of a repeated request, is an `Outcome`.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, OutcomeUnknown, StoreRejected
@@ -16,6 +17,7 @@ from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.point_pages import read_row, replace_row
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, equals, point_filter
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_DUE_KEY, MemoryRecord, Payload
+from agentmemory_operator.memories.session_rows import SessionRows
 
 # Status codes that a point, or the number of points, causes. A smaller request may succeed.
 _ABOUT_POINTS = frozenset({400, 413, 422})
@@ -60,7 +62,7 @@ def duplicate_outcome(outcome: Outcome) -> Outcome:
     return replace(outcome, event="NONE", is_recorded=False) if isinstance(outcome, StoredMemory) else outcome
 
 
-def find_request_conflict(row: Payload | None, record: MemoryRecord) -> Conflict | None:
+def find_request_conflict(row: Mapping[str, Any] | None, record: MemoryRecord) -> Conflict | None:
     """Return the conflict with the row under the request's idempotency key, if it has another body or was deleted.
 
     None if there is no row, no key, or no conflict.
@@ -116,6 +118,20 @@ async def write_drafts(
         return refused | await write_drafts(agent, drafts[half:], insert_only=insert_only)
 
 
+async def write_with_followers(
+    agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows, *, insert_only: bool = False
+) -> dict[str, StoreRejected]:
+    """As `write_drafts`; then rewrite the keyword texts of later memories that are to include the new ones."""
+    if not drafts or not reader.followers:
+        return await write_drafts(agent, drafts, insert_only=insert_only)
+    refused, followers = await asyncio.gather(
+        write_drafts(agent, drafts, insert_only=insert_only), session_keywords.read_followers(agent, reader)
+    )
+    if not refused:
+        await session_keywords.rewrite_followers(agent, reader, followers)
+    return refused
+
+
 async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
     """Insert a memory under its derived id, or replace a tombstone without successor; return the stored row.
 
@@ -147,14 +163,17 @@ async def claim_id(agent: Agent, draft: MemoryDraft) -> Payload:
         return await _read_stored(agent, memory_id)
 
 
-def is_written_by(draft: MemoryDraft, row: Payload) -> bool:
+def is_written_by(draft: MemoryDraft, row: Mapping[str, Any]) -> bool:
     """Return whether a row was written by this draft's request and is not deleted."""
     return TOMBSTONE_KEY not in row and row.get("requestId") == draft.record.request_id
 
 
 def with_id(draft: MemoryDraft, memory_id: str) -> MemoryDraft:
     """Return the draft under another id, without a predecessor and not pending."""
-    return replace(draft, record=replace(draft.record, id=memory_id, supersedes_id=None, pending=False))
+    record = draft.record
+    if (record.id, record.supersedes_id, record.pending) == (memory_id, None, False):
+        return draft
+    return replace(draft, record=replace(record, id=memory_id, supersedes_id=None, pending=False))
 
 
 async def _read_stored(agent: Agent, memory_id: str) -> Payload:

@@ -1,11 +1,12 @@
 """Read and change rows: the payloads of an agent's points, including tombstones and pending ones."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, point_filter
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, Condition, Filter, equals, point_filter
 from agentmemory_operator.memories.rules.record import (
     EDIT_MARK_KEY,
     ERASURE_KEY,
@@ -60,6 +61,23 @@ def conditional_upsert(point: Json, unchanged: Filter) -> Json:
     `tombstone_writes.write_tombstones` for tombstones.
     """
     return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}
+
+
+def rewrite_operations(points: Iterable[Json]) -> list[Json]:
+    """Return the operations that replace live points by their next `rev`, one operation for each `rev`."""
+    by_rev: defaultdict[int, list[Json]] = defaultdict(list)
+    for point in points:
+        by_rev[point["payload"]["rev"] - 1].append(point)
+    return [
+        {
+            "upsert": {
+                "points": rewritten,
+                "update_filter": {"must": [equals("rev", rev), NOT_DELETED]},
+                "update_mode": "update_only",
+            }
+        }
+        for rev, rewritten in by_rev.items()
+    ]
 
 
 def replacement_operations(

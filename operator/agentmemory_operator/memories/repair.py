@@ -14,16 +14,14 @@ from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.entity_extraction import EntityBackfill
-from agentmemory_operator.memories.point_pages import conditional_upsert, read_pages
+from agentmemory_operator.memories.point_pages import read_pages, rewrite_operations
 from agentmemory_operator.memories.rules.filters import (
     NOT_DELETED,
     NOT_PENDING,
     Condition,
     Filter,
-    equals,
     equals_any,
     narrow,
-    point_filter,
 )
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload, record_of
 from agentmemory_operator.memories.tombstone_writes import delete_remaining_vectors
@@ -175,11 +173,11 @@ async def _write_vectors(agent: Agent, rows: Sequence[Payload]) -> None:
     """Embed memories and write each with its dense and its keyword vector, by compare-and-set."""
     vectors = await agent.embedder.embed([row["content"] for row in rows])
     words = await session_keywords.build_words(agent, [record_of(row) for row in rows])
-    operations = []
+    points = []
     for row, vector in zip(rows, vectors, strict=True):
         payload = row | {"rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
         point: Json = {"id": row["id"], "vector": vector, "payload": payload}
         if agent.keyword is not None and (worded := words.get(row["id"])):
             point = worded.add_to_point(point, agent.keyword)
-        operations.append(conditional_upsert(point, point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)))
-    await agent.store.batch(agent.alias, operations, strong=True)
+        points.append(point)
+    await agent.store.batch(agent.alias, rewrite_operations(points), strong=True)

@@ -6,7 +6,10 @@ that changes a memory therefore
 1. sets `windowDue` on it, in the same request,
 2. reads the memories around it,
 3. rewrites stale texts, and repeats from 2 until none is stale (after `MAX_ROUNDS` rounds the sweep continues),
-4. clears `windowDue`.
+4. clears `windowDue`, in an API process a little later (`due_marks.py`).
+
+A writer of new memories also reads around them before step 1, and rewrites between 1 and 2 what it expects to be stale.
+Step 2 finds what it expected wrongly.
 
 Invariant: of two concurrent writers, at least one sees the change of the other, because each reads after it writes. If
 a writer crashes, the sweep finds its mark. A rewrite is a compare-and-set on `rev`, so it overwrites no concurrent
@@ -16,12 +19,13 @@ change.
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories.point_pages import conditional_upsert
+from agentmemory_operator.memories.due_marks import DueMarks
+from agentmemory_operator.memories.point_pages import rewrite_operations
 from agentmemory_operator.memories.rules.filters import (
     IS_WORKING,
     NOT_DELETED,
@@ -40,17 +44,21 @@ from agentmemory_operator.memories.rules.keywords import (
     includes_words_of,
     is_member,
     order_of,
-    session_members_filter,
     session_sort_key,
 )
 from agentmemory_operator.memories.rules.record import (
     ORDER_KEY,
     TOMBSTONE_KEY,
     WINDOW_DUE_KEY,
-    WINDOW_KEY,
     MemoryRecord,
     Payload,
-    payload_of,
+)
+from agentmemory_operator.memories.session_rows import (
+    MAX_CONCURRENT_SESSIONS,
+    ROW_KEYS,
+    Row,
+    SessionRows,
+    SessionSpan,
 )
 from agentmemory_operator.memories.zone_access import has_words
 from agentmemory_operator.ports.base import Json
@@ -61,22 +69,18 @@ SWEEP_AFTER_MS = 10_000
 PAGE = 100
 # Maximum number of pages of memories to which one sweep of an agent adds session positions or keyword vectors.
 PAGES_A_SWEEP = 100
+# Maximum number of memories that are rewritten right after a write, before what it has changed is read again.
+MAX_FOLLOWERS = 200
+# Qdrant accepts 32 MiB in a request, and a character may take 4 bytes. A number of a vector has at most 24 characters.
+MAX_REQUEST_CHARS, CHARS_A_NUMBER = 6 << 20, 24
 # Maximum number of rounds. Two suffice unless another writer changes a neighbour in the meantime.
 MAX_ROUNDS = 20
-# Maximum number of concurrent reads. A batch may cover many sessions, and the server may be slow.
-MAX_CONCURRENT_READS = 8
-# Maximum number of memories read at one position of a session. Of more, Qdrant returns an arbitrary part.
-MAX_SAME_TIME = 1000
-
-_KEYS = (
-    *("id", "userId", "sessionId", "content", "createdAt", "rev", "speaker", "role"),
-    *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, WINDOW_DUE_KEY),
-)
-_Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, KeywordText]:
+async def build_words(
+    agent: Agent, records: Sequence[MemoryRecord], reader: SessionRows | None = None
+) -> dict[str, KeywordText]:
     """Return the keyword texts of memories to be written, by id; empty if the agent has no keyword vectors.
 
     Memories in a zone without keyword vectors get no text. Texts of later memories in the batch omit the words of a
@@ -88,31 +92,79 @@ async def build_words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str
     with_text = [(index, record) for index, record in enumerate(records) if has_words(agent, record.zone)]
     rows = [_row_of(record, index) for index, record in with_text]
     words = {row["id"]: build_keyword_text(row, (), source) for row in rows if ORDER_KEY not in row}
-    sessions = list(group_by_session(rows).values())
-    windows = await gather_bounded(
-        (_before(agent, members[0], source.window) for members in sessions), concurrency=MAX_CONCURRENT_READS
+    sessions, reader = list(group_by_session(rows).values()), reader or SessionRows(agent)
+    stored = await gather_bounded(
+        (reader.first_around(members, source.window) for members in sessions), concurrency=MAX_CONCURRENT_SESSIONS
     )
-    for members, before in zip(sessions, windows, strict=True):
-        for row in members:
-            words[row["id"]] = build_keyword_text(row, before, source)
-            if not (row.get("pending") or row.get("supersededById")):
+    for members, around in zip(sessions, stored, strict=True):
+        new = {row["id"]: row for row in members}
+        before: list[Row] = []
+        neighbours = 0
+        for row in sorted(({row["id"]: row for row in around} | new).values(), key=session_sort_key):
+            if row["id"] in new:
+                words[row["id"]] = build_keyword_text(row, before, source)
+            elif row[ORDER_KEY] < members[0][ORDER_KEY]:
+                neighbours += 1
+            if is_member(row):
                 before.append(row)
+        reader.plans.append(SessionSpan(before, neighbours))
+        changed = find_stale_ids(before, source.window, neighbours=neighbours)
+        reader.followers |= {row["id"]: row for row in around if row["id"] in changed - new.keys()}
     return words
 
 
-async def update_stale_texts(agent: Agent, ids: Iterable[str | None]) -> None:
+async def read_followers(agent: Agent, reader: SessionRows) -> list[Json]:
+    """Return the memories whose texts a planned write changes, to rewrite them after it.
+
+    Empty if there are many, or Qdrant is unavailable: `update_stale_texts` finds them.
+    """
+    if not 0 < len(reader.followers) <= MAX_FOLLOWERS:
+        return []
+    try:
+        return await _read_eligible(agent, sorted(reader.followers))
+    except AgentMemoryError as error:
+        log.info("reading the followers of new memories of agent %s failed: %s", agent.settings.slug, error)
+        return []
+
+
+async def rewrite_followers(agent: Agent, reader: SessionRows, followers: Sequence[Json]) -> None:
+    """Rewrite the texts of followers as planned. `update_stale_texts` checks them, and completes what fails."""
+    if not followers or agent.keyword is None:
+        return
+    windows = _windows_in(reader.plans, agent.keyword.window)
+    rewritten = [_rewritten(agent, agent.keyword, point, windows[point["payload"]["id"]]) for point in followers]
+    try:
+        await _write_rewritten(agent, rewritten)
+    except AgentMemoryError as error:
+        log.info("rewriting the followers of new memories of agent %s failed: %s", agent.settings.slug, error)
+
+
+async def update_stale_texts(
+    agent: Agent,
+    ids: Iterable[str | None],
+    written: Iterable[Row] = (),
+    reader: SessionRows | None = None,
+    marks: DueMarks | None = None,
+) -> None:
     """Rewrite the keyword texts that marked memories among `ids` made stale, then clear the marks.
 
     Does nothing without keyword vectors. An AgentMemoryError is only logged: the marks remain for the sweep.
 
     Args:
         ids: Ids of changed memories; None values are skipped.
+        written: User, session and position of those that were just inserted, which are not read by id.
+        reader: Reader that may have read what is around them since.
+        marks: Clears the marks. None clears them before the call returns.
     """
     changed = {memory_id for memory_id in ids if memory_id}
     if agent.keyword is None or not changed:
         return
+    reader = reader or SessionRows(agent)
+    changed |= reader.followers.keys()
+    placed = {**reader.followers, **{row["id"]: row for row in written}}
+    spans = reader.spans_around(placed.keys()) if placed.keys() == changed else None
     try:
-        await _settle(agent, agent.keyword, changed)
+        await _settle(agent, changed, reader, placed, spans, marks=marks or DueMarks())
     except AgentMemoryError as error:
         # Only log the error: the change itself is durable, and marked for the sweep.
         log.info("updating keyword texts of agent %s is postponed: %s", agent.settings.slug, error)
@@ -130,50 +182,110 @@ async def sweep(agent: Agent) -> int:
     stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
     due_ids = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
     if due_ids:
-        await _settle(agent, agent.keyword, set(due_ids))
+        await _settle(agent, set(due_ids), SessionRows(agent), marks=DueMarks())
     return len(due_ids) + await _fill(agent, agent.keyword)
 
 
-async def _settle(agent: Agent, source: KeywordSource, changed: set[str]) -> None:
+async def _settle(
+    agent: Agent,
+    changed: set[str],
+    reader: SessionRows,
+    placed: Mapping[str, Row] = MappingProxyType({}),
+    read_spans: Sequence[SessionSpan] | None = None,
+    *,
+    marks: DueMarks,
+) -> None:
+    """Rewrite the texts that changed memories made stale, until none is.
+
+    Args:
+        placed: Earlier states of changed members, by id. Their current rows are among those of their sessions.
+        read_spans: What is around all changed memories, read after they were written. None reads it.
+    """
+    assert agent.keyword is not None
+    window = agent.keyword.window
     for _ in range(MAX_ROUNDS):
-        rows = [row for row in await _rows(agent, changed) if row.get(WINDOW_DUE_KEY)]
-        stale = await _stale_around(agent, rows, source)
-        if not stale:
-            await _unmark(agent, rows)
+        rows = [row for row in await _rows(agent, changed - placed.keys()) if row.get(WINDOW_DUE_KEY)]
+        members = {**{row["id"]: row for row in rows if is_member(row)}, **placed}
+        spans = await reader.spans(members.values(), window) if read_spans is None else read_spans
+        read_spans = None
+        around = {row["id"]: row for span in spans for row in span.rows}
+        stale = await _stale_among(agent, spans, [row for row in rows if not is_member(row)], reader, window)
+        if not stale and placed.keys() <= around.keys():
+            await marks.clear(agent, [*rows, *(around[id_] for id_ in placed if around[id_].get(WINDOW_DUE_KEY))])
             return
-        await rewrite_texts(agent, stale)
+        await rewrite_texts(agent, stale, spans)
         changed = changed | stale
+        # Read again by id what is no member any more.
+        placed = {id_: around[id_] for id_ in (placed.keys() | stale) & around.keys()}
 
 
-async def rewrite_texts(agent: Agent, ids: set[str]) -> None:
-    """Recompute the keyword texts and vectors of memories, each by compare-and-set.
+async def rewrite_texts(agent: Agent, ids: set[str], spans: Sequence[SessionSpan] = ()) -> None:
+    """Recompute the keyword texts and vectors of memories, each by compare-and-set, up to 100 in a request.
 
     Does nothing without keyword vectors. Skips deleted and locked memories, and zones without keyword vectors.
+
+    Args:
+        spans: Members around some of the memories, which are not read again.
     """
-    if (source := agent.keyword) is None:
+    if (source := agent.keyword) is None or not ids:
         return
-    existing = {"must": [{"has_id": sorted(ids)}, NOT_DELETED]}
-    points, _ = await agent.store.scroll(
-        agent.alias, {"filter": existing, "limit": len(ids), "with_payload": True, "with_vector": True}
-    )
-    eligible = [point for point in points if _has_text(agent, point["payload"])]
-    operations = await gather_bounded(
-        (_rewriting(agent, source, point) for point in eligible), concurrency=MAX_CONCURRENT_READS
-    )
-    if operations:
-        await agent.store.batch(agent.alias, operations, strong=True)
+    known, reader = _windows_in(spans, source.window), SessionRows(agent)
+
+    async def window_of(row: Row) -> Sequence[Row]:
+        if row["id"] in known or ORDER_KEY not in row:
+            return known.get(row["id"], ())
+        return await reader.before(row, source.window)
+
+    remaining = sorted(ids)
+    while part := remaining[:PAGE]:
+        del remaining[:PAGE]
+        eligible = await _read_eligible(agent, part)
+        windows = await asyncio.gather(*(window_of(point["payload"]) for point in eligible))
+        pairs = zip(eligible, windows, strict=True)
+        await _write_rewritten(agent, [_rewritten(agent, source, point, before) for point, before in pairs])
 
 
-async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
+async def _read_eligible(agent: Agent, ids: Sequence[str]) -> list[Json]:
+    """Return those of the memories that may have a keyword text, with payload and vectors."""
+    existing = {"must": [{"has_id": list(ids)}, NOT_DELETED]}
+    body = {"filter": existing, "limit": len(ids), "with_payload": True, "with_vector": True}
+    points, _ = await agent.store.scroll(agent.alias, body)
+    return [point for point in points if _has_text(agent, point["payload"])]
+
+
+def _windows_in(spans: Iterable[SessionSpan], window: int) -> dict[str, Sequence[Row]]:
+    """Return the members before each member of the spans, by id, the nearest last."""
+    return {
+        row["id"]: span.rows[max(0, index - window) : index]
+        for span in spans
+        for index, row in enumerate(span.rows)
+        if index >= span.neighbours
+    }
+
+
+async def _write_rewritten(agent: Agent, points: Sequence[Json]) -> None:
+    """Replace points by compare-and-set in one request, or in several if they are long."""
+    part: list[Json] = []
+    chars = 0
+    for point in points:
+        text_chars = len(point["vector"][KEYWORD_VECTOR]["text"]) + len(point["payload"]["content"])
+        point_chars = text_chars + CHARS_A_NUMBER * len(point["vector"].get("", ()))
+        if part and chars + point_chars > MAX_REQUEST_CHARS:
+            await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
+            part, chars = [], 0
+        part.append(point)
+        chars += point_chars
+    if part:
+        await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
+
+
+def _rewritten(agent: Agent, source: KeywordSource, point: Json, before: Sequence[Row]) -> Json:
     row: Payload = point["payload"]
-    before = await _before(agent, row, source.window) if ORDER_KEY in row else []
     dense = point["vector"].get("", {}) if isinstance(point["vector"], dict) else point["vector"]
     payload = row | {"rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
-    changed = build_keyword_text(row, before, source).add_to_point(
+    return build_keyword_text(row, before, source).add_to_point(
         {"id": row["id"], "vector": dense, "payload": payload}, source
     )
-    unchanged = point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)
-    return conditional_upsert(changed, unchanged)
 
 
 async def _fill(agent: Agent, source: KeywordSource) -> int:
@@ -203,129 +315,62 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
             break
         ids = {row["id"] for row in rows}
         await rewrite_texts(agent, ids)
-        await _settle(agent, source, ids)
+        await _settle(agent, ids, SessionRows(agent), marks=DueMarks())
         filled += len(rows)
     return filled
 
 
-def _has_text(agent: Agent, row: _Row) -> bool:
+def _has_text(agent: Agent, row: Row) -> bool:
     """Return whether a row may get a keyword text: no tombstone, not locked, and no zone without keyword vectors."""
     return TOMBSTONE_KEY not in row and not is_locked(row) and has_words(agent, row.get(ZONE_KEY))
 
 
 def _row_of(record: MemoryRecord, index: int) -> Payload:
-    """Return the payload of a record, with its session position if other keyword texts may include its words."""
-    row = payload_of(record)
+    """Return what texts read of a record, with its session position if other keyword texts may include its words."""
+    row = {
+        "id": record.id,
+        "userId": record.user_id,
+        "sessionId": record.session_id,
+        "content": record.content,
+        "createdAt": record.created_at,
+        "speaker": record.speaker,
+        "role": record.role,
+        "pending": record.pending,
+        "supersededById": record.superseded_by_id,
+        ZONE_KEY: record.zone,
+    }
     # Give no position to a working memory, whose slot gets new contents, or to an encrypted memory: no other text may
     # include their words.
     is_excluded = record.session_id is None or record.is_working or record.zone is not None
     return row if is_excluded else row | {ORDER_KEY: order_of(record.created_at, index)}
 
 
-async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
+async def _stale_among(
+    agent: Agent, spans: Sequence[SessionSpan], hidden: Sequence[Row], reader: SessionRows, window: int
+) -> set[str]:
     """Return the ids of memories with a stale text.
 
-    This checks the rows, the memories after them, and up to 100 memories whose texts include the words of hidden rows.
+    This checks the members of the spans, hidden rows, and up to 100 memories whose texts include the words of those.
     """
     stale: set[str] = set()
-    sessions = group_by_session(row for row in rows if is_member(row)).values()
-    spans = (_span(agent, members, source.window) for members in sessions)
-    for near, neighbour_count in await gather_bounded(spans, concurrency=MAX_CONCURRENT_READS):
-        stale |= find_stale_ids(near, source.window, neighbours=neighbour_count)
-    hidden = [row for row in rows if not is_member(row)]
+    for span in spans:
+        stale |= find_stale_ids(span.rows, window, neighbours=span.neighbours)
     if hidden:
         including = includes_words_of([row["id"] for row in hidden])
         stale |= {row["id"] for row in await _scroll(agent, {"must": [including, NOT_DELETED]}, limit=PAGE)}
     for row in hidden:
         if TOMBSTONE_KEY not in row and ORDER_KEY in row:
-            before = await _before(agent, row, source.window)
-            stale |= find_stale_ids([*before, row], source.window, neighbours=len(before))
+            before = await reader.before(row, window)
+            stale |= find_stale_ids([*before, row], window, neighbours=len(before))
     return stale
 
 
-async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
-    """Return the last `window` members of a row's session before it, the nearest last."""
-    found: list[_Row] = []
-    bound = {"lte": row[ORDER_KEY]}
-    while window:
-        page = await _ordered(agent, _session_of(row, bound), "desc", limit=window + 2)
-        found += page
-        near = _nearest(found, row, window)
-        if len(page) < window + 2 or (len(near) == window and near[0][ORDER_KEY] > page[-1][ORDER_KEY]):
-            return near
-        found += await _at_same_position(agent, page[-1])
-        near = _nearest(found, row, window)
-        if len(near) == window:
-            return near
-        bound = {"lt": page[-1][ORDER_KEY]}
-    return []
-
-
-def _session_of(row: _Row, order: Mapping[str, int]) -> Filter:
-    return session_members_filter(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
-
-
-async def _at_same_position(agent: Agent, row: _Row) -> list[_Row]:
-    """Return up to `MAX_SAME_TIME` session members at a row's position.
-
-    A page that ends among them contains an arbitrary part of them, so the caller reads the rest here.
-    """
-    order = row[ORDER_KEY]
-    return await _scroll(agent, _session_of(row, {"gte": order, "lte": order}), limit=MAX_SAME_TIME)
-
-
-def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
-    before = {member["id"]: member for member in found if session_sort_key(member) < session_sort_key(row)}
-    return sorted(before.values(), key=session_sort_key)[-window:]
-
-
-async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
-    """Return the session members from `window` before `members` to `window` or more after, and how many are before."""
-    last, limit = session_sort_key(members[-1]), len(members) + 2 * window + 2
-    found: dict[str, _Row] = {}
-
-    async def page_from(bound: Mapping[str, int]) -> list[_Row]:
-        return await _ordered(agent, _session_of(members[0], bound), "asc", limit=limit)
-
-    before, page = await asyncio.gather(_before(agent, members[0], window), page_from({"gte": members[0][ORDER_KEY]}))
-    while True:
-        found |= {row["id"]: row for row in page}
-        if len(page) < limit:
-            break
-        found |= {row["id"]: row for row in await _at_same_position(agent, page[-1])}
-        if sum(session_sort_key(row) > last for row in found.values()) >= window:
-            break
-        page = await page_from({"gt": page[-1][ORDER_KEY]})
-    before_ids = {row["id"] for row in before}
-    after = sorted(
-        (row for row in found.values() if session_sort_key(row) >= session_sort_key(members[0])), key=session_sort_key
-    )
-    return [*before, *(row for row in after if row["id"] not in before_ids)], len(before)
-
-
-async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
-    """Clear the marks of rows that are unchanged since they were read."""
-    by_rev: dict[int, list[str]] = {}
-    for row in rows:
-        by_rev.setdefault(row["rev"], []).append(row["id"])
-    operations = [
-        {"set_payload": {"payload": {WINDOW_DUE_KEY: False}, "filter": {"must": [{"has_id": ids}, equals("rev", rev)]}}}
-        for rev, ids in by_rev.items()
-    ]
-    if operations:
-        await agent.store.batch(agent.alias, operations, strong=True)
-
-
-async def _rows(agent: Agent, ids: set[str]) -> list[_Row]:
-    points = await agent.store.retrieve(agent.alias, sorted(ids), keys=_KEYS)
+async def _rows(agent: Agent, ids: set[str]) -> list[Row]:
+    points = await agent.store.retrieve(agent.alias, sorted(ids), keys=ROW_KEYS) if ids else []
     return [point["payload"] for point in points]
 
 
-async def _ordered(agent: Agent, filter_: Filter, direction: str, *, limit: int) -> list[_Row]:
-    return await _scroll(agent, filter_, limit=limit, order_by={"key": ORDER_KEY, "direction": direction})
-
-
-async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: object) -> list[_Row]:
-    body = {"filter": filter_, "limit": limit, "with_payload": list(_KEYS), "with_vector": False, **options}
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int) -> list[Row]:
+    body = {"filter": filter_, "limit": limit, "with_payload": list(ROW_KEYS), "with_vector": False}
     points, _ = await agent.store.scroll(agent.alias, body)
     return [point["payload"] for point in points]

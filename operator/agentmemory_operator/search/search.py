@@ -109,7 +109,10 @@ class SearchService:
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
-        """Prepare a search: count, embed and read entities; return the setup and the query's vector."""
+        """Count the eligible memories, embed the query and read entities; return the setup and the query's vector.
+
+        If the request has a vector, nothing is embedded.
+        """
         searches_words = agent.keyword is not None and request.query is not None and request.hybrid is not False
         fusion = fusion_of(agent.settings.ranking) if searches_words else None
         narrow = partial(find_eligible, agent, request.selection, now_ms)

@@ -177,7 +177,7 @@ def crashes() -> Iterator[tuple[int, Moment]]:
         yield call, "after"
 
 
-@pytest.mark.parametrize("action", ["late", "correct", "delete"])
+@pytest.mark.parametrize("action", ["late", "several late", "correct", "delete"])
 async def test_sweep_repairs_texts_after_any_crash(world: World, action: str) -> None:
     for number, (call, moment) in enumerate(crashes()):
         session = f"s{number}"
@@ -203,9 +203,11 @@ async def crash_in(world: World, action: str, ids: list[str], store: CrashingSto
             await delete_head(dying, ids[1], user_id="u")
             return
         first = await read_memory(world.agent, ids[0], user_id="u")
-        more: dict[str, Any] = {"created_at": first.created_at - 500} if action == "late" else {"supersedes": ids[1]}
-        new = IncomingMemory(user_id="u", content="quince", vector=vector_of("quince"), session_id=session, **more)
-        await world.remember.store(dying, [new])
+        more: dict[str, Any] = {"supersedes": ids[1]} if action == "correct" else {"created_at": first.created_at - 500}
+        new = [IncomingMemory(user_id="u", content="quince", vector=vector_of("quince"), session_id=session, **more)]
+        if action == "several late":
+            new.append(replace(new[0], content="melon", created_at=first.created_at + 500))
+        await world.remember.store(dying, new)
     except AgentMemoryError:
         return
 
@@ -264,6 +266,37 @@ async def test_memory_without_session_makes_one_call(world: World) -> None:
     assert store.calls == 1
 
 
+@pytest.mark.parametrize("deduplicates", [False, True])
+async def test_calls_do_not_grow_with_sessions(world: World, *, deduplicates: bool) -> None:
+    """A batch reads all sessions at once, and rewrites the texts of all later memories at once.
+
+    What shows if a content was stored before, and by whom, is read with them.
+    """
+    settings = replace(world.agent.settings, deduplicate=deduplicates)
+    world.agent = replace(world.agent, settings=settings)
+    numbers = []
+    for sessions in (2, 20):
+        for moment in (5_000, 2_000):
+            store = CrashingStore(world.agent.store, 1000)
+            agent = replace(world.agent, store=store)  # type: ignore[arg-type]
+            memories = [
+                IncomingMemory(
+                    user_id="u",
+                    content=f"word{session} at{moment + more} of{sessions}",
+                    vector=vector_of(session),
+                    session_id=f"s{session}-of-{sessions}",
+                    created_at=world.clock.now_ms() - moment - more,
+                )
+                for session in range(sessions)
+                for more in (0, 9_000)
+            ]
+            await world.remember.store(agent, memories)
+            numbers.append(store.calls)
+
+    assert numbers == [4, 6, 4, 6]
+    await expect_windows(world)
+
+
 async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
     """Stores at equal times, a deletion and a supersession run concurrently; then the sweep runs."""
     first = await add_in_session(world, "apple", "pear", "plum", "cherry")
@@ -278,4 +311,36 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
     await session_keywords.sweep(world.agent)
 
     assert await find_by(world, "pear") == set()
+    await expect_windows(world)
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_long_followers_are_rewritten_in_parts(world: World) -> None:
+    """A request of all of them would exceed the 32 MiB that Qdrant accepts: a text has its own words three times."""
+    sessions, content = 70, "apple pear " * 5_900
+    await world.remember.store(
+        world.agent,
+        [
+            IncomingMemory(
+                user_id="u", content=f"{content}{number} {more}", vector=vector_of(number), session_id=f"s{number}"
+            )
+            for number in range(sessions)
+            for more in range(2)
+        ],
+    )
+    store = CrashingStore(world.agent.store, 1000)
+    dying = replace(world.agent, store=store)  # type: ignore[arg-type]
+    early = world.clock.now_ms() - 5_000
+
+    memories = [
+        IncomingMemory(
+            user_id="u", content=f"late {number}", vector=vector_of(number), session_id=f"s{number}", created_at=early
+        )
+        for number in range(sessions)
+    ]
+    await world.remember.store(dying, memories)
+
+    assert len(await find_by(world, "late")) == 100
+    assert await count_stale(world) == 0
+    assert store.calls > 6
     await expect_windows(world)

@@ -276,8 +276,8 @@ def short_lists(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the efforts lists that are shorter than the fixture's memories."""
     lists = HybridBudget(whole=4, nearest=1, by_words=1)
     shortened = {
-        "Fast": Budget(scored=4, hybrid=replace(lists, compares_words=False)),
-        "Balanced": Budget(scored=4, hybrid=lists),
+        "Fast": Budget(whole=4, scored=4, hybrid=replace(lists, compares_words=False)),
+        "Balanced": Budget(whole=4, scored=4, hybrid=lists),
     }
     monkeypatch.setattr(candidates, "BUDGETS", candidates.BUDGETS | shortened)
 

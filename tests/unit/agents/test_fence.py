@@ -132,6 +132,10 @@ class TwoCollections:
     async def query(self, collection: str, body: Any) -> list[Any]:
         return [{"id": self._call()}]
 
+    async def query_batch(self, collection: str, bodies: list[Any]) -> list[list[Any]]:
+        live = self._call()
+        return [[{"id": live}] for _ in bodies]
+
     async def scroll(self, collection: str, body: Any) -> tuple[list[Any], Any]:
         return [{"id": self._call()}], None
 
@@ -498,6 +502,22 @@ async def test_scroll_with_vectors_stays_in_one_space() -> None:
         await store.scroll(SETTINGS.alias, {"with_vector": True})
 
 
+@pytest.mark.parametrize(
+    "body", [{"query": [0.5]}, {"query": {"fusion": "rrf"}, "prefetch": []}, {"prefetch": []}, {"with_vector": True}]
+)
+async def test_queries_of_rows_follow_copied_contents(body: dict[str, Any]) -> None:
+    """A filter and an order depend on no vector, as in a scroll. One query that does is enough."""
+    engine, _, store = await open_agent()
+    rows = [{"filter": {}}, {"filter": {}, "query": {"order_by": {"key": "sessionOrder"}}, "with_vector": False}]
+    await store.query_batch(SETTINGS.alias, rows)
+    engine.pass_until(LEASE_S + 1)
+    engine.live = TARGET
+
+    assert await store.query_batch(SETTINGS.alias, rows) == [[{"id": TARGET}], [{"id": TARGET}]]
+    with pytest.raises(CollectionMoved):
+        await store.query_batch(SETTINGS.alias, [*rows, body])
+
+
 async def test_move_after_own_write_is_outcome_unknown() -> None:
     engine, process, store = await open_agent()
     await process.write(store, "first step")
@@ -642,6 +662,7 @@ READS: dict[str, Callable[[FencedStore], Any]] = {
     "count": lambda store: store.count(SETTINGS.alias, None),
     "facet": lambda store: store.facet(SETTINGS.alias, "type", {}, limit=1),
     "query": lambda store: store.query(SETTINGS.alias, {}),
+    "query_batch": lambda store: store.query_batch(SETTINGS.alias, [{}]),
 }
 
 

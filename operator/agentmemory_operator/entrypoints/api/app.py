@@ -116,8 +116,8 @@ def create_app(
 ) -> FastAPI:
     """Build the application.
 
-    While it runs, it writes access counts and distils conversations in the background. On shutdown, after the last
-    request, it writes the remaining counts, for at most 10 s.
+    While it runs, it writes access counts, clears marks of stored memories and distils conversations in the background.
+    On shutdown, after the last request, it writes the remaining counts, for at most 10 s.
 
     Args:
         user_tokens: Accepted in addition to the credentials that the guard accepts.
@@ -181,6 +181,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services = app.state.services
     background = {
         "writing access counts stopped": services.access_counts.run(),
+        "clearing marks of stored memories stopped": services.remember.run(),
         "distilling conversations stopped": services.distillation.run(),
     }
     tasks = [start_task(task, failure_message) for failure_message, task in background.items()]

@@ -13,7 +13,7 @@ from typing import Any
 from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE
 from agentmemory_operator.memories.rules.any_language import language_of
 from agentmemory_operator.memories.rules.record import Payload
-from agentmemory_operator.memories.rules.words import content_words
+from agentmemory_operator.memories.rules.words import count_content_words
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 EVIDENCE_KEY = "evidence"
@@ -36,16 +36,23 @@ DEFAULT_TERSE = 0.5
 MAX_NAMES = 8
 ASSISTANT = "assistant"
 
+_NAMES = (
+    "yesterday|today|tonight|tomorrow|ago|weekend|january|february|march|april|june|july|august|september|october"
+    "|november|december|monday|tuesday|wednesday|thursday|friday|saturday|sunday"
+)
+_PERIODS = "night|day|week|month|year|spring|summer|autumn|fall|winter"
+_RELATIONS = "before|earlier|later"
 _NAMED_TIME = (
-    r"yesterday|today|tonight|tomorrow|ago|weekend|january|february|march|april|june|july|august|september|october"
-    r"|november|december|monday|tuesday|wednesday|thursday|friday|saturday|sunday"
-    r"|(?:last|next|this|past)\s+(?:night|day|week|month|year|spring|summer|autumn|fall|winter)"
-    r"|(?:days?|weeks?|months?|years?)\s+(?:before|earlier|later)"
+    rf"{_NAMES}|(?:last|next|this|past)\s+(?:{_PERIODS})|(?:days?|weeks?|months?|years?)\s+(?:{_RELATIONS})"
     r"|(?:in|since|until|on)\s+may"
 )
 # Digits that denote a time in any language: a year, a date, or an hour.
 _DIGITS = r"(?:19|20)\d\d|\d{1,2}[./-]\d{1,2}[./-]\d{2,4}|\d{1,2}:\d\d|\d{1,2}\s*[ap]\.?m"
 _TIMES = re.compile(rf"\b(?:{_DIGITS})\b")
+_DIGIT_TIMES = re.compile(rf"\b(?=\d)(?:{_DIGITS})\b", re.IGNORECASE)
+# Each named time has one of these words. Most texts have none, and need no slow search for names.
+_TIME_WORDS = frozenset(f"{_NAMES}|{_PERIODS}|{_RELATIONS}|may".split("|"))
+_TOKENS = re.compile(r"\w+")
 _ENGLISH_TIMES = re.compile(rf"\b(?:{_DIGITS}|{_NAMED_TIME})\b", re.IGNORECASE)
 
 
@@ -86,12 +93,17 @@ def neighbour_mark(memory_id: str) -> str:
 
 def compute_terse(text: str, language: str) -> float:
     """Return a measure of how much a text states, 0..1: logarithmic in its content words, 1 from `MAX_TERSE_WORDS`."""
-    return min(math.log1p(len(content_words(text, language))) / math.log1p(MAX_TERSE_WORDS), 1.0)
+    return min(math.log1p(count_content_words(text, language)) / math.log1p(MAX_TERSE_WORDS), 1.0)
 
 
 def has_time(text: str, language: str) -> bool:
     """Return whether a text mentions a time: by digits in any language, in English also by words like `yesterday`."""
-    return bool((_ENGLISH_TIMES if language == DEFAULT_LANGUAGE else _TIMES).search(text))
+    if language != DEFAULT_LANGUAGE:
+        return bool(_TIMES.search(text))
+    # Without regard to case, some letters that are not ASCII equal those of the names.
+    if text.isascii() and _TIME_WORDS.isdisjoint(_TOKENS.findall(text.lower())):
+        return bool(_DIGIT_TIMES.search(text))
+    return bool(_ENGLISH_TIMES.search(text))
 
 
 def names_of(speaker: str) -> list[str]:

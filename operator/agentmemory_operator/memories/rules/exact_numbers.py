@@ -38,6 +38,7 @@ _POWERS = tuple(float(f"1e{exponent}") for exponent in range(309))
 _MAX_POWER = len(_POWERS) - 1
 _LARGEST = sys.float_info.max
 _DIGITS = Context(prec=16)
+_UNCHANGED = frozenset({str, int, bool, type(None)})
 _MIN_EXACT, _MAX_EXACT = 1e-9, 1e15
 MAX_STEPS = 64
 """Maximum distance, in floats, between a value and the float stored for it; docs/adr/0041 has the measurement."""
@@ -69,6 +70,8 @@ def encode_numbers(payload: Mapping[str, Any], *, is_part: bool = False) -> Mapp
     """
     changed: Payload = {}
     for name, value in payload.items():
+        if type(value) in _UNCHANGED and name not in NUMBERS:
+            continue
         stored, has_changed, _ = _encoded(value)
         if has_changed:
             changed[name] = stored
@@ -158,11 +161,15 @@ def _parsed_by_engine(value: float) -> float:
 
 def _encoded(value: Any) -> tuple[Any, bool, bool]:
     """Return the stored form of a value, whether it differs, and whether its parent object needs its exact text."""
+    if type(value) in _UNCHANGED:
+        return value, False, False
     match value:
         case float():
             stored = find_stored_float(value)
             return stored, stored != value, stored != value
         case list() | tuple():
+            if _UNCHANGED.issuperset(map(type, value)):
+                return value, False, False
             parts = [_encoded(part) for part in value]
             has_changed, needs_text = any(part[1] for part in parts), any(part[2] for part in parts)
             return ([part[0] for part in parts] if has_changed else value), has_changed, needs_text

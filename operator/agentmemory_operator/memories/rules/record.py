@@ -10,6 +10,7 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from pydantic.alias_generators import to_camel
@@ -200,6 +201,7 @@ ATTRIBUTES_BY_API_NAME = {"supersedes": "supersedes_id", "superseded_by": "super
 _STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
 PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working", "run_id": RUN_KEY}
 """Attribute of `MemoryRecord` -> payload key."""
+_read_stored = attrgetter(*PAYLOAD_KEYS)
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
@@ -372,8 +374,8 @@ def is_long_chain(update_count: int) -> bool:
 
 def payload_of(record: MemoryRecord) -> Payload:
     """Return the payload of a memory's point. Omits None and empty values: a formula fails on an explicit null."""
-    values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
-    payload = {key: value for key, value in values if value is not None and value not in ((), {})}
+    values = zip(PAYLOAD_KEYS.values(), _read_stored(record), strict=True)
+    payload = {key: value for key, value in values if value or (value is not None and value not in ((), {}))}
     for key in _SELDOM:
         if not payload[key]:
             del payload[key]

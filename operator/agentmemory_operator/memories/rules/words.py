@@ -112,8 +112,7 @@ def engine_text(text: str) -> str:
     A run of characters of a script without spaces becomes its single characters and its pairs of neighbours. The rest
     of such a text is converted to NFKC. A text without such runs is returned unchanged.
     """
-    composed = compose(text)
-    if not _RUN.search(composed):
+    if text.isascii() or not _RUN.search(composed := compose(text)):
         return text
     return _RUN.sub(lambda run: f" {' '.join(_parts(run.group()))} ", composed)
 
@@ -187,6 +186,8 @@ def _ranges(characters: list[str]) -> Iterator[str]:
 
 _MIN_CONTENT_CHARS = 4
 _WORD = re.compile(r"\w+(?:['\u2019]\w+)*")
+_FIRST_PART = re.compile(r"(\w+)(?:['\u2019]\w+)*")
+_SHORT_CHARS = 1_000
 
 # Stop words for counting and truncating texts and for finding names in queries. Keyword search uses Qdrant's own stop
 # words and stems. In languages other than English, words of fewer than 4 characters are stop words, except numbers.
@@ -209,8 +210,18 @@ def content_words(text: str, language: str) -> list[str]:
     return [word for word, _ in _content_words(text, language)]
 
 
+def count_content_words(text: str, language: str) -> int:
+    """Return the number of content words of a text."""
+    if language != DEFAULT_LANGUAGE:
+        return len(content_words(text, language))
+    return sum(word not in _STOP_WORDS for word in map(str.lower, _FIRST_PART.findall(text)))
+
+
 def first_content_words(text: str, count: int, language: str) -> str:
     """Return the text up to its content word number `count`, or the whole text if it has fewer content words."""
+    # A short text rarely has so many words of any kind, which are counted faster.
+    if len(text) <= _SHORT_CHARS and len(_WORD.findall(text)) < count:
+        return text
     for number, (_, end) in enumerate(_content_words(text, language), 1):
         if number == count:
             return text[:end]

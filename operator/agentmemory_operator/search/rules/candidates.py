@@ -62,18 +62,22 @@ class Budget:
     """Numbers of memories that a search of one effort scores. Each list has room for all results.
 
     Attributes:
-        scored: If no more memories are eligible, all are scored. Otherwise the lists divide this number.
-        hybrid: Numbers for vectors and keywords; None for those of `scored`.
+        whole: If no more memories are eligible, all are scored: that takes less time than several lists.
+        scored: Number that the lists divide otherwise.
+        hybrid: Numbers for vectors and keywords; None for the same.
     """
 
+    whole: int
     scored: int
     hybrid: HybridBudget | None = None
 
 
 BUDGETS: Mapping[Effort, Budget] = {
-    "Fast": Budget(scored=600, hybrid=HybridBudget(whole=300, nearest=100, by_words=200, compares_words=False)),
-    "Balanced": Budget(scored=1_500, hybrid=HybridBudget(whole=1_000, nearest=200, by_words=200)),
-    "Exact": Budget(scored=3_000),
+    "Fast": Budget(
+        whole=2_000, scored=600, hybrid=HybridBudget(whole=300, nearest=100, by_words=200, compares_words=False)
+    ),
+    "Balanced": Budget(whole=3_000, scored=1_500, hybrid=HybridBudget(whole=1_000, nearest=200, by_words=200)),
+    "Exact": Budget(whole=3_000, scored=3_000),
 }
 
 
@@ -196,7 +200,7 @@ def plan_candidates(  # noqa: PLR0913 # each is a property of one search
     max_limit, budget = ranking.max_query_limit or ANY_NUMBER, BUDGETS[ranking.effort]
     beyond = _classes_beyond_similarity(ranking) if ranking.candidates is None else ()
     hybrid = budget.hybrid if extra_lists and ranking.candidates is None and not beyond else None
-    whole = ranking.candidates or (hybrid.whole if hybrid else budget.scored)
+    whole = ranking.candidates or (hybrid or budget).whole
     limit = word_limit = min(max(whole, top_k, fetched), max_limit)
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
     if eligible > limit:

@@ -38,11 +38,11 @@ FILTER = visible_filter(Selection(user_id="u"), NOW_MS)
 @pytest.mark.parametrize(
     ("effort", "eligible", "top_k", "candidates", "lists", "total", "is_exact"),
     [
-        ("Fast", 600, 10, None, 1, 600, True),
-        ("Fast", 601, 10, None, 5, 3000, False),
+        ("Fast", 2000, 10, None, 1, 2000, True),
+        ("Fast", 2001, 10, None, 5, 3000, False),
         ("Fast", 100_000, 10, None, 5, 600, False),
-        ("Balanced", 1500, 10, None, 1, 1500, True),
-        ("Balanced", 1501, 10, None, 5, 7500, False),
+        ("Balanced", 3000, 10, None, 1, 3000, True),
+        ("Balanced", 3001, 10, None, 5, 7500, False),
         ("Balanced", 100_000, 10, None, 5, 1500, False),
         ("Exact", 10, 10, None, 1, 3000, True),
         ("Exact", 3000, 10, None, 1, 3000, True),
@@ -80,7 +80,7 @@ MATCH_ONLY = Weights(1, 0, 0)
         ("Balanced", 10**5, 2, 200, 200, True),
         ("Exact", 3000, 1, 3000, 3000, True),
         ("Exact", 20_000, 1, 1500, 1500, True),
-        ("Balanced", 1001, 0, 1500, 1500, True),
+        ("Balanced", 1001, 0, 3000, 3000, True),
     ],
 )
 def test_words_need_shorter_lists(

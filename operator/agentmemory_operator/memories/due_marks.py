@@ -1,0 +1,80 @@
+"""Clear the marks of memories whose keyword texts were checked, in the API process those of many requests together.
+
+A mark that is not cleared, for example because the process ends, costs the sweep a check (`session_keywords.py`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.rules.filters import equals
+from agentmemory_operator.memories.rules.record import WINDOW_DUE_KEY
+
+log = logging.getLogger(__name__)
+
+# Seconds for which marks are collected.
+PERIOD_S = 0.05
+# Seconds for which a process that ends waits for its last marks to be cleared.
+CLOSE_S = 5.0
+# Maximum number of marks of an agent that wait. The sweep clears the others.
+MAX_WAITING = 10_000
+
+
+class DueMarks:
+    """Clears marks at once, or while `run` runs, later and together."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, tuple[Agent, dict[str, int]]] = {}
+        self._has_waiting = asyncio.Event()
+        self._is_running = False
+
+    async def clear(self, agent: Agent, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Clear the marks of rows that are unchanged since they were read."""
+        revs = {row["id"]: row["rev"] for row in rows}
+        if not self._is_running:
+            await clear_marks(agent, revs)
+            return
+        _, waiting = self._waiting.get(agent.alias, (agent, {}))
+        if len(waiting) < MAX_WAITING:
+            # Use the latest agent: an earlier one may have been opened before a move of the alias.
+            self._waiting[agent.alias] = agent, waiting | revs
+            self._has_waiting.set()
+
+    async def run(self) -> None:
+        """Clear marks until cancelled, then the rest of them."""
+        self._is_running = True
+        try:
+            while True:
+                await self._has_waiting.wait()
+                await asyncio.sleep(PERIOD_S)
+                self._has_waiting.clear()
+                await self._clear_waiting()
+        finally:
+            self._is_running = False
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._clear_waiting(), CLOSE_S)
+
+    async def _clear_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for agent, revs in waiting.values():
+            try:
+                await clear_marks(agent, revs)
+            except AgentMemoryError as error:
+                log.info("clearing marks of agent %s is left to the sweep: %s", agent.settings.slug, error)
+
+
+async def clear_marks(agent: Agent, revs: Mapping[str, int]) -> None:
+    """Clear the marks of memories, given by id, whose `rev` is as given."""
+    by_rev: dict[int, list[str]] = {}
+    for id_, rev in revs.items():
+        by_rev.setdefault(rev, []).append(id_)
+    operations = [
+        {"set_payload": {"payload": {WINDOW_DUE_KEY: False}, "filter": {"must": [{"has_id": ids}, equals("rev", rev)]}}}
+        for rev, ids in by_rev.items()
+    ]
+    if operations:
+        await agent.store.batch(agent.alias, operations, strong=True)
