@@ -316,7 +316,7 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_long_followers_are_rewritten_in_parts(world: World) -> None:
-    """A request of all of them would exceed the 32 MiB that Qdrant accepts: a text has its own words three times."""
+    """One request for all would exceed the 32 MiB that Qdrant accepts: a memory contains its own words three times."""
     sessions, content = 70, "apple pear " * 5_900
     await world.remember.store(
         world.agent,

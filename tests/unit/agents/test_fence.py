@@ -506,7 +506,10 @@ async def test_scroll_with_vectors_stays_in_one_space() -> None:
     "body", [{"query": [0.5]}, {"query": {"fusion": "rrf"}, "prefetch": []}, {"prefetch": []}, {"with_vector": True}]
 )
 async def test_queries_of_rows_follow_copied_contents(body: dict[str, Any]) -> None:
-    """A filter and an order depend on no vector, as in a scroll. One query that does is enough."""
+    """Filters and orders do not depend on vectors: such a batch is answered after a move of the alias, like a scroll.
+
+    A batch with one query that depends on vectors, or returns them, fails.
+    """
     engine, _, store = await open_agent()
     rows = [{"filter": {}}, {"filter": {}, "query": {"order_by": {"key": "sessionOrder"}}, "with_vector": False}]
     await store.query_batch(SETTINGS.alias, rows)
