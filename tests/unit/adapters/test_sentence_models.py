@@ -222,7 +222,7 @@ class TestDefaultEmbedding:
             check_default_embedding(Settings(default_embedding="bge-small-en-v1.5"))
 
     @pytest.mark.usefixtures("packaged")
-    def test_missing_model_of_a_volume_is_rejected_before_its_first_text(self, tmp_path: pathlib.Path) -> None:
+    def test_missing_model_of_a_volume_is_rejected_early(self, tmp_path: pathlib.Path) -> None:
         with pytest.raises(SettingInvalid, match=r"intfloat/multilingual-e5-small is not in .* or name a volume"):
             check_default_embedding(Settings(default_embedding="multilingual-e5-small", models=tmp_path / "none"))
 
