@@ -88,7 +88,7 @@ async def test_request_order_is_kept(world: World) -> None:
 
 
 async def test_order_of_equal_times_is_stable(world: World) -> None:
-    """The engine orders them by time only, and cuts at an arbitrary one."""
+    """The engine orders memories by time only, so a limit cuts at an arbitrary one of equal times."""
     for number in range(8):
         await world.add(f"word{number}", session_id="s", created_at=1000)
         world.clock.move(ms=1)
@@ -315,7 +315,7 @@ async def test_many_sessions_respect_strict_mode(world: World) -> None:
 
 
 async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
-    """Memories of equal time, a deletion and a supersession; then the sweep."""
+    """Stores at equal times, a deletion and a supersession run concurrently; then the sweep runs."""
     first = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
     await asyncio.gather(
@@ -333,7 +333,7 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_long_followers_are_rewritten_in_parts(world: World) -> None:
-    """A request of all of them would exceed the 32 MiB that Qdrant accepts: a text has its own words three times."""
+    """One request for all would exceed the 32 MiB that Qdrant accepts: a memory contains its own words three times."""
     sessions, content = 70, "apple pear " * 5_900
     await world.remember.store(
         world.agent,

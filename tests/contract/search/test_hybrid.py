@@ -71,7 +71,7 @@ async def test_full_keyword_weight_orders_by_words(world: World) -> None:
     ],
 )
 async def test_text_without_spaces_is_found(qdrant_url: str, language: str, content: str, query: str) -> None:
-    """With the matching language and with another one."""
+    """The text is found with the matching language and with another one."""
     async with open_world(qdrant_url, keyword=KeywordSource(language=language, window=0)) as world:
         world.set_ranking(with_fusion(Fusion(keyword_weight=1.0)))
         for other in (content, "天气很好", "今日は雨です", "날씨가 맑다", "วันนี้ฝนตก", "rain"):

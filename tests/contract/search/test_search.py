@@ -221,7 +221,7 @@ async def test_count_is_cached_across_stores(world: World) -> None:
 
 
 async def test_outdated_count_is_reduced_by_excluded_results_once(world: World) -> None:
-    """Three memories answer where one was counted: the model excludes one, the threshold another."""
+    """Three memories match although one was counted: the model excludes one, the threshold another."""
     for name, importance in (("kept", 0.9), ("below", 0.7), ("excluded", 0.1)):
         await world.add(name, importance=importance)
     ranking = replace(EVERYTHING, model=Priority(min_priority=0.5))

@@ -107,7 +107,7 @@ def test_other_spelling_of_a_name_is_rejected(tmp_path: pathlib.Path, name: str)
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the folders that were loaded, of a process that has no model yet."""
+    """Names of the folders that are loaded, in order; the process has no loaded model at the start."""
     folders: list[str] = []
 
     class Counted(SentenceModel):

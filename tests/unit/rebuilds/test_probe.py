@@ -61,10 +61,10 @@ async def test_index_search_covers_all_candidates(
     live = observed_of(replace(desired_of(), strict_mode=tuple(sorted(limits.items()))))
 
     async def check() -> None:
-        """Always passes."""
+        """Never cancel."""
 
     async def show(record: RebuildRecord, message: str) -> None:
-        """Ignores progress."""
+        """Ignore the progress."""
 
     fake: Any = points
     none: Any = unused

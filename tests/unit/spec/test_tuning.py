@@ -133,7 +133,7 @@ def test_rescoring_can_be_disabled() -> None:
 def test_admission_accepts_exactly_valid_graphs(
     profile: str | None, expected: int | None, m: int | None, ef: int | None
 ) -> None:
-    """The engine uses at least m neighbours; the rule must know the figure of the profile."""
+    """The engine uses at least m neighbours, so the rule must use the figure of the profile."""
     index = {"profile": profile, "expectedMemories": expected, "hnsw": {"m": m, "efConstruct": ef}}
     base = graph_of(PROFILES[profile], expected or 100_000) if profile else CORTEX.hnsw
     is_valid = (ef or base.ef_construct) >= (m or base.m)
