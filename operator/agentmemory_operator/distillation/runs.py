@@ -174,7 +174,11 @@ class DistillationRun:
             first += len(answer.facts)
 
     async def _collapse(self, row: Payload) -> None:
-        """Replace a head by a summary of its newest versions. Propose a summary that adds a number, date or name."""
+        """Replace a head by the model's summary of its newest versions, if the model may read at least two.
+
+        A summary with a number, date or name that these versions lack is only stored as a proposal. If an earlier run
+        has written the summary, complete that write instead.
+        """
         agent, user_id = self.agent, row["userId"]
         if await was_written(agent, user_id, row["id"]):
             await complete_collapse(agent, user_id, row["id"])

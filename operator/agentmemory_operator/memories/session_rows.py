@@ -7,8 +7,7 @@ from itertools import chain
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.memories.point_pages import MAX_ATTEMPTS, page_limit
+from agentmemory_operator.memories.point_pages import MAX_ATTEMPTS, page_limit, query_all
 from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import (
     group_by_session,
@@ -28,8 +27,6 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # Maximum number of reads in one request, and of rows with contents, which may be 256 KiB each.
 MAX_MERGED_READS, MAX_MERGED_ROWS = 100, 700
-# Number of reads that every server accepts: the lowest permitted `strictMode.searchMaxBatchsize`.
-PERMITTED_READS = 16
 MAX_NESTED_TASKS = 3
 # Maximum number of sessions that are read at the same time: that of the memories of a request.
 MAX_CONCURRENT_SESSIONS = 1000
@@ -95,7 +92,7 @@ class SessionRows:
         future: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, future))
         if len(self._waiting) == 1:
-            await self._send()
+            await self._send(self._waiting)
         return await future
 
     async def read_back(self, ids: Sequence[str], keys: Sequence[str], places: Iterable[Row]) -> dict[str, Row]:
@@ -121,33 +118,30 @@ class SessionRows:
         """Return the members that `read_back` read around these memories; None if it did not read all of them."""
         return self._spans if ids <= self._placed_ids else None
 
-    async def _send(self) -> None:
-        """Send the waiting reads, after the other tasks have added theirs. An error is that of each waiting read."""
-        waiting = self._waiting
+    async def _send(self, waiting: list[_Read]) -> None:
         try:
-            # A task that another one starts runs one round of the loop later.
-            for _ in range(MAX_NESTED_TASKS):
-                await asyncio.sleep(0)
-            self._waiting = []
-            for part in _requests_of(waiting):
-                found = await self._query([body for body, _ in part])
-                for (_, future), points in zip(part, found, strict=True):
-                    if not future.done():
-                        future.set_result([point["payload"] for point in points])
-        except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
-            if self._waiting is waiting:
-                # Cancelled before the reads were sent: later reads must not wait for this task.
+            try:
+                # Let the other tasks add their reads. A task that another one starts runs one round of the loop later.
+                for _ in range(MAX_NESTED_TASKS):
+                    await asyncio.sleep(0)
+            finally:
                 self._waiting = []
-            _fail(waiting, error)
+            for part in _requests_of(waiting):
+                await self._read(part)
+        except asyncio.CancelledError:
+            for _, future in waiting:
+                future.cancel()
+            raise
+        except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
+            for _, future in waiting:
+                if not future.done():
+                    future.set_exception(error)
 
-    async def _query(self, bodies: Sequence[Json]) -> list[list[Json]]:
-        try:
-            return await self._agent.store.query_batch(self._agent.alias, bodies)
-        except StoreRejected:
-            if len(bodies) <= PERMITTED_READS:
-                raise
-        parts = [bodies[start : start + PERMITTED_READS] for start in range(0, len(bodies), PERMITTED_READS)]
-        return [rows for part in parts for rows in await self._agent.store.query_batch(self._agent.alias, part)]
+    async def _read(self, part: Sequence[_Read]) -> None:
+        found = await query_all(self._agent, [body for body, _ in part])
+        for (_, future), points in zip(part, found, strict=True):
+            if not future.done():
+                future.set_result([point["payload"] for point in points])
 
     async def before(self, row: Row, window: int) -> list[Row]:
         """Return the last `window` members of a row's session before it, the nearest last."""
@@ -249,12 +243,6 @@ class SessionRows:
         """
         order = row[ORDER_KEY]
         return await self._page(row, {"gte": order, "lte": order}, "asc", limit=MAX_SAME_TIME)
-
-
-def _fail(waiting: Iterable[_Read], error: BaseException) -> None:
-    for _, future in waiting:
-        if not future.done():
-            future.set_exception(error)
 
 
 def _requests_of(waiting: Iterable[_Read]) -> Iterator[list[_Read]]:

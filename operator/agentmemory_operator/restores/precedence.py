@@ -13,7 +13,7 @@ def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None
     """Return the condition reason and message that block a restore, or None if it can proceed.
 
     A restore waits while its AgentMemory is suspended or does not own its slug, and while another restore precedes it.
-    Before the start it also waits until the AgentMemory exists, and until no rebuild is moving the alias.
+    Before the start it also waits while the AgentMemory is missing or being deleted, or a rebuild is moving the alias.
     """
     key = job.target_key
     document = table.get(key)

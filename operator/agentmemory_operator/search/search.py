@@ -87,7 +87,7 @@ class SearchService:
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Do not count memories that the model excludes as removed by the threshold.
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
-        total = max(len(response.points), min(setup.eligible, setup.plan.total))
+        total = max(len(response.points), min(setup.eligible, setup.max_candidates))
         ranked = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
         return SearchAnswer(
             results=tuple(
@@ -109,7 +109,10 @@ class SearchService:
         )
 
     async def _begin(self, agent: Agent, request: SearchRequest, *, now_ms: int) -> tuple["_SearchSetup", Vector]:
-        """Prepare a search: count, embed and read entities; return the setup and the query's vector."""
+        """Count the eligible memories, embed the query and read entities; return the setup and the query's vector.
+
+        If the request has a vector, nothing is embedded.
+        """
         searches_words = agent.keyword is not None and request.query is not None and request.hybrid is not False
         fusion = fusion_of(agent.settings.ranking) if searches_words else None
         narrow = partial(find_eligible, agent, request.selection, now_ms)
@@ -163,6 +166,11 @@ class _SearchSetup:
     features: QueryFeatures | None
     solves_terms: bool
     activations: Mapping[str, float]
+
+    @property
+    def max_candidates(self) -> int:
+        """Maximum number of memories on all lists."""
+        return self.plan.total + (self.plan.word_limit if self.words else 0) + len(self.activations)
 
     def filter_points(self, points: Sequence[Json]) -> list[Json]:
         """Return the points that reach the threshold and are not excluded by the model."""
@@ -252,7 +260,8 @@ async def _explained(
     question: CandidateQueries,
 ) -> _Response:
     """Search and read all candidates' matches in one request. If exact search is allowed, check for missed memories."""
-    limits = {"limit": max(setup.fetched, setup.plan.total)}  # All candidates, to count those below the threshold.
+    # All candidates, to count those below the threshold.
+    limits = {"limit": max(setup.fetched, question.lists[0]["limit"])}
     proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (
         build_end_queries(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []

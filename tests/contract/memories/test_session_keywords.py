@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
-import httpx
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
@@ -14,12 +13,10 @@ from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import ORDER_KEY, WINDOW_DUE_KEY, WINDOW_KEY
 from agentmemory_operator.memories.session_keywords import PAGE
-from agentmemory_operator.memories.session_rows import PERMITTED_READS
 from agentmemory_operator.memories.stored_memories import delete_head, read_memory
-from tests.support.engine.agents import World, add_keyword, vector_of
+from tests.support.engine.agents import World, add_keyword, set_strict_mode, vector_of
 from tests.support.engine.interleaved_store import CrashingStore, Moment
 from tests.support.engine.reused_agents import reuse_world
-from tests.support.web.http_server import check_success
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
@@ -91,7 +88,7 @@ async def test_request_order_is_kept(world: World) -> None:
 
 
 async def test_order_of_equal_times_is_stable(world: World) -> None:
-    """The engine orders them by time only, and cuts at an arbitrary one."""
+    """The engine orders memories by time only, so a limit cuts at an arbitrary one of equal times."""
     for number in range(8):
         await world.add(f"word{number}", session_id="s", created_at=1000)
         world.clock.move(ms=1)
@@ -331,26 +328,25 @@ async def test_calls_do_not_grow_with_sessions(world: World, *, deduplicates: bo
     await expect_windows(world)
 
 
-async def test_batch_of_sessions_respects_strict_mode(world: World, qdrant_url: str) -> None:
-    """A session takes two reads, and the server permits 16 of them in a request."""
-    limits = [{"enabled": True, "search_max_batchsize": PERMITTED_READS}, {"enabled": False}]
-    memories = [
-        IncomingMemory(user_id="u", content=f"word{number}", vector=vector_of(number), session_id=f"s{number}")
-        for number in range(PERMITTED_READS)
-    ]
-    url = f"{qdrant_url}/collections/{world.agent.alias}"
-    check_success(httpx.patch(url, json={"strict_mode_config": limits[0]}))
+async def test_many_sessions_respect_strict_mode(world: World) -> None:
+    world.set_ranking(replace(world.agent.settings.ranking, max_batched_searches=16))
+    # Other tests share the collection.
+    await set_strict_mode(world, enabled=True, search_max_batchsize=16)
     try:
-        outcomes = await world.remember.store(world.agent, [*memories, replace(memories[0], content="second")])
+        memories = [
+            IncomingMemory(user_id="u", content=f"word{number}", vector=vector_of(number), session_id=f"s{number % 20}")
+            for number in range(40)
+        ]
+        outcomes = await world.remember.store(world.agent, memories)
     finally:
-        check_success(httpx.patch(url, json={"strict_mode_config": limits[1]}))
+        await set_strict_mode(world, enabled=False)
 
-    assert [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)] == []
+    assert not [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]
     await expect_windows(world)
 
 
 async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
-    """Memories of equal time, a deletion and a supersession; then the sweep."""
+    """Stores at equal times, a deletion and a supersession run concurrently; then the sweep runs."""
     first = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
     await asyncio.gather(
@@ -371,7 +367,7 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
     ("words", "metadata"), [pytest.param(5_900, 0, id="content"), pytest.param(1, 400_000, id="metadata")]
 )
 async def test_long_followers_are_rewritten_in_parts(world: World, words: int, metadata: int) -> None:
-    """A request of all of them would exceed the 32 MiB that Qdrant accepts: a text has its own words three times."""
+    """One request for all would exceed the 32 MiB that Qdrant accepts: a memory contains its own words three times."""
     sessions, content, more_data = 70, "apple pear " * words, {"note": "x" * metadata}
     await world.remember.store(
         world.agent,

@@ -95,7 +95,7 @@ async def test_target_holds_writes_until_the_move(rebuild: RebuildTask) -> None:
 
 
 async def test_early_announcement_shortens_the_wait(rebuild: RebuildTask) -> None:
-    """It is announced during the previous step."""
+    """The move is announced during the previous step."""
     task, time, move_s = await rebuild.begin(), Time(), list[float]()
     move = mover(time)
 

@@ -1,4 +1,4 @@
-"""Reads of sessions: those that wait at the same time share a request, and its end."""
+"""Merged reads of sessions if the task that sends them is cancelled, and reads page by page."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,11 +6,25 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.memories import session_rows
 from agentmemory_operator.memories.rules.record import ORDER_KEY
 from agentmemory_operator.memories.session_rows import SessionRows
 from agentmemory_operator.ports.base import Json
-from tests.support.engine.agents import agent_of, settings_of
+from tests.support.engine.agents import EVERYTHING, agent_of, settings_of
+
+
+class SlowStore:
+    """Answers each query of a batch with one row, and waits `rounds` of the event loop before."""
+
+    def __init__(self, rounds: int) -> None:
+        self.rounds = rounds
+        self.sizes: list[int] = []
+
+    async def query_batch(self, alias: str, bodies: list[Json]) -> list[list[Json]]:
+        self.sizes.append(len(bodies))
+        for _ in range(self.rounds):
+            await asyncio.sleep(0)
+        return [[{"payload": {"id": "a"}}] for _ in bodies]
 
 
 class Session:
@@ -48,60 +62,33 @@ def _is_within(order: int, bound: Json) -> bool:
     return all(compared[name](limit) for name, limit in bound.items())
 
 
-class Store:
-    """Counts the reads of each request. The first `failures` requests fail."""
-
-    def __init__(self, failures: int = 0) -> None:
-        self.requests: list[int] = []
-        self.failures = failures
-
-    async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
-        self.requests.append(len(bodies))
-        if len(self.requests) <= self.failures:
-            raise StoreUnavailable("away")
-        return [[{"payload": {"id": str(number)}}] for number in range(len(bodies))]
+def reader_of(store: Any) -> SessionRows:
+    return SessionRows(agent_of(settings_of("mine", ranking=EVERYTHING), store))
 
 
-def reader_of(store: Store | Session) -> SessionRows:
-    return SessionRows(agent_of(settings_of("bot"), store))  # type: ignore[arg-type]
-
-
-async def find(reader: SessionRows) -> list[Any]:
-    return list(await reader.find({"must": []}, limit=1))
-
-
-async def test_concurrent_reads_share_a_request() -> None:
-    store = Store()
-    reader = reader_of(store)
-
-    found = await asyncio.gather(find(reader), find(reader))
-
-    assert (found, store.requests) == ([[{"id": "0"}], [{"id": "1"}]], [2])
-
-
-async def test_error_is_raised_by_each_read_once() -> None:
-    reader = reader_of(Store(failures=1))
-
-    outcomes = await asyncio.gather(find(reader), find(reader), return_exceptions=True)
-
-    assert [type(outcome) for outcome in outcomes] == [StoreUnavailable, StoreUnavailable]
-    assert await find(reader) == [{"id": "0"}]
-
-
-@pytest.mark.parametrize("rounds", [1, 2])
-async def test_read_after_a_cancelled_one_is_sent(rounds: int) -> None:
-    """A request that is cancelled updates the texts of what it may have written, with the same reader."""
-    store = Store()
-    reader = reader_of(store)
-    cancelled = [asyncio.create_task(find(reader)) for _ in range(2)]
+@pytest.mark.parametrize("rounds", range(1, 15))
+async def test_reader_works_after_cancelled_reads(monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    """The cancellation arrives before, during or between requests; texts are then updated with the same reader."""
+    monkeypatch.setattr(session_rows, "MAX_MERGED_READS", 1)
+    reader = reader_of(SlowStore(rounds=5))
+    reads = asyncio.gather(*(reader.find({}, limit=1) for _ in range(2)))
     for _ in range(rounds):
         await asyncio.sleep(0)
-    cancelled[0].cancel()
-    await asyncio.wait(cancelled)
+    reads.cancel()
 
-    async with asyncio.timeout(10):
-        assert await find(reader) == [{"id": "0"}]
-    assert store.requests == [1]
+    with pytest.raises(asyncio.CancelledError):
+        await reads
+    async with asyncio.timeout(5):
+        assert await reader.find({}, limit=1) == [{"id": "a"}]
+
+
+async def test_reads_at_the_same_time_share_a_request() -> None:
+    store = SlowStore(rounds=1)
+    reader = reader_of(store)
+
+    await asyncio.gather(*(reader.find({}, limit=1) for _ in range(3)))
+
+    assert store.sizes == [3]
 
 
 async def test_page_with_superseded_rows_is_not_the_last() -> None:

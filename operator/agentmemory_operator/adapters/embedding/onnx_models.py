@@ -70,10 +70,10 @@ def check_name(name: str, *, field: str) -> None:
 
 
 def check_openable(name: str, files: ModelFiles, *, field: str, instead: str) -> None:
-    """Raise if fastembed cannot open any model, or no model of this name. Whether the model exists is not checked.
+    """Raise unless fastembed can open models, and `name` is allowed. Whether the model exists is not checked.
 
     Args:
-        name: Name of the model, for the message.
+        name: Name of the model; see `check_name`.
         files: Location of the models.
         field: Field of the object that requires the model.
         instead: Alternative remedy, for the message.

@@ -241,8 +241,8 @@ class QdrantShardSnapshots:
         # Wait until all nodes have applied the creation. A node that has not may report the previous collection of this
         # name, with active replicas.
         await wait_for_metadata(self._nodes, physical, marks, timeout_s=self._deadline_s)
-        # No later `create` will remove incomplete sets of a deleted collection, so remove them here.
         await self._replicas.wait_until_active(physical)
+        # Remove the incomplete sets now. Usually `create` does so, but it is not called again for a deleted collection.
         await self._remove_unfinished(physical)
 
     async def metadata(self, physical: str) -> Json | None:

@@ -181,7 +181,7 @@ def _keyword_vectors(layout: Layout, memories: int) -> Estimate:
 
 
 def _payload_in_ram(layout: Layout, memories: int) -> float:
-    """Return whole pages for each segment, at least one, which even an empty agent occupies."""
+    """Return the bytes of payload in RAM: whole pages for each segment, at least one even for an empty agent."""
     segments = layout.segments or 2
     return segments * PAYLOAD_PAGE_BYTES * max(1, math.ceil(memories * PAYLOAD_BYTES / segments / PAYLOAD_PAGE_BYTES))
 

@@ -149,7 +149,7 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
 
 
 def _rules_of_types(types: Sequence[MemoryType]) -> Json:
-    """Return the fields required of each type as `allOf` of JSON Schema; empty if no type requires any."""
+    """Return each type's required fields and allowed event types as `allOf` of JSON Schema; empty without any."""
     default = next((type_.name for type_ in types if type_.name == PREFERRED_TYPE), types[0].name if types else "")
     rules = []
     for type_ in types:
