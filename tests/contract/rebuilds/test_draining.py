@@ -8,10 +8,12 @@ import pytest
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
+from agentmemory_operator.errors import RebuildCancelled, SpecInvalid, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.base import Vector
+from agentmemory_operator.rebuilds import budget
 from agentmemory_operator.rebuilds.catch_up import copy_differences
 from agentmemory_operator.rebuilds.drain import DrainStep
 from agentmemory_operator.rebuilds.task import RebuildRun
@@ -242,3 +244,60 @@ async def test_outdated_keyword_vector_is_computed_again(qdrant_url: str) -> Non
 
 def words(vector: dict[str, dict[str, list[int]]]) -> list[int]:
     return sorted(vector[KEYWORD_VECTOR]["indices"])
+
+
+@dataclass(frozen=True)
+class RevokedModel(NewModel):
+    """Rejects the API key."""
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        raise SpecInvalid("EmbeddingKeyRejected", "the key was revoked")
+
+
+@pytest.mark.parametrize("is_late", [pytest.param(True, id="late point"), pytest.param(False, id="outdated vector")])
+async def test_drain_with_revoked_key_is_repeated(qdrant_url: str, is_late: bool) -> None:
+    """After the move a rebuild is neither paused nor failed."""
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        task, late = await move(rebuild)
+        await (late if is_late else rebuild.world).add("text")
+        task.embedder = RevokedModel()
+
+        with pytest.raises(TransientError, match="the key was revoked"):
+            await drain(task)
+
+        await drain(await rebuild.begin())
+        (vector,) = (await rebuild.vectors(rebuild.target)).values()
+        assert cosine(vector, vector_of("new text")) > 0.999
+
+
+@dataclass
+class Bucket:
+    """Token bucket that grants every other call."""
+
+    refill_s: float = 0
+    attempts: int = 0
+
+    def take(self, *_: object) -> bool:
+        self.attempts += 1
+        return self.attempts % 2 == 0
+
+
+async def test_drain_waits_for_budget_of_embedding_calls(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object was edited since the move: that does not cancel the rebuild any more."""
+    bucket = Bucket()
+    monkeypatch.setattr(budget, "hourly_bucket", lambda *_: bucket)
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        rebuild.spec = {"rebuild": {"maxEmbeddingCallsPerHour": 1}}
+        task, late = await move(rebuild)
+        await late.add("late")
+        await rebuild.world.add("strange")
+        rebuild.checks = cancel
+
+        assert await drain(task) == "1 late points; 1 outdated vectors embedded again"
+
+    # The late point, then both texts at once.
+    assert (bucket.attempts, task.record.calls) == (4, 2)
+
+
+def cancel() -> None:
+    raise RebuildCancelled("the object no longer asks for it")
