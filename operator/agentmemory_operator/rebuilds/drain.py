@@ -35,11 +35,11 @@ from agentmemory_operator.collections.replaced_collection import (
 )
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
-from agentmemory_operator.errors import RebuildPaused, TransientError
+from agentmemory_operator.errors import RebuildPaused, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import conditional_upsert, read_pages
-from agentmemory_operator.memories.rules.comparison import Rows, find_divergence, rev_of, vectors_of
+from agentmemory_operator.memories.rules.comparison import PointId, Rows, find_divergence, rev_of, vectors_of
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Filter, equals, point_filter
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, window_mark
@@ -55,6 +55,8 @@ from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.times import render_second
 
 PAGE = 64
+MAX_RENEWALS = 3
+"""Maximum attempts to renew the vectors of a page. Each further one means that a memory of it was changed meanwhile."""
 
 Row = Mapping[str, Any]
 
@@ -90,20 +92,41 @@ def _changed_near_move(task: RebuildRun) -> Filter:
 
 async def _renew_vectors(task: RebuildRun, embedder: Embedder, changed: Filter) -> int:
     renewed, agent = 0, await _target_of(task)
-    vectors = VectorTolerance(task.source.collection, task.desired, is_embedded=True)
     async for points in read_pages(agent, _page_request(changed, with_vector=True)):
+        renewed += await _renew_page(task, agent, embedder, points)
+    return renewed
+
+
+async def _renew_page(task: RebuildRun, agent: Agent, embedder: Embedder, points: list[Json]) -> int:
+    """Renew the outdated vectors of points; return their number. Points that change in the meantime are read again."""
+    renewed, vectors = 0, VectorTolerance(task.source.collection, task.desired, is_embedded=True)
+    for _ in range(MAX_RENEWALS):
         # Skip points without `rev`: the API did not write them, so no late write has changed them.
         points = [point for point in points if point["payload"].get("content") and "rev" in point["payload"]]
         embedded = await embedder.embed([point["payload"]["content"] for point in points]) if points else []
-        operations = [
-            _replace_operation(point, vector, task.clock.now_ms())
+        outdated = {
+            point["id"]: (point, vector)
             for point, vector in zip(points, embedded, strict=True)
             if not vectors.is_embedding_of(vectors_of(point).get("", ()), vector)
-        ]
-        if operations:
-            await task.server.points.batch(task.target_name, operations, strong=True)
-        renewed += len(operations)
-    return renewed
+        }
+        if not outdated:
+            return renewed
+        operations = [_replace_operation(*pair, task.clock.now_ms()) for pair in outdated.values()]
+        await task.server.points.batch(task.target_name, operations, strong=True)
+        # Qdrant does not report which points it has replaced. A change of the payload alone keeps the outdated vector.
+        still_outdated: list[Json] = []
+        async for page in read_pages(agent, _page_request(_memories(list(outdated)), with_vector=True)):
+            remaining = [
+                point
+                for point in page
+                if not vectors.is_embedding_of(vectors_of(point).get("", ()), outdated[point["id"]][1])
+            ]
+            renewed += len(page) - len(remaining)
+            still_outdated += remaining
+        points = still_outdated
+        if not points:
+            return renewed
+    raise StoreUnavailable(f"{len(points)} memories were changed while their vectors were embedded again: retrying")
 
 
 async def _renew_words(task: RebuildRun, changed: Filter) -> None:
@@ -114,6 +137,10 @@ async def _renew_words(task: RebuildRun, changed: Filter) -> None:
 
 async def _target_of(task: RebuildRun) -> Agent:
     return await open_by_name(task.server.points, effective_settings(task.memory), task.target_name, task.clock)
+
+
+def _memories(ids: list[PointId]) -> Filter:
+    return {"must": [{"has_id": ids}, NOT_DELETED]}
 
 
 def _page_request(filter_: Filter, *, with_vector: bool) -> Json:

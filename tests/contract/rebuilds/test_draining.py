@@ -2,23 +2,25 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
-from agentmemory_operator.errors import RebuildCancelled, SpecInvalid, TransientError
+from agentmemory_operator.errors import RebuildCancelled, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.rebuilds import budget
 from agentmemory_operator.rebuilds.catch_up import copy_differences
-from agentmemory_operator.rebuilds.drain import DrainStep
+from agentmemory_operator.rebuilds.drain import MAX_RENEWALS, DrainStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from tests.contract.rebuilds.test_move import Hook, Time
 from tests.support.engine.agents import SIZE, World, move_alias, vector_of
+from tests.support.engine.interleaved_store import Event, InterleavedStore
 from tests.support.job.rebuild_task import TIMEOUT_S, RebuildTask, open_rebuild
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
@@ -219,6 +221,47 @@ async def test_outdated_vector_is_embedded_again(qdrant_url: str) -> None:
         for memory_id, content in ((before, "before"), (strange, "strange"), (right, "right")):
             assert cosine(found[memory_id], vector_of(f"new {content}")) > 0.999
         assert (rows[strange]["rev"], rows[right]["rev"]) == (2, 1)
+
+
+@pytest.mark.parametrize("is_deleted", [pytest.param(False, id="changed"), pytest.param(True, id="deleted")])
+async def test_concurrent_write_before_renewal(qdrant_url: str, is_deleted: bool) -> None:
+    """Qdrant then ignores the new vector. It is written again, and counted once; that of a deleted memory never is."""
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        task, _ = await move(rebuild)
+        agent, memory_id = rebuild.world.agent, await rebuild.world.add("strange")
+
+        async def write() -> None:
+            if is_deleted:
+                await delete_head(agent, memory_id, user_id="u")
+            else:
+                await change_head(agent, memory_id, {"importance": 0.9}, user_id="u")
+
+        points: Any = InterleavedStore(task.server.points, Event(lambda name, _: name == "batch", write))
+        task.server = replace(task.server, points=points)
+
+        assert (await drain(task)).endswith(f"; {0 if is_deleted else 1} outdated vectors embedded again")
+
+        if not is_deleted:
+            row, vectors = (await rebuild.points(rebuild.target))[memory_id], await rebuild.vectors(rebuild.target)
+            assert (row["importance"], cosine(vectors[memory_id], vector_of("new strange")) > 0.999) == (0.9, True)
+
+
+async def test_endless_writes_repeat_the_renewal(qdrant_url: str) -> None:
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        task, _ = await move(rebuild)
+        agent, memory_id = rebuild.world.agent, await rebuild.world.add("strange")
+
+        async def write() -> None:
+            await change_head(agent, memory_id, {"importance": 0.9}, user_id="u")
+
+        events = [Event(lambda name, _: name == "batch", write) for _ in range(MAX_RENEWALS)]
+        points: Any = InterleavedStore(task.server.points, *events)
+        task.server = replace(task.server, points=points)
+
+        with pytest.raises(StoreUnavailable, match="1 memories were changed"):
+            await drain(task)
+
+        assert (await drain(await rebuild.begin())).endswith("; 1 outdated vectors embedded again")
 
 
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
