@@ -49,6 +49,7 @@ class AgentDetails(AgentSummary):
         limit: Number of results of a search without `top_k`.
         score_threshold, min_similarity: Minimum score and similarity of results, unless a search sets others.
         candidates: Number of nearest memories that a search scores; "Auto" if the API chooses it for each search.
+        effort: "Fast", "Balanced" or "Exact": with "Auto", how many memories a search scores; None if not sent.
         rerank: `model` and `candidates` of the cross-encoder; None if results are ordered by score only.
         embedding: `provider`, `model` and `dimensions` of the collection's vectors.
         keyword: Settings of keyword search; None if searches use vectors only.
@@ -70,6 +71,7 @@ class AgentDetails(AgentSummary):
     score_threshold: float
     min_similarity: float
     candidates: int | str
+    effort: str | None = None
     rerank: Json | None = None
     distance: str
     embedding: Json

@@ -331,7 +331,7 @@ def test_held_write_is_stored_once_in_new_collection(qdrant_url: str) -> None:
 
 
 MOVES = [("search", 8), ("batch", 8), ("import", 8), ("item", 8), ("search", 16), ("store", 16)]
-"""Method that finds the alias moved, and the dimensions of the new model."""
+"""First request after the move of the alias, and the dimensions of the new model."""
 
 
 @pytest.fixture(scope="module")

@@ -102,7 +102,7 @@ def test_any_parameters(client: httpx.Client, user: str, more: dict[str, str]) -
     assert_described(client.get(url))
 
 
-# Too long, too many and too deep for any field; the last two for any body.
+# Strings that are too long, and lists and objects that are too large, for any field. `TOO_MUCH` is too much for a body.
 LONG = ["a" * 100_000, "\x00" * 20_000, "\U0001f600" * 70_000, "a/" * 150_000]
 MANY: list[Any] = [["t"] * 30_000, [f"t{number}" for number in range(30_000)], [[]] * 30_000, [{}] * 30_000]
 MANY += [[1.5] * 70_000, {f"k{number}": number for number in range(15_000)}, [["a"] * 300] * 100]
@@ -136,7 +136,7 @@ def test_any_size(client: httpx.Client, path: str, value: Any, step: int) -> Non
 
 
 def test_response_about_many_invalid_items_is_short(client: httpx.Client) -> None:
-    """The worst item of a thousand has many invalid fields with long names."""
+    """Each of a thousand items has 20 unknown fields with long names."""
     item = {f"{number}{'x' * 600}": 1 for number in range(20)}
     answer = client.post(PATHS[1], content=json.dumps({"memories": [item] * 1000}))
 

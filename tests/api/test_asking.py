@@ -135,7 +135,7 @@ def test_object_names_agent_in_namespace_or_context(stack: Stack, user: str, whe
 @pytest.mark.parametrize("option", ["--token", "--url", "--namespace", "--context"])
 @pytest.mark.parametrize("verb", [["search", "words", "q"], ["forget", "words", "--everything", "--yes"]])
 def test_empty_option_is_refused(stack: Stack, user: str, verb: list[str], option: str) -> None:
-    """It may be an unset variable of a shell; the default would be another server or agent."""
+    """An empty option may be an unset variable of a shell. Its default would be another server or agent."""
     refused = run(stack, *verb, "--user", user, option, "")
 
     assert (refused.exit_code, f"{option} is empty" in refused.output) == (2, True)
@@ -213,7 +213,7 @@ def test_delete_asks_and_reactivates_the_version_before(stack: Stack, user: str)
 
 
 def test_commands_of_cli_page_work(stack: Stack, user: str) -> None:
-    """Of "list, get, history and delete" in cli.md, on an agent and a memory of the test."""
+    """Runs the commands of "list, get, history and delete" in cli.md on an agent and a memory of the test."""
     id_ = remember(stack, user, "pays by invoice")
     for command in read_commands_by_heading("docs/cli.md")["list, get, history and delete"]:
         own = {"support-bot": "words", "ada": user, "$ID": id_}
@@ -274,7 +274,7 @@ def test_explanation_adds_up_to_the_score(stack: Stack, user: str) -> None:
 
 
 def evaluate(formula: str) -> float:
-    """Calculate a formula as a person does: the names of its terms have no value, and remarks come last."""
+    """Calculate a formula of `explain`, without the names of its terms and the remark at its end."""
     return float(eval(re.sub(r" [a-z_]+", "", re.sub(r" \(\d.*$", "", formula).replace(" x ", "*"))))
 
 

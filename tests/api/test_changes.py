@@ -89,7 +89,7 @@ def test_pages_have_ids_and_kinds_and_continue(api: httpx.Client, clock: FakeClo
 
 
 def test_change_appears_once_settled(api: httpx.Client, clock: FakeClock, user: str) -> None:
-    """It is listed when no earlier change can still appear."""
+    """A change is listed once no earlier change can still appear."""
 
     memory = store(api, user, "new")
     before = api.get(CHANGES, params={"user_id": user}).json()
@@ -189,7 +189,7 @@ def test_idle_stream_sends_keep_alives(api: httpx.Client, user: str) -> None:
 
 @pytest.mark.usefixtures("short_periods")
 def test_stream_ends_after_max_duration(api: httpx.Client, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its reader has to prove its right to read again."""
+    """After the maximum duration, a reader has to prove again that it may read."""
 
     monkeypatch.setattr(change_routes, "MAX_STREAM_S", 0.2)
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:

@@ -50,7 +50,7 @@ def test_agent_keeps_the_default_of_its_creation(tmp_path: pathlib.Path) -> None
 
     found = answer["results"][0]
     explained = found["explain"]
-    # The weights of the model, not those of the preset: 0.4 for words, and 0.1 of 0.25 for terseness.
+    # The weights of the model, not those of the preset: 0.4 for words, and for terseness 0.1 instead of 0.25.
     fused = 0.6 * explained["similarity"] + 0.4 * explained["keyword"] + 0.1 * explained["evidence"]["terse"]
     assert found["content"] == "blue blue"
     assert explained["fused"] == pytest.approx(fused / 1.3)

@@ -36,7 +36,7 @@ def begin(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen
 
 
 def finish(demo: subprocess.Popen[str]) -> str:
-    """Return the remaining output."""
+    """Return the remaining output. Fail if the demo does not end within `LIMIT_S`."""
     try:
         return demo.communicate(timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired:
@@ -105,7 +105,7 @@ def test_ctrl_c_stops_demo_and_stack(folder: Path) -> None:
     assert demo.stdout is not None
     with demo.stdout as printed:
         for line in printed:
-            # Only once: rich prints an interrupted line again.
+            # Interrupt only once: rich prints an interrupted line again.
             if line.startswith("2 of 4") and "\n2 of 4" not in output:
                 demo.send_signal(signal.SIGINT)
             output += line

@@ -57,7 +57,7 @@ class Development:
         return done.output
 
     def store(self, text: str) -> None:
-        """Store a memory; repeat it with the same key if a pause created its outcome unknown."""
+        """Store a memory. After a 504, whose outcome is unknown, send it again with the same key."""
         memory = {"user_id": "ada", "content": text, "vector": [1.0] * 8}
         for _ in range(2):
             answer = self.api.post("/v1/agents/bot/memories", json=memory, headers={"Idempotency-Key": text})
@@ -131,7 +131,7 @@ def test_snapshot_is_listed_verified_and_deleted(development: Development, tmp_p
 
 
 def test_process_pause_fails_no_read(tmp_path: pathlib.Path) -> None:
-    """Issue 16: after a pause of 11 s, a list in progress was a 503."""
+    """Issue 16: a list in progress during a pause of 11 s got a 503."""
     is_over = threading.Event()
 
     def read_on(api: httpx.Client) -> list[int]:

@@ -49,7 +49,7 @@ def test_requested_cleanup_leaves_manifest_unchanged(development: Development) -
 
 
 def handled_request(development: Development) -> object:
-    """Return the `requestedAt` of the last cleanup."""
+    """Return the `requestedAt` of the last cleanup; None if there was none, False if `status` fails."""
     status, shown, _ = run(development, "status", "bot", "-o", "json")
     return status == 0 and json.loads(shown)["status"].get("lastCleanup", {}).get("requestedAt")
 

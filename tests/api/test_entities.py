@@ -35,7 +35,7 @@ def api(qdrant_url: str) -> Iterator[httpx.Client]:
 
 
 class Desk:
-    """One user of an agent with entities."""
+    """Client of one user of an agent with entities."""
 
     def __init__(self, api: httpx.Client, agent: str = "brain-1") -> None:
         self.api, self.agent, self.user = api, agent, f"user-{uuid4().hex[:8]}"

@@ -161,7 +161,7 @@ def under(attack: Callable[[str], list[socket.socket]], url: str) -> Iterator[li
             connection.close()
 
 
-# Six thousand searches are dear: they run with the fault tests.
+# Six thousand searches are costly: they run with the fault tests.
 DEAR = "searches without end"
 
 
@@ -231,7 +231,7 @@ def test_long_import_buffers_no_finished_lines(qdrant_url: str) -> None:
     with running_api(qdrant_url, PROBE, limits=limits) as stack, connect(stack.api_url) as connection:
         begin(connection, "POST /v1/agents/probe/import?user_id=long", "Transfer-Encoding: chunked")
         for _ in range(8):
-            # Too long lines, and 2 MiB of normal ones, 100 at a time.
+            # One line that is too long, and 100 valid ones.
             connection.sendall(chunk(b"x" * (MIB + 10), b"\n", *lines_of(100)))
             time.sleep(0.2)
             kept = samples(stack.api_url)["agentmemory_api_body_bytes_in_flight"]

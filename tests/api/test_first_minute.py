@@ -52,7 +52,7 @@ def home(tmp_path: pathlib.Path) -> Home:
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Home, Program]]:
-    """A running stack without arguments."""
+    """`agentmemory dev` without arguments, and the home in which it runs."""
     home = Home(tmp_path_factory.mktemp("home"))
     with home.dev() as program:
         program.wait_for(BANNER)
@@ -131,7 +131,7 @@ def test_commands_find_the_stack(known: Home) -> None:
 
 
 def test_commands_of_pages_find_the_stack(known: Home, tmp_path: pathlib.Path) -> None:
-    """Of README.md, and "Which server a command uses" of cli.md."""
+    """Runs the commands of README.md, and of "Which server a command uses" in cli.md."""
     shown = [
         *read_commands_by_heading("README.md")["Without Kubernetes"],
         *read_commands_by_heading("docs/cli.md")["Which server a command uses"],

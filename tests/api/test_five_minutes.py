@@ -1,6 +1,6 @@
 """Pages of docs/five-minutes: from a blank folder, each command of a page runs and prints the shown output.
 
-The home folder is that of a user who has run `make install`. Nothing sees the sources of this checkout.
+The home folder is that of a user who has run `make install`. The sources of this checkout cannot be imported.
 """
 
 import json
@@ -23,7 +23,7 @@ from tests.support.user_home import UserHome
 
 PAGES = sorted(path.name for path in (DOCS / "five-minutes").glob("*.md"))
 SHOWN_URL = "http://127.0.0.1:8080"
-# Done by the fixtures, once for all pages.
+# Commands that the fixtures run once for all pages.
 STARTED = (["make install", "agentmemory dev"], ["make client-ts install", "agentmemory dev"])
 NEW_VENV = "python3 -m venv .venv && . .venv/bin/activate"
 NPM_INSTALL = "npm install ~/.local/share/agentmemory/wheels/"
@@ -56,7 +56,7 @@ def api_url(home: UserHome) -> Iterator[str]:
 
 
 def read_page(page: str) -> str:
-    """Return what a page shows while no release is published."""
+    """Return the text of a page as shown while no release is published."""
     return installed((DOCS / "five-minutes" / page).read_text(), published=False)
 
 
@@ -72,7 +72,7 @@ def commands_in(block: str) -> Iterator[Command]:
 
 
 def lay_out(folder: pathlib.Path, page: str, api_url: str, user: str) -> Iterator[Command]:
-    """Write each file in its turn; yield the commands in between."""
+    """Write each file when its block is reached; yield the commands in between."""
     for language, text in blocks_of(page):
         # The pages share a stack: each has its own users.
         text = text.replace(SHOWN_URL, api_url).replace('"ada"', f'"{user}"').replace("user_id=ada", f"user_id={user}")

@@ -20,7 +20,7 @@ FORGET, RECEIPTS, MEMORIES = (f"/v1/agents/probe/{name}" for name in ("forget", 
 VECTOR = [1.0] * 8
 
 
-# Conditions that were lost on the way to the API, or select nothing.
+# Conditions that select nothing, for example because their values were lost on the way to the API.
 EMPTY: list[dict[str, Any]] = [
     {},
     {"everything": False},

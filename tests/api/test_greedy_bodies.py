@@ -15,7 +15,7 @@ from tests.support.web.api_stack import create_collection, dev_qdrant
 
 MIB = 1 << 20
 BATCH = "/v1/agents/plain/memories/batch"
-# At most 0.1 s on an idle machine; without slices it was 14 s and more.
+# Maximum delay of a health check. It is at most 0.1 s on an idle machine; without slices it was 14 s.
 PATIENCE_S = 3.0
 
 
@@ -107,7 +107,7 @@ def test_health_is_served_during_large_requests(served: tuple[Program, httpx.Cli
 
 @pytest.mark.faults
 def test_health_is_served_during_many_large_requests(served: tuple[Program, httpx.Client]) -> None:
-    """Only one slice runs at a time: 16 large requests delay a small one by at most one slice each turn."""
+    """Only one slice runs at a time: before each of its steps, a small request waits for at most one slice."""
     _, client = served
     body = json.dumps(memory(metadata={"t": WORST * 18_000})).encode()
 

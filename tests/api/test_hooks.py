@@ -64,7 +64,7 @@ def listed(api: httpx.Client, user: str) -> list[dict[str, Any]]:
 
 
 def test_signed_memory_is_stored_once_and_scrubbed(api: httpx.Client, user: str) -> None:
-    """Its author is the hook."""
+    """The author of the memory is the hook. Another body under the same message id gets 409."""
 
     sent = signed(memory_of(user), id="msg_1")
     first, again = api.post(PATH, **sent), api.post(PATH, **sent)

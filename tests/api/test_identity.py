@@ -321,7 +321,7 @@ class TestUsers:
 
     @pytest.mark.parametrize("endpoint", OF_A_USER, ids=" ".join)
     def test_own_user_is_served(self, site: Site, limited_token: str, endpoint: Endpoint) -> None:
-        """Otherwise an invalid request would look like a refused one."""
+        """Proves that the requests which are refused for other users are valid."""
         memory_id = site.ask("chief", "PUT", "/items", **stored_item_of("ada", SECRET)).json()["memory_id"]
 
         answer = site.send(endpoint, "ada", token=limited_token, id=memory_id)

@@ -286,7 +286,7 @@ def test_global_items_are_separate_from_users(store: AgentMemoryStore, bots: Sta
 
 
 def test_store_sees_items_but_not_plain_memories(store: AgentMemoryStore, bots: Stack, user: str) -> None:
-    """Also an item that was put by other means than the store."""
+    """The store also returns an item that another client has put."""
 
     with Client(bots.api_url) as api:
         api.agent("langgraph-bot").put_item(["memories", user], "from a tool", key="k", metadata={"n": 1})
@@ -410,7 +410,7 @@ async def test_batch_of_1001_puts_is_stored(bots: Stack, user: str) -> None:
 
 @pytest.mark.faults
 async def test_sixty_thousand_concurrent_operations(bots: Stack, user: str) -> None:
-    """As the test of LangGraph's Postgres store: puts, reads, lists, searches and deletions, all gathered."""
+    """Like the test of LangGraph's Postgres store: puts, reads, lists, searches and deletions run concurrently."""
     rounds, keys = 10, 1000
     async with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, threshold=-1) as store:
         calls = []

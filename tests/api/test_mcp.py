@@ -304,7 +304,10 @@ def drawn_from(strategy: st.SearchStrategy[Any], number: int) -> list[Any]:
 
 
 async def test_time_zone_of_the_application(stack: Stack, user: str) -> None:
-    """It is sent with the search, so a wrong one is reported; the model sends the reference time."""
+    """The connection's time zone is sent with each search, so an invalid one is refused.
+
+    The model sends the reference time.
+    """
     query = {"query": "What was there today?", "reference_time": "2026-01-01T03:00:00Z"}
 
     async with connected(stack, Agent="words", User=user, Timezone="America/New_York") as client:

@@ -200,7 +200,7 @@ INVISIBLE = [
 FIELDS = ["user_id", "content", "session_id", "key", "subject", "tags", "speaker", "context"]
 
 
-# Each text in one field in turn, and each field at least once.
+# Each text is tried in one field. The fields take turns, so that each is tried at least once.
 @pytest.mark.parametrize(("text", "field"), [*zip(INVISIBLE, itertools.cycle(FIELDS), strict=False)])
 def test_invisible_text_is_blank(client: httpx.Client, user: str, field: str, text: str) -> None:
     body = {"user_id": user, "content": "c", "vector": VECTOR, field: [text] if field == "tags" else text}
@@ -221,7 +221,7 @@ def test_invisible_query_or_parameter_is_blank(client: httpx.Client, user: str, 
 
 
 def raw(stack: Stack, method: str, target: bytes, body: Any = None, **headers: bytes) -> tuple[int, Any]:
-    """Send raw bytes; return status and JSON."""
+    """Send a request with a raw target and raw headers; return status and JSON."""
     where, content = urlsplit(stack.api_url), b"" if body is None else json.dumps(body).encode()
     sent = {"Host": b"localhost", "Content-Type": b"application/json", "Content-Length": str(len(content)).encode()}
     lines = [method.encode() + b" " + target + b" HTTP/1.1"]

@@ -17,7 +17,7 @@ VECTOR = [1.0] * 8
 BIG, CHANGED = 1357924680135792468, -12.070162795213857
 SENT = {"big": BIG, "least": -(2**63), "most": 2**63 - 1, "long": [CHANGED, {"deep": CHANGED}], "whole": 5.0}
 TOO_LARGE = ("100000000000000000001", "9223372036854775808", "-9223372036854775809", "1" * 5_000)
-# Longer than any part of a user's name.
+# Placeholder for a number. It is longer than any random part of a user's name, so it occurs only once.
 PLACE = -9182736450
 NDJSON = {"Content-Type": "application/x-ndjson"}
 

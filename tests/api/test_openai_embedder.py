@@ -203,7 +203,7 @@ async def test_refused_text_is_the_callers_error(service: FakeOpenAI, embedder: 
 
 
 async def test_error_does_not_quote_the_service(service: FakeOpenAI, embedder: Make) -> None:
-    """Its message may contain the text."""
+    """The message of the service may contain the text."""
 
     service.faults = [failure(400, "input 'my PIN is 4711' is too long") for _ in range(2)]
 

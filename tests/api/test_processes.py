@@ -206,7 +206,7 @@ def test_traces_contain_operations_but_no_contents(tmp_path: pathlib.Path) -> No
 
 
 def test_unreachable_collector_delays_nothing(tmp_path: pathlib.Path, qdrant: str) -> None:
-    """Neither requests nor the shutdown wait for it."""
+    """Neither requests nor the shutdown wait for the collector."""
 
     with serving(tmp_path, qdrant, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9") as (program, client):
         answers = [client.get("/v1/agents/plain").status_code for _ in range(50)]

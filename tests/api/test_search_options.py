@@ -71,7 +71,7 @@ def test_unknown_field_suggests_the_nearest(client: httpx.Client, user: str) -> 
 
 
 def test_compact_drops_nulls_and_rounds(client: httpx.Client, user: str) -> None:
-    """Metadata of callers stay unchanged."""
+    """The caller's metadata is returned unchanged."""
 
     memory_id = store(
         client, user, content="what was asked", importance=0.123456, metadata={"n": 0.123456, "none": None}

@@ -128,7 +128,7 @@ def store(url: str, **more: object) -> httpx.Response:
 
 
 def test_unfinished_body_uses_only_its_bytes(qdrant_url: str) -> None:
-    """It occupies no request slot."""
+    """An unfinished body occupies no request slot."""
 
     with running_api(qdrant_url, PROBE, limits=Limits(requests=1)) as stack:
         with start_request(stack.api_url, body=b"{" * 100_000):

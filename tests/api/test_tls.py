@@ -84,7 +84,7 @@ def test_api_serves_https_only(serving: Program, authority: Authority) -> None:
 
     with httpx.Client(verify=ssl.create_default_context(cadata=authority.pem)) as client:
         assert client.get(f"{url}/healthz").status_code == 200
-        # The page of another origin is refused, the API's own is not: it knows that its scheme is https.
+        # The API accepts its own origin, and refuses the same host with the scheme http.
         assert client.get(f"{url}/v1/agents", headers={"Origin": url}).status_code == 200
         assert client.get(f"{url}/v1/agents", headers={"Origin": url.replace("https", "http")}).status_code == 403
     with pytest.raises(httpx.TransportError):

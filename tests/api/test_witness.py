@@ -77,7 +77,7 @@ def is_edit(entry: Entry) -> bool:
 
 
 def back(journal: Journal, points: Points, user: str, content: str) -> None:
-    """Store a memory as the API stores one."""
+    """Add a point for a memory, as the API would store it."""
     other, made = points[head_id(journal, is_kept)], str(uuid.uuid4())
     payload = {key: value for key, value in other["payload"].items() if key not in ("supersedesId", "key")}
     payload |= {"id": made, "userId": user, "content": content}
@@ -129,7 +129,7 @@ def test_fault_visible_in_the_api_is_found(planted: Planted, spoil: Callable[[Jo
 
 
 def apply(planted: Planted, before: Points, after: Points) -> None:
-    """Turn the points in the engine into others."""
+    """Change the points in the engine from `before` to `after`."""
     for key in before.keys() - after.keys():
         planted.drop(key)
     for key, point in after.items():

@@ -123,7 +123,7 @@ def test_files_and_snapshots_contain_no_sealed_text(
 
 
 def test_sensitive_memory_is_in_no_index(client: httpx.Client, zoned: Stack, user: str) -> None:
-    """Neither by meaning nor by words; memories of other zones are found."""
+    """Neither a vector nor words find the memory; memories of other zones are found."""
 
     ids = {zone: store(client, user, f"{zone} likes pangolins", zone, session_id="s") for zone in ZONES}
     after = store(client, user, "they talked on", None, session_id="s")
@@ -214,7 +214,7 @@ def test_metadata_change_stays_sealed(client: httpx.Client, zoned: Stack, user: 
 
 
 def test_raised_memory_is_sealed_with_its_versions(client: httpx.Client, zoned: Stack, user: str) -> None:
-    """Its neighbours lose its words."""
+    """The neighbours of the raised memory lose its words."""
 
     old = store(client, user, "Xylophonitis maybe", None, session_id="s")
     new = store(client, user, "Xylophonitis for sure", None, session_id="s", supersedes=old)

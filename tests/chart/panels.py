@@ -1,6 +1,6 @@
 """Send every query of the dashboard to a Prometheus that scrapes a real operator and API, and print the results.
 
-Run by hand: it needs a Prometheus, which nothing here builds (Debian's package `prometheus` has one).
+Run it manually: it needs a Prometheus, which nothing here builds (Debian's package `prometheus` has one).
 `KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py --all)" .venv/bin/python -m tests.chart.panels`
 
 Exits with status 1 if a query returns no series. Memories are stored and searched, and a snapshot is verified. Qdrant
@@ -27,14 +27,14 @@ from tests.support.programs import ROOT, Program, free_port, running, start_qdra
 
 NAMESPACE = "agents"
 OFFLINE = {"provider": "wordllama", "dimensions": 256}
-# Before Qdrant stops, and after it has restarted.
+# Seconds of requests: while Qdrant responds, and while it does not.
 BUSY_S, AWAY_S = 20.0, 5.0
 WINDOW = "1m"
 SHOWN_SERIES = 3
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Run everything; return 1 if a query returns no series, else 0."""
     prometheus = shutil.which("prometheus")
     if prometheus is None:
         sys.exit("there is no prometheus on the path: apt-get install prometheus")

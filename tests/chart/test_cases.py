@@ -1,4 +1,4 @@
-"""What each value of the chart renders (cases.yaml), and which pods OpenShift admits."""
+"""Rendering of each value of the chart (cases.yaml), and the pods that OpenShift admits."""
 
 import json
 import pathlib
@@ -16,7 +16,7 @@ from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
 CASES: list[Document] = yaml.load((pathlib.Path(__file__).parent / "cases.yaml").read_text(), Loader=LOADER)
-# Values of free names: what is below them is the user's.
+# Values whose fields the user may choose freely.
 FREE = {"podSecurityContext", "securityContext", "labels", "requests", "limits"}
 
 
@@ -30,7 +30,7 @@ def merged(given: Any, values: Any) -> Any:
 def find_difference(found: Any, part: Any, path: str = "") -> str | None:
     """Return the path of the first element of `part` that `found` lacks, or None.
 
-    Of a list, each element must be in some element of the found one, in any order. None stands for what is not there.
+    For a list, each element must match some element of the found list, in any order. None matches a missing field.
     """
     if isinstance(part, dict) and isinstance(found, dict):
         parts = (find_difference(found.get(name), inner, f"{path}/{name}") for name, inner in part.items())
@@ -45,7 +45,7 @@ def find_difference(found: Any, part: Any, path: str = "") -> str | None:
 
 
 def find_differences(case: Document, rendered: list[Document]) -> list[str]:
-    """Return what rendered objects lack of a case, or have too much."""
+    """Return the parts of a case that rendered objects lack, and the rendered objects that the case excludes."""
     objects = {}
     for document in rendered:
         kind, namespace, name = key_of(document)
@@ -123,8 +123,8 @@ def test_notes_name_the_next_step(
     assert [word for word in omits if word in notes] == []
 
 
-# What OpenShift's SecurityContextConstraints restricted-v2 admit. Each namespace has a range of users, of groups for
-# volumes and of SELinux levels: a pod with another one is refused, a pod without gets one.
+# Volumes and fields by which OpenShift's SecurityContextConstraints restricted-v2 decide. Each namespace has a range of
+# users, of groups for volumes and of SELinux levels: a pod with another one is refused, a pod without gets one.
 VOLUMES = {"configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret"}
 OF_A_RANGE = ("runAsUser", "fsGroup", "seLinuxOptions")
 
@@ -159,7 +159,7 @@ def test_openshift_admits_every_pod_without_fixed_users(version: Toolset) -> Non
 
 
 def test_openshift_refuses_fixed_users() -> None:
-    """So the test above would fail for the default values."""
+    """Proves that the test above would fail for the default values."""
     found = [find_scc_violations(pod) for pod in pods_of(render({"qdrant": {"enabled": True}}))]
 
     assert sorted(map(sorted, found)) == [["fsGroup", "runAsUser"], *[["runAsUser"]] * 3]

@@ -126,7 +126,7 @@ def test_alerts_match_the_page() -> None:
 
 
 def test_dashboard_is_shipped_unchanged() -> None:
-    """It queries the data source that the user selects."""
+    """The dashboard queries the data source that the user selects."""
     (shown,) = of_kind(RENDERED, "ConfigMap").values()
     sources = [holder["datasource"]["uid"] for holder in DASHBOARD["panels"]]
 

@@ -51,7 +51,7 @@ def cluster(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 def run(cluster: ControlPlane, command: str, folder: pathlib.Path) -> None:
-    """Run a command of the README as the admin; a namespace may be there from another test."""
+    """Run a command of the README as the admin; a namespace may exist from another test."""
     environment = clean_environment() | {"KUBECONFIG": str(cluster.kubeconfig), "PATH": str(cluster.assets)}
     line = ["/bin/sh", "-c", command]
     done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)

@@ -99,7 +99,7 @@ def test_crds_survive_upgrade_rollback_and_reinstall(cluster: ControlPlane, tmp_
 
 
 def state_of_qdrant(cluster: ControlPlane) -> tuple[str, str, Document]:
-    """Return its key, the uid of its connection, and the annotations of the connection."""
+    """Return the key of the trial Qdrant, the uid of its connection, and the annotations of the connection."""
     secret, connection = (cluster.http.get(f"{path}/agentmemory-qdrant").json() for path in (SECRETS, QDRANTS))
     return secret["data"]["api-key"], connection["metadata"]["uid"], connection["metadata"].get("annotations", {})
 
@@ -124,7 +124,7 @@ def test_trial_qdrant_keeps_key_and_connection(cluster: ControlPlane) -> None:
 
 
 def test_upgrade_creates_a_missing_connection(cluster: ControlPlane) -> None:
-    """As if the API server had not served the kind at installation."""
+    """The installation runs no hooks, as if the API server had not served the kind then."""
     install_it, _ = read_commands("install.md", "A Qdrant to try it out")
     run(cluster, install_it.replace("--wait", "--no-hooks"))
     wait_served(cluster)

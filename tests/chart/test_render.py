@@ -83,7 +83,7 @@ def test_key_namespace_is_optional_and_kept() -> None:
 
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_pods_pass_restricted_security_standard(control_plane: ControlPlane, namespaces: None, name: str) -> None:
-    """Except for the pod that raises a sysctl of its node, which needs a privileged container."""
+    """Only the pod that raises a sysctl of its node is exempt, because it needs a privileged container."""
     path = f"/api/v1/namespaces/{NAMESPACE}/pods"
     refused = []
     for found in pods_of(render(COMBINATIONS[name])):
@@ -154,7 +154,7 @@ def selector_of(document: Document) -> Any:
 
 @pytest.mark.parametrize("name", FILES.values())
 def test_plain_manifests_match_the_chart(name: str) -> None:
-    """So the results of tests/operator/test_install.py are valid for the chart too."""
+    """The results of tests/operator/test_install.py are therefore valid for the chart too."""
     assert (MANIFESTS / name).read_text() == manifests()[name], "run `make manifests`, and commit what it wrote"
 
 
@@ -299,7 +299,7 @@ def test_previous_helm_renders_the_same(name: str) -> None:
         {key_of(found): found for found in render(COMBINATIONS[name], version)} for version in (CHARTS, CHARTS_BEFORE)
     )
     for found in (now, before):
-        # Random at each rendering without a cluster.
+        # The key is random at each rendering without a cluster.
         found.get(("Secret", NAMESPACE, "agentmemory-qdrant"), {}).pop("data", None)
 
     assert before == now

@@ -244,7 +244,7 @@ def granted(mode: Mode) -> Iterator[GrantedRight]:
 
 
 def test_each_rule_is_needed_and_granted_once(mode: Mode) -> None:
-    """The table of tests/operator/test_install.py lists every right of the manifests, and what breaks without it."""
+    """The table of tests/operator/test_install.py lists every right of the manifests, and the effect of its absence."""
     given = [*granted(mode)]
     needed = {str(right) for right in rights()}
     assert [str(one.right) for one in given if str(one.right) not in needed] == []

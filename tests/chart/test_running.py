@@ -66,7 +66,7 @@ def container_of(rendered: list[Document], component: str) -> Container:
 def test_namespaced_roles_are_sufficient(
     control_plane: ControlPlane, workspace: Workspace, listed: list[Document], tmp_path: pathlib.Path
 ) -> None:
-    """Connection with a key, agent Ready, memory stored and found."""
+    """The agent of a connection with a key becomes Ready, and a stored memory is found."""
     operator, api = container_of(listed, "operator"), container_of(listed, "api")
     ports = api.free_ports() | operator.free_ports()
     create_secret(workspace, KEY["name"], **{KEY["key"]: "secret"})

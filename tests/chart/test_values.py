@@ -97,7 +97,7 @@ def test_settings_match_the_programs() -> None:
 
 
 def test_memory_limits_cover_the_defaults() -> None:
-    """By the formula of docs/operations.md, in MiB."""
+    """Compares the limits with the formula of docs/operations.md, in MiB."""
     page = (ROOT / "docs" / "operations.md").read_text()
     (formula,) = re.findall(r"A process takes at most\n\n(.*?)\n\n", page, re.S)
     terms = {variable.name: variable.default_in_cluster for variable in VARIABLES} | {" KiB": " / 1024"}

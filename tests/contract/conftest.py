@@ -31,7 +31,7 @@ __all__ = ["shared_storage_proxy", "storage", "storage_proxy"]
 
 @pytest.fixture(scope="session")
 def qdrant_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path | None:
-    """The data folder of the development server."""
+    """Data folder of the development server; None for a server of QDRANT_URL."""
     return None if "QDRANT_URL" in os.environ else tmp_path_factory.mktemp("qdrant")
 
 
@@ -64,9 +64,9 @@ def always_kept(qdrant_data: pathlib.Path | None) -> Iterator[None]:
 
 @pytest.fixture
 def keeps_vectors(qdrant_data: pathlib.Path | None) -> Iterator[None]:
-    """Run a module on the stricter engine, which keeps the vectors that a write omits.
+    """Run a test on an engine that keeps the vectors that a write omits.
 
-    Everything else is equal, so no test has to know the engine.
+    Everything else is equal, so tests need not distinguish the engines.
     """
     with _engine(qdrant_data):
         yield
@@ -74,7 +74,7 @@ def keeps_vectors(qdrant_data: pathlib.Path | None) -> Iterator[None]:
 
 @pytest.fixture(params=["empties", "keeps-vectors-always"])
 def keeps_and_empties(request: pytest.FixtureRequest, qdrant_data: pathlib.Path | None) -> Iterator[None]:
-    """Run an erasure test on both engines."""
+    """Run a test on an engine that deletes the vectors that a write omits, and on one that keeps them."""
     if request.param == "empties":
         yield
         return

@@ -6,7 +6,7 @@ which tests the chart's alerts; argolua, our own, which runs Lua like Argo CD; k
 e2e-kind`.
 
 Order for each set: the folder of its variable, the cache, for the first set the archive that Kubernetes publishes for
-such tests, a build from the Go modules pinned in the folders next to this file.
+tests, a build from the Go modules pinned in the folders next to this file.
 
 The cache has a folder per set of pins, so that a new version never uses an old binary. Standard library only: this runs
 before anything is installed.
@@ -174,7 +174,7 @@ ALERTS = Toolset(
     binaries=(Binary("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool"),),
     pin=("promtool", r"github\.com/prometheus/prometheus (v\S+)"),
     prefix="promtool-",
-    # Without the service discovery of cloud providers.
+    # Omit the service discovery of cloud providers.
     tags=("remove_all_sd",),
     cost="2 minutes",
 )
@@ -206,7 +206,7 @@ NODE = Toolset(
     tags=("no_btrfs", "no_devmapper", "no_zfs"),
     cost="8 minutes",
 )
-# Likewise: enforces NetworkPolicies on the node.
+# Only `make e2e-node` builds it. It enforces NetworkPolicies on the node.
 NETWORK_POLICIES = Toolset(
     variable="NETWORK_POLICY_ASSETS",
     binaries=(Binary("kube-network-policies", "netpol", "sigs.k8s.io/kube-network-policies/cmd"),),
@@ -214,7 +214,7 @@ NETWORK_POLICIES = Toolset(
     prefix="network-policies-",
     cost="1 minute",
 )
-# In build order.
+# Sets in build order.
 TOOLSETS = (CONTROL_PLANE, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS)
 
 

@@ -16,7 +16,7 @@ from tests.support.web.http_server import check_success
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 TOKEN_S = 600
-# Not those of a component, by which drains and Services select.
+# Labels of the replicas. Drains and Services select other labels, those of a component.
 LABELS = {"app": "aged"}
 # The API server accepts a token for a minute longer, as clocks differ.
 LEEWAY_S = 60
@@ -60,7 +60,7 @@ def read_claims(cluster: RunningCluster, namespace: str, pod: str, path: str) ->
 
 
 def start_replica(cluster: RunningCluster, deployment: str) -> str:
-    """Start a pod like those of a Deployment, which selects it not; return its address."""
+    """Start a pod like those of a Deployment, which does not select it; return its address."""
     path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{deployment}"
     template = check_success(cluster.http.get(path)).json()["spec"]["template"]["spec"]
     sources = [
@@ -90,7 +90,7 @@ def admit_to_qdrant(cluster: RunningCluster) -> None:
 
 @contextmanager
 def start_aged(installed: Installed) -> Iterator[AgedPods]:
-    """Start them, with an agent of their own; the end removes all."""
+    """Start the pods, with an agent for them; remove pods and agent at the end."""
     cluster = installed.control_plane
     assert isinstance(cluster, RunningCluster)
     workspace = Workspace(cluster, cluster.create_namespace("e2e-"), installed.qdrant_url)

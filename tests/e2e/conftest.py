@@ -59,7 +59,7 @@ def small_qdrant(cluster: RunningCluster) -> QdrantPod:
 
 @pytest.fixture
 def caller(agent: ServedAgent) -> CallerPod:
-    """A pod that searches through the Service all the time, after its first answers."""
+    """A pod that searches continuously through the Service; it has received its first responses."""
     agent.store(PRINTER)
     made = start_caller(agent)
     made.wait_for_calls()
@@ -78,6 +78,6 @@ def aged_pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AgedPods]:
 
 @pytest.fixture(scope="session", autouse=True)
 def early_start(request: pytest.FixtureRequest) -> None:
-    """Start these pods with the first test, if any test needs them."""
+    """Start `aged_pods` with the first test of the session, if any test needs them."""
     if KUBECONFIG in os.environ and any("aged_pods" in item.fixturenames for item in request.session.items):
         request.getfixturevalue("aged_pods")

@@ -25,9 +25,9 @@ from tests.support.web.http_server import check_success
 
 # Name of the variable with the kubeconfig of a cluster that has the chart.
 KUBECONFIG = "E2E_KUBECONFIG"
-# And with the flags that were added to its installation.
+# Name of the variable with the flags that were added to its installation.
 HELM_FLAGS = "E2E_HELM_FLAGS"
-# And with the name of an image of versitygw, an S3 server.
+# Name of the variable with the name of an image of versitygw, an S3 server.
 S3_IMAGE = "E2E_S3_IMAGE"
 OPTIONAL = "E2E_OPTIONAL"
 HELM_INSTALL, WAIT_FOR_CONNECTION = read_commands("install.md", "A Qdrant to try it out")
@@ -39,7 +39,7 @@ FORWARDED = r"from (127\.0\.0\.1:\d+)"
 
 
 def status_without(command: str, missing: str) -> int:
-    """Print what a cluster needs and this machine lacks; return the exit status."""
+    """Print the parts of a cluster that this machine lacks; return 0 if `E2E_OPTIONAL` is 1, else 1."""
     print(f"{command}: this machine lacks {missing}")
     return 0 if os.environ.get(OPTIONAL) == "1" else 1
 
@@ -74,7 +74,7 @@ class RunningCluster(ControlPlane):
         authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
         account, namespace = ADMIN
         user = f"{namespace}:{account}"
-        # These exist on a second run.
+        # Both objects exist already on a second run.
         self.kubectl("create", "serviceaccount", account, "--namespace", namespace)
         self.kubectl("create", "clusterrolebinding", account, "--clusterrole=cluster-admin", f"--serviceaccount={user}")
         self.token = self.ask("create", "token", account, "--namespace", namespace, "--duration=2h").strip()

@@ -35,7 +35,7 @@ def find_engine() -> str | None:
 
 
 def run_tests(engine: str, folder: pathlib.Path) -> None:
-    """Run every step until one fails.
+    """Run the steps until one fails; delete the cluster in any case.
 
     Raises:
         subprocess.CalledProcessError: If a step failed; it has printed the reason.
@@ -73,7 +73,7 @@ def run_tests(engine: str, folder: pathlib.Path) -> None:
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Run `make e2e-kind`; return the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     engine = find_engine()
     if engine is None:

@@ -112,7 +112,7 @@ def build_images(folder: pathlib.Path) -> None:
 
 
 def cover_cgroups() -> None:
-    """Mount the cgroups anew: in a cgroup namespace, the roots are this process's own cgroups.
+    """Mount the cgroups again: in a cgroup namespace, the roots are this process's own cgroups.
 
     containerd reports a kill for memory only if every hierarchy of a process is mounted.
     """
@@ -171,7 +171,7 @@ def run_inside(folder: pathlib.Path) -> int:
 
 
 def main() -> int:
-    """Return the exit status."""
+    """Run `make e2e-node`, outside or inside the new namespaces; return the exit status."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if sys.argv[1:2] == ["--inside"]:
         return run_inside(pathlib.Path(sys.argv[2]))

@@ -24,12 +24,12 @@ NODE_NAME, ADDRESS = "node-1", "192.168.150.1"
 PODS, SERVICES, DNS = "10.244.0.0/24", "10.0.0.0/24", "10.0.0.10"
 PAUSE = "localhost/pause:1"
 CNI_PROGRAMS = "/usr/lib/cni"
-# Where a program in a pod finds its account, as kube-network-policies does.
+# Folder in which a program in a pod finds its account; kube-network-policies reads it.
 IN_CLUSTER_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 POLICY_QUEUE = 100
 # Folders of the machine that kubelet, containerd and CNI plugins write to.
 WRITTEN = ("/var/lib/kubelet", "/var/lib/cni", "/var/log", "/run")
-# kubelet demands these values of the kernel. It reads them here, the kernel keeps its own.
+# kubelet requires these values of the kernel. It reads them from files mounted over /proc/sys; the kernel is unchanged.
 KERNEL = {
     "vm/overcommit_memory": "1",
     "vm/panic_on_oom": "0",
@@ -202,7 +202,7 @@ sandbox = "{PAUSE}"
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "address": ADDRESS,
-            # Only this cluster's network reaches it.
+            # Only this cluster's network reaches the kubelet.
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
@@ -233,7 +233,7 @@ sandbox = "{PAUSE}"
             f"--hostname-override={NODE_NAME}",
             f"--cluster-cidr={PODS}",
             "--proxy-mode=iptables",
-            # These limits are the machine's.
+            # kube-proxy must not change these limits of the machine.
             "--conntrack-max-per-core=0",
             "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",

@@ -17,7 +17,7 @@ from tests.support.patience import wait_until
 
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 CONTROLLER_NAMES = ("cpu", "cpuacct", "cpuset", "memory", "devices", "freezer", "blkio", "pids")
-# A hierarchy without a controller, which containerd looks for, on machines that have it.
+# A hierarchy without a controller. containerd requires it on machines that have it.
 SYSTEMD = "systemd"
 PREFIX, MARKER = "agentmemory-e2e-", "lock-of-e2e-node"
 MOUNTS = pathlib.Path("/proc/self/mounts")

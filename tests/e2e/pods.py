@@ -63,7 +63,7 @@ class CallerPod:
         return [line for line in log.splitlines() if line.startswith(word)]
 
     def wait_for_calls(self, number: int = 50) -> None:
-        """Wait until it has sent more requests."""
+        """Wait until it has sent `number` more requests."""
         before = len(self.lines("sent"))
         wait_until(lambda: len(self.lines("sent")) >= before + number / 10, seconds=60, what="calls")
 
@@ -134,7 +134,7 @@ def run_in(cluster: RunningCluster, namespace: str, pod: str, *command: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class QdrantPod:
-    """Qdrant like the chart's, in a pod whose disk is a memory of fixed size and ends with the pod."""
+    """Qdrant like the chart's, in a pod whose disk is a memory volume of fixed size, which ends with the pod."""
 
     workspace: Workspace
     size: str = "512Mi"
@@ -143,7 +143,6 @@ class QdrantPod:
 
     @property
     def cluster(self) -> RunningCluster:
-        """Cluster of its workspace."""
         return running_cluster(self.workspace)
 
     def start(self) -> None:
@@ -180,21 +179,21 @@ class QdrantPod:
         )
 
     def restarts(self) -> int:
-        """Return how often its container was started again."""
+        """Return the number of restarts of its container."""
         path = f"/api/v1/namespaces/{self.workspace.namespace}/pods/{self.name}"
         (status,) = check_success(self.cluster.http.get(path)).json()["status"]["containerStatuses"]
         return int(status["restartCount"])
 
     def fill(self) -> None:
-        """Write a file until 32 MiB are free, which is less than Qdrant wants for two write-ahead logs."""
+        """Write a file until 32 MiB are free, which is less than Qdrant requires for two write-ahead logs."""
         self.run("sh", "-c", 'head -c "$(($(df --output=avail /data | tail -1) - 32768))K" /dev/zero > /data/filler')
 
     def free(self) -> None:
-        """Remove that file."""
+        """Remove the file of `fill`."""
         self.run("rm", "/data/filler")
 
     def run(self, *command: str) -> None:
-        """Run a command in it, which must succeed."""
+        """Run a command in the pod, which must succeed."""
         done = run_in(self.cluster, self.workspace.namespace, f"pod/{self.name}", *command)
         assert done.returncode == 0, done.stderr
 
@@ -211,7 +210,7 @@ def wait_rolled_out(cluster: RunningCluster, *deployments: str) -> None:
 
 
 def leader(cluster: RunningCluster) -> str:
-    """Return the holder of the operators' lease, which contains the name of its pod; '' if nobody holds it."""
+    """Return the holder of the operators' lease, which contains the name of its pod; '' if the lease has no holder."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
     (lease,) = check_success(cluster.http.get(path)).json()["items"]
     return str(lease["spec"].get("holderIdentity") or "")

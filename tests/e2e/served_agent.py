@@ -26,11 +26,11 @@ class ServedAgent:
     caller: Caller
 
     def store(self, content: str, **more: Any) -> None:
-        """Store a memory."""
+        """Store a memory; the response must be 201."""
         assert check_success(self.try_store(content, **more)).status_code == 201
 
     def try_store(self, content: str, **more: Any) -> httpx.Response:
-        """Try to store a memory."""
+        """Send a memory to store; return the response."""
         body = {"user_id": "u", "content": content} | more
         return self.caller.http.post(f"{self.workspace.slug}/memories", json=body)
 

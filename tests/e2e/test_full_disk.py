@@ -1,4 +1,4 @@
-"""Qdrant's disk is full: writes fail with the cause, searches go on, and freed space ends it."""
+"""Qdrant's disk is full: writes fail with the cause, searches succeed, and writes succeed again once space is freed."""
 
 import httpx
 
@@ -25,7 +25,7 @@ def test_full_disk_refuses_writes_until_space_is_freed(installed: Installed, sma
         workspace.run_pass(seconds=WITHIN_S)
         conditions = {item["type"]: item["status"] for item in workspace.status()["conditions"]}
         small_qdrant.free()
-        # It looks at the disk every 2 s, unless it is nearly full.
+        # Qdrant checks the disk every 2 s, unless the disk is nearly full.
         stored = wait_until(lambda: agent.try_store(COFFEE).is_success, seconds=WITHIN_S, what="a write")
 
         assert (refused.status_code, refused.json()["type"]) == (504, "/problems/outcome-unknown")

@@ -76,7 +76,7 @@ def small_limit(cluster: RunningCluster) -> Iterator[None]:
 
 
 def flood(agent: ServedAgent, *, turns: int) -> CallerPod:
-    """Start the worst load."""
+    """Start a pod that sends the worst load."""
     program = (CALLS + FLOOD).replace("TURNS", str(turns)).replace("TOKEN_FILE", TOKEN)
     return start_caller(agent, program, name="flood")
 
@@ -106,7 +106,7 @@ def test_worst_load_fits_the_shipped_limit(cluster: RunningCluster, agent: Serve
     counts = json.loads(flooding.lines("counts")[0].removeprefix("counts "))
     print(f"e2e-node: worst load: {counts}, peaks {peaks_mib(cluster)} MiB")
 
-    # 504 is Qdrant's: it may be busy.
+    # 504: Qdrant may be busy.
     assert counts.keys() <= {"200", "422", "429", "504", "refused early"}
     assert {"422", "429"} <= counts.keys()
     assert restarts(cluster) == before

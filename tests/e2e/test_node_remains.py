@@ -1,4 +1,4 @@
-"""What a killed `make e2e-node` left is removed by the next run, and nothing else."""
+"""The next run removes the folders and cgroups of a killed `make e2e-node`, and nothing else."""
 
 import pathlib
 import subprocess
@@ -11,7 +11,7 @@ from tests.e2e import node_remains
 from tests.e2e.node_remains import MARKER, PREFIX, own_folder, remove_leftovers
 from tests.support.programs import ROOT
 
-# Prints its folder, and waits in it.
+# Program that prints its folder, and waits in it.
 RUN = """
 import sys
 from tests.e2e.node_remains import own_folder
@@ -77,7 +77,7 @@ def test_other_folders_and_running_runs_stay(temporary: pathlib.Path) -> None:
 
 
 def test_mounts_in_the_folder_end_before_its_files(temporary: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Inner ones first, and none beside the folder."""
+    """Inner mounts end first; mounts next to the folder stay."""
     mounts, log, programs = (temporary / name for name in ("mounts", "log", "bin"))
     programs.mkdir()
     (programs / "umount").write_text(f'#!/bin/sh\n[ -d "$2/.." ] && echo "$2" >> {log}\n')

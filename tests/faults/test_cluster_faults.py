@@ -109,7 +109,7 @@ class TestTwoOperators:
     def test_two_active_operators_create_once(
         self, workspace: Workspace, proxy: Proxy, start: Callable[..., ForkedOperator]
     ) -> None:
-        """Neither holds a lease, as if the lease had failed."""
+        """Neither operator holds a lease, as if the lease had failed."""
         operators = [start(), start()]
         workspace.connect(url=proxy.url)
         names = agents_of(workspace)

@@ -80,7 +80,7 @@ class SpecPasses:
             await self.end(slug)
 
     async def offer(self, slug: str, spec: Json) -> bool:
-        """Run a pass over the spec; return whether it was valid."""
+        """Run passes over the spec; return whether the object is served. A refused spec sends nothing to the store."""
         key = Key("AgentMemory", "agents", slug)
         before = self.table.get(key) or memory_document(slug, metadata={"generation": 0})
         metadata = before["metadata"] | {"generation": before["metadata"]["generation"] + 1}
@@ -128,7 +128,7 @@ async def site(qdrant_url: str) -> AsyncIterator[SpecPasses]:
 
 
 async def test_specs_leave_no_partial_collection(site: SpecPasses) -> None:
-    """None fails a pass."""
+    """No spec fails a pass."""
     generator = SpecGenerator(SEED, spoiled=SPOILED)
     specs: list[dict[str, Any]] = [generator.draw() for _ in range(SPECS)]
 

@@ -68,7 +68,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory, model: str) -> pathlib.Path:
-    """The image without build arguments other than the model's source."""
+    """Folder of the image, installed without build arguments other than the model's source."""
     return install(tmp_path_factory.mktemp("image") / "agentmemory", MODEL_URL=model)
 
 

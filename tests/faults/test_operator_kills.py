@@ -30,7 +30,7 @@ TICKET = ("metadata.ticket", "keyword")
 PERIODS = {"busy_s": 0.3, "settle_s": 0.3, "keys_settle_s": 0.5}
 ZONE_KEYS = "default"
 ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
-# From the last write of a pass to the kill after it.
+# Seconds from the last write of a pass to the kill after it.
 SETTLED_S = 0.5
 
 
@@ -73,7 +73,7 @@ class Create:
 
 
 class Adopt:
-    """Adoption of a collection with points that was created by hand, without marker, indexes and tuning."""
+    """Adoption of a manually created collection with points, without marker, indexes and tuning."""
 
     def prepare(self, workspace: Workspace) -> None:
         workspace.connect()
@@ -262,7 +262,7 @@ SCENARIOS = [
     (Delete(), 2 * 3),
     (DeleteUnconfirmed(), 2 * 2),
     (HandOver(), 2 * 1),
-    # The API's Secret, a first shard and some of the second level, an event, a status.
+    # These change the API's Secret, a first shard and some of the second level, an event, and a status.
     (Rewrap(), 2 * 5),
     (DestroyKeys(), 2 * 5),
 ]

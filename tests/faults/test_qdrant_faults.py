@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("quick_operator")]
 
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 60.0}
 WATCHED_S = 4.0
-# Probes, at most one a second while the server is unavailable; one call each while it fails.
+# Calls while the server is unavailable: at most one probe a second, and one call in each probe.
 MAX_PROBING_CALLS = 6
 # While probes succeed with 4 calls a second, and the pass fails at a write: passes after about 1, 2 and 4 s.
 MAX_CALLS = 4 * 5 + 4 * 4
@@ -174,7 +174,7 @@ def test_retry_after_is_respected(workspace: Workspace, proxy: Proxy) -> None:
 
 
 def test_slow_server_does_not_block_others(workspace: Workspace, proxy: Proxy) -> None:
-    """Its connection allows a timeout of 30 s; the server responds after 10 s."""
+    """The connection of the slow server allows a timeout of 30 s; the server responds after 10 s."""
     workspace.connect(url=proxy.url, timeoutSeconds=30)
     workspace.connect("healthy")
     workspace.wait_condition("Ready", "True/Serving", name=CONNECTION, of="QdrantConnection")

@@ -130,7 +130,7 @@ class Parts:
 
 @contextlib.contextmanager
 def running_parts(control_plane: ControlPlane, folder: pathlib.Path) -> Iterator[Parts]:
-    """Start the processes."""
+    """Start all processes; kill them when the context ends."""
     with contextlib.ExitStack() as stack:
         provider = stack.enter_context(embedder(fail_share=0.0))
         qdrant, url = start_qdrant(folder, port=free_port())
@@ -183,7 +183,7 @@ class RebuildRun:
 
     @property
     def rebuild_status(self) -> Document:
-        """`status.rebuild`."""
+        """`status.rebuild`; empty before the first rebuild."""
         found: Document = self.workspace.status().get("rebuild") or {}
         return found
 
@@ -198,7 +198,7 @@ class RebuildRun:
         return next((record for record in found if record is not None), None)
 
     def metadata(self, name: str) -> Mapping[str, Any]:
-        """Return a collection's metadata."""
+        """Return a collection's metadata; empty if it does not exist."""
         found = self.workspace.collection(name)
         return (found or {}).get("config", {}).get("metadata") or {}
 
@@ -275,7 +275,7 @@ class RebuildRun:
         self.check_nothing_lost(self.kind.before)
 
     def check_nothing_lost(self, vector_of: VectorOf) -> None:
-        """Check everything that was acknowledged."""
+        """Check that no acknowledged change is lost."""
         self.witness.check(self.parts.qdrant_url, self.workspace.alias, vector_of=vector_of)
 
     def _check_collections(self, kept: tuple[str, ...]) -> None:

@@ -1,6 +1,6 @@
 """Operators are killed with -9 during restores, rollbacks, in-place restores and deletions of a restore.
 
-There is one state between two writes: it is checked after each call, every second step.
+The state changes only with a write, so a kill after each call is enough: at every second step.
 """
 
 import asyncio
@@ -258,7 +258,7 @@ def test_deleted_restore_leaves_nothing_partial(agent: Agent) -> None:
 
 
 def test_in_place_restore_survives_kills(agent: Agent) -> None:
-    """It waits for a safety snapshot, so one restore is killed several times."""
+    """The restore waits for a safety snapshot, so one restore is killed several times."""
     chance, deaths, name = random.Random(3), 0, "in-place"
     is_restored = partial(agent.is_restored, name)
     agent.restore(name, mode="InPlace")

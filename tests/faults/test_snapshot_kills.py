@@ -106,7 +106,7 @@ class MakeLast(Make):
         assert (workspace.physicals(), workspace.aliases()) == ([workspace.physical], {})
 
 
-# Finalizer, status, status, file, status, event, status, finalizer; or fewer.
+# Writes of a scenario: finalizer, status, status, file, status, event, status, finalizer; or fewer.
 SCENARIOS = [(Make(), 2 * 6), (Remove(), 2 * 2), (MakeLast(), 2 * 10)]
 
 

@@ -32,7 +32,7 @@ CONTENT = hashlib.shake_256(b"a snapshot").digest(PART_BYTES + (3 << 20))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 NAMESPACE, FILE = "agents", "a.snapshot"
 SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "s3", "secret-access-key"): KEY.secret})
-# Old uploads, the object, whether it or the bucket is missing, its uploads, start, two parts, completion, verification.
+# Calls of a copy: old uploads, object, bucket, the object's uploads, start, two parts, completion, verification.
 CALLS = ["uploads", "head", "get", "uploads", "begin", "part", "part", "complete", "get"]
 EVERY_CALL = [(number, moment) for number in range(len(CALLS)) for moment in ("before", "after")]
 

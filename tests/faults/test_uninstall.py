@@ -61,7 +61,7 @@ class Installed:
         return operator
 
     def fill(self) -> None:
-        """Create the objects."""
+        """Create the connection, both agents with memories, and their snapshots."""
         here = self.workspace
         create_secret(here, KEY["name"], **{KEY["key"]: "secret"})
         here.connect(apiKeySecretRef=KEY)
@@ -183,7 +183,8 @@ def world(control_plane: ControlPlane, qdrant_url: str, tmp_path: pathlib.Path) 
     made.deleting.qdrant.close()
 
 
-# Each of the five steps first, and the operator before and after each of the others. "let go" waits until a running
+# Some order starts with each of the five steps, and the operator is stopped before and after each of the others. "let
+# # go" waits until a running operator has released the objects.
 # operator has released the objects.
 ORDERS: dict[str, tuple[str, ...]] = {
     "objects first": ("objects", "let go", "operator", "definitions", "namespace", "connection"),
@@ -258,7 +259,7 @@ def test_next_operator_recovers_missing_placeholder(world: Installed) -> None:
     check_success(here.qdrant.delete(f"/collections/{world.deleting.physical}"))
     assert not world.reachable(last)
 
-    # In addition to both deleted objects: a snapshot that completed just before the kill still has its finalizer.
+    # More than the two deleted objects may have finalizers: a snapshot that completed just before the kill has one.
     held = [one for one in world.objects() if one["metadata"].get("finalizers")]
     assert {"gone", "taken"} <= {one["metadata"]["name"] for one in held}
     code, output = world.uninstall("--yes")

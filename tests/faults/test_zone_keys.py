@@ -127,7 +127,7 @@ class Place:
         return asyncio.run(found())
 
     def points(self, filter_: dict[str, Any] | None = None) -> list[dict[str, Any]]:
-        """Return the stored points."""
+        """Return up to 10,000 stored points that a filter matches."""
         body = {"limit": 10_000, "with_payload": True, "with_vector": True, "filter": filter_ or {}}
         answer = httpx.post(f"{self.qdrant_url}/collections/{alias_of(SLUG)}/points/scroll", json=body, timeout=30)
         found: list[dict[str, Any]] = answer.json()["result"]["points"]
@@ -377,7 +377,7 @@ def forget(place: Place, load: Load, processes: Processes, user: str, *, after_s
     # The client repeats the request at another process.
     answer = ask_to_forget(processes.urls[1], user)
     assert answer.status_code == 200, answer.text
-    # Those that the killed process deleted are among them.
+    # The keys that the killed process deleted are among the reported ones.
     zones = {copy["payload"]["zone"] for copy in copies}
     assert zones <= {*answer.json()["keys_deleted"]} <= {"PERSONAL", "SENSITIVE"}
     processes.restart(0)

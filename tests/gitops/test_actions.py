@@ -70,7 +70,7 @@ def test_approve_works_without_annotations() -> None:
     ],
 )
 def test_approve_is_refused_without_pending_approval(found: Document) -> None:
-    """Also if the status is forged or outdated."""
+    """The action is also refused if the status is forged or outdated."""
     assert list_actions(found)["approve"] is False
     with pytest.raises(ValueError, match="no plan is waiting for approval"):
         run_action("approve", found)

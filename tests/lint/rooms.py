@@ -9,14 +9,14 @@ RULES, MODULES = "rules", "modules"
 
 
 class RoomsContract(Contract):
-    """Each module imports downwards only: by floors, and on the floors of rules and of rooms by rooms.
+    """Each module imports only from lower floors, and on the floors `rules` and `modules` only from lower rooms.
 
     Options:
-        package: what holds the floors.
-        floors: from high to low; several names in one, separated by ` | `, do not know each other. `rules` stands for
-            the `rules` of all rooms, and rooms that have nothing else; `modules` for the rest of the rooms.
-        rooms: from high to low.
-        pure: rooms that are rules as a whole.
+        package: Package that contains the floors.
+        floors: From high to low; several names in one, separated by ` | `, do not import each other. `rules` stands for
+            the `rules` of all rooms, and rooms that consist of rules only; `modules` for the rest of the rooms.
+        rooms: From high to low.
+        pure: Rooms that consist of rules only.
     """
 
     package = fields.StringField()
@@ -25,7 +25,7 @@ class RoomsContract(Contract):
     pure = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        """Find each import that runs the other way, and each module that has no place."""
+        """Find each import of a higher or neighbouring module, and each module outside all floors."""
         package: str = self.package  # type: ignore[assignment]
         places: dict[str, tuple[int, int, str]] = {}
         unplaced = []
@@ -45,14 +45,17 @@ class RoomsContract(Contract):
         return ContractCheck(kept=not wrong and not unplaced, metadata={"wrong": wrong, "unplaced": unplaced})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
-        """Print what was found."""
+        """Print each wrong import, and each module outside all floors."""
         for importer, imported in check.metadata["wrong"]:
             output.print_error(f"{importer} imports {imported}, which is above it or beside it")
         for module in check.metadata["unplaced"]:
             output.print_error(f"{module} is in no room and on no floor")
 
     def _place_of(self, parts: list[str]) -> tuple[int, int, str] | None:
-        """Return floor and room of a module, higher numbers below, and the name that it goes by on its floor."""
+        """Return floor and room of a module as numbers, higher for lower ones, and its name on the floor.
+
+        None for a module outside all floors.
+        """
         floors: list[Any] = list(self.floors)  # type: ignore[call-overload]
         rooms: list[Any] = list(self.rooms)  # type: ignore[call-overload]
         if parts[0] not in rooms:

@@ -19,7 +19,7 @@ from tests.support.web.s3_server import BUCKET, KEY
 pytestmark = [pytest.mark.usefixtures("operator"), pytest.mark.faults]
 
 STORED = 30
-# The test takes minutes, because the operator waits for the silent storage.
+# Pause between two requests in seconds. The test takes minutes, because the operator waits for the silent storage.
 PACE_S = 0.2
 EVENTS = ["memory_superseded", "cleanup_done", "erased", "restored"]
 SIGNING_KEY = "0123456789abcdef0123456789abcdef"

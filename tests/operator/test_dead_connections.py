@@ -14,9 +14,9 @@ from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import Program
 
-# As many as the operator runs passes concurrently.
+# Number of passes that the operator runs concurrently.
 CONNECTIONS = 64
-# Maximum of the field: no call times out during the test.
+# Maximum of `timeoutSeconds`: no call times out during the test.
 TIMEOUT_S = 300
 SERVED_WITHIN_S = 10.0
 

@@ -72,7 +72,7 @@ def handed_over(workspace: Workspace) -> str:
 
 
 def slot(workspace: Workspace) -> str:
-    """Return the name of that credential in the Secret."""
+    """Return the name of the API's credential in the Secret."""
     return slot_name((workspace.namespace, "qdrant-key", "api-key"), destinations_of(workspace.qdrant_url))
 
 

@@ -21,7 +21,7 @@ KEY = "0123456789abcdef0123456789abcdef"
 def test_signed_request_is_stored_without_token(workspace: Workspace, api: httpx.Client) -> None:
     path = f"/v1/agents/{workspace.slug}"
 
-    # The same message id for every attempt until the API has the key.
+    # Every attempt has the same message id, until the API has the key.
     id_ = f"msg_{uuid4().hex}"
 
     def post(key: str) -> int:

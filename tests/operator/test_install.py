@@ -305,7 +305,7 @@ async def watches_claims(account: Account) -> None:
         await anext(claims)
 
 
-# Account, verb, resource: what breaks without the right.
+# By account, verb and resource: effect of the missing right, and the probe for it.
 PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (OPERATOR, "list", "agentmemories"): ("no object is found at the start", lists("AgentMemory")),
     (OPERATOR, "watch", "agentmemories"): ("no change of an object is seen", watches("AgentMemory")),
@@ -492,7 +492,7 @@ def test_manifests_use_image_of_this_version(name: str) -> None:
 def test_installation_serves_memories_with_own_rights(
     control_plane: ControlPlane, installed: str, workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
-    """Connection with a key, agent Ready, memory stored and found; status, event and lease written."""
+    """The agent of a connection with a key becomes Ready; a memory is found; status, event and lease are written."""
     operator, api = container_of(OPERATOR), container_of(API)
     ports = api.free_ports() | operator.free_ports()
     create_secret(workspace, KEY["name"], **{KEY["key"]: "secret"})

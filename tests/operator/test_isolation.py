@@ -77,7 +77,7 @@ class Owner:
         object.__setattr__(self, "id", answer.json()["memory_id"])
 
     def memories(self) -> dict[str, str]:
-        """Return contents by id."""
+        """Return the contents of the user's memories by id."""
         found = self._call("GET", "memories", **user_request(self.user)).json()["results"]
         return {memory["id"]: memory["content"] for memory in found}
 
@@ -226,7 +226,7 @@ def test_cached_token_expires(site: GuardedAgent) -> None:
 
 
 def test_documented_commands_create_a_valid_token(site: GuardedAgent) -> None:
-    """docs/access.md, "Get a token"."""
+    """Runs the commands of docs/access.md, "Get a token"."""
     commands = read_commands("access.md", "Get a token")
     *_, token = [
         shell(site.workspace.control_plane, command.replace("-n agents", f"-n {site.workspace.namespace}"))

@@ -153,7 +153,7 @@ def test_leader_paused_during_creation_writes_nothing(
 def test_leader_ends_if_alias_was_moved_by_another(
     control_plane: ControlPlane, workspace: Workspace, proxy: Proxy, tmp_path: pathlib.Path
 ) -> None:
-    """Its own call returns 200, and the alias points elsewhere: only the leader may decide which one is right."""
+    """The leader's call returns 200, but the alias points elsewhere: only the leader may decide which one is right."""
     proxy.stolen_by = f"{workspace.alias}__9"
     empty = {"vectors": {"size": 8, "distance": "Cosine"}}
     workspace.qdrant.put(f"/collections/{proxy.stolen_by}", json=empty).raise_for_status()
@@ -172,7 +172,7 @@ def test_leader_ends_if_alias_was_moved_by_another(
 def test_leader_ends_if_lease_has_another_holder(
     control_plane: ControlPlane, workspace: Workspace, proxy: Proxy, tmp_path: pathlib.Path
 ) -> None:
-    """Its own lease has not expired: a user, or a process with another clock, changed the holder."""
+    """The leader's lease has not expired: a user, or a process with another clock, changed the holder."""
     lease, renamed = LEASES.format(workspace.namespace), {"spec": {"holderIdentity": "another"}}
     with running(start_operator(control_plane, tmp_path, "--lease-namespace", workspace.namespace)) as leader:
         proxy.on_alias_change = lambda: control_plane.http.patch(lease, json=renamed, headers=MERGE).raise_for_status()

@@ -62,7 +62,7 @@ def wait_served(agent: Agent) -> None:
 def test_patched_weights_reorder_within_a_second(
     workspace: Workspace, proxy: Proxy, agent: Agent, api_program: Program
 ) -> None:
-    """Needs no restart and no write to the collection."""
+    """The change needs no restart and no write to the collection."""
     workspace.connect(url=proxy.url)
     workspace.create(scoring={"weights": {"similarity": 1, "recency": 0, "utility": 0}} | EVERYTHING_PASSES)
     workspace.wait_ready()

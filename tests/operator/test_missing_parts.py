@@ -134,7 +134,10 @@ async def test_start_fails_with_the_missing_part(
 
 
 def test_servers_become_ready_once_crds_are_installed(bare: ControlPlane, tmp_path: pathlib.Path) -> None:
-    """Each server is alive but not ready before, and its log names the missing CRDs. Last: `bare` has them then."""
+    """Before, each server is alive but not ready, and its log names the missing CRDs.
+
+    This test is the last of the file, because it installs the CRDs in `bare`.
+    """
     ports = {"operator": free_port(), "api": free_port()}
     options = {"operator": "--health-port", "api": "--port"}
     with contextlib.ExitStack() as stack:

@@ -27,7 +27,7 @@ from tests.support.programs import AGENTMEMORY, Program, clean_environment, runn
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = "operator"
-# One-time jobs.
+# Kinds of one-off jobs.
 ONCE = ["memorysnapshots", "memoryrestores"]
 RULES = [
     {"apiGroups": [GROUP], "resources": ["agentmemories", *ONCE], "verbs": ["list", "watch", "patch"]},
@@ -71,7 +71,7 @@ def login(control_plane: ControlPlane, home: str, folder: pathlib.Path) -> pathl
     return path
 
 
-# As in a container, whose user has no name.
+# Starts the product as in a container, whose user has no name.
 NAMELESS = """
 import getpass
 def getuser(): raise KeyError("getpwuid(): uid not found: 65532")
@@ -247,7 +247,7 @@ async def test_documented_commands_leave_needed_rights_only(
             while not await works(cluster.list_in("AgentMemory", workspace.namespace)):
                 await asyncio.sleep(0.1)
         assert await cluster.cluster_id() == cluster_uid(control_plane)
-        # Labels open connections to the agents of a namespace, which is one of those.
+        # A connection selects namespaces by their labels, and this namespace is one of the watched ones.
         assert await works(cluster.labels(workspace.namespace))
         assert not await works(cluster.labels("default"))
         assert not await works(cluster.list_in("AgentMemory", "default"))

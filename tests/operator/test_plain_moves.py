@@ -35,7 +35,7 @@ def api_url(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 
 
 def adopt(workspace: Workspace) -> None:
-    """Adopt a collection that was created by hand, with points."""
+    """Adopt a manually created collection with points."""
     plain = {"vectors": {"size": SIZE, "distance": "Cosine"}}
     workspace.qdrant.put(f"/collections/{workspace.alias}", json=plain).raise_for_status()
     path = f"/collections/{workspace.alias}/points"

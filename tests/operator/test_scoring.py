@@ -33,7 +33,7 @@ def found(client: httpx.Client, slug: str) -> tuple[float, int]:
 def test_rejected_expression_keeps_the_last_accepted(
     control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
-    """Also after a restart of the API."""
+    """The API keeps it after a restart too."""
     workspace.create_ready(scoring=expression("2 * similarity"))
     slug = workspace.slug
     program, url = start_api(control_plane, tmp_path)

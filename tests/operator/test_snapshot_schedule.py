@@ -13,7 +13,7 @@ from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
 
 NOW = datetime.datetime.now(datetime.UTC)
-# Three times a day, hours from now, so that no agent's own delay is in progress after a jump of a day.
+# Three times a day, hours from now, so that after a jump of a day no slot is still delayed by the agent's offset.
 THRICE_DAILY = f"30 {','.join(str((NOW.hour + hours) % 24) for hours in (6, 9, 12))} * * *"
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
 
@@ -74,7 +74,7 @@ def claim_missed(workspace: Workspace, pair: list[ForkedOperator]) -> str:
 def test_missed_slots_are_claimed_once(
     workspace: Workspace, pair: list[ForkedOperator], nurseries: list[OperatorForks]
 ) -> None:
-    """By two operators at a time, and not again after a restart."""
+    """Two concurrent operators claim each slot once, and not again after a restart."""
     workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
     assert workspace.wait_condition("SnapshotFresh", "Unknown/NoSnapshotYet")
     assert snapshots(workspace) == []

@@ -243,7 +243,7 @@ def test_copies_are_sealed_and_unreadable_without_key(
     wait_until(lambda: bank.contents(slug, "bob") == before["bob"] | locked, seconds=70, what="what is bob's")
     assert bank.contents(slug, "ada") == {}
 
-    # In another cluster, the erasures since are unknown.
+    # Another cluster has no record of the erasures since the snapshot.
     bank.create(other, "other")
     bank.restore("there", key, "other")
     nothing: dict[str, set[str | None]] = {zone: {None} for zone in ZONES}

@@ -166,7 +166,7 @@ async def test_secrets_of_other_names_are_no_shards(control_plane: ControlPlane,
     names = ("another", f"{PREFIX}{ring.namespace}.{ring.agent}-4", f"{PREFIX}{ring.agent}-0")
     for name in names:
         check_success(control_plane.http.post(FOLDER, json={"metadata": {"name": name, "labels": labels}}))
-    # The name decides, whatever the labels.
+    # The name decides whether a Secret is a shard, whatever its labels.
     check_success(control_plane.http.patch(secret_of(ring), json={"metadata": {"labels": labels}}, headers=MERGE))
 
     assert await shards.list_names(ring) == ["0"]

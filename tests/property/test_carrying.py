@@ -105,7 +105,7 @@ async def go_through(steps: list[tuple[str, Any]], *, sleepers_end: bool) -> Non
     sleepers, run.store.waiting = run.store.waiting, []
     assert await last_pass(run) == run.store.collections[SOURCE].payloads
     if sleepers_end:
-        # Otherwise they have died.
+        # Otherwise the sleeping copiers have died.
         run.store.waiting += sleepers
         while run.store.waiting:
             await run.turn(0)

@@ -169,7 +169,7 @@ class Erasing(SteppingMachine):
 
     @invariant()
     def no_tombstone_has_a_vector(self) -> None:
-        """Holds at any time, because a snapshot may be taken: the engine keeps vectors that a write leaves out.
+        """Check at any time, because a snapshot may be taken: the engine keeps vectors that a write leaves out.
 
         Between two points of one call, a tombstone may have vectors that the call is about to delete.
         """
@@ -178,7 +178,7 @@ class Erasing(SteppingMachine):
         } == {}
 
     def end(self) -> None:
-        """Complete all processes; then writes are accepted and visible."""
+        """Complete all processes. Check that no forgotten memory is served, and that new writes are visible."""
         self.finish_all()
         self.no_forgotten_memory_is_served()
         self.world.clock.move(ms=SWEEP_AFTER_MS + 1)

@@ -163,7 +163,7 @@ def replace_at(status: Any, path: tuple[Any, ...], value: Any, *, is_removed: bo
 
 @st.composite
 def forged(draw: st.DrawFn, kind: str) -> Any:
-    """Build a status as any writer may set it: ours with some values changed, or any JSON."""
+    """Build a status as any writer may set it: the operator's with some values changed, or any JSON."""
     if draw(st.integers(0, 9)) == 0:
         return draw(JSON_)
     status: Any = FULL_STATUSES[kind]

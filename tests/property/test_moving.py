@@ -37,7 +37,7 @@ MAX_HEADS = 5
 Action = Callable[[World], Awaitable[Any]]
 
 
-# Without shrinking: an order is drawn from one number.
+# Do not shrink: an order is drawn from one number.
 ORDERS = settings(deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
 
 
@@ -120,7 +120,7 @@ class Moving:
                 self.slow.add(process)
 
     async def pass_time(self, seconds: float) -> None:
-        """Advance the clock; writes in flight for as long as a request may take arrive."""
+        """Advance the clock. Writes that have been in flight for as long as a request may take now take effect."""
         self.time.now_s += seconds
         for process, _ in list(self.busy.values()):
             while process.turn.in_flight_s is not None and self.time.now_s - process.turn.in_flight_s >= TIMEOUT_S:

@@ -1,4 +1,4 @@
-"""Times in queries, for drawn zones and reference times: they begin where a clock in the zone says so."""
+"""Times in queries, for drawn zones and reference times: each starts at the start of a day in the zone."""
 
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo

@@ -77,7 +77,7 @@ def test_moves_per_shard_are_minimal(placement: Placement, factor: int) -> None:
 
 @given(placements(), factors)
 def test_copy_target_is_least_loaded_free_peer(placement: Placement, factor: int) -> None:
-    """Its source is an active replica."""
+    """The source of a copy is an active replica."""
     sick = {peer for states in placement.shards.values() for peer, state in states.items() if state == "Dead"}
     for move in plan_moves(placement, factor):
         if isinstance(move, CopyReplica):

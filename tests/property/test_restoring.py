@@ -50,7 +50,7 @@ from tests.support.engine.moving_model import (
 from tests.support.spec.documents import marker_for, memory_document
 
 SETTLE_S = 5.0
-"""Between two passes over a restore: by then every process has heard of the claim."""
+"""Seconds between two passes over a restore. By then every process has received the claim."""
 
 
 @dataclass(slots=True)
@@ -206,7 +206,7 @@ async def _pass() -> None:
     await asyncio.sleep(0)
 
 
-# Delay of claim updates; see `SETTLE_S`.
+# Maximum delay of claim updates in seconds, less than `SETTLE_S`.
 MAX_LAG_S = 4.0
 
 
@@ -241,7 +241,7 @@ class Restored(Moving):
         is_pending = any(row.get("pending") for row in self.engine.live.payloads.values())
         if self.draw.random() < (0.2 if is_pending else 0.02):
             self.restores.snapshots.append(self.engine.snapshot(self.engine.behind))
-        # A process that does not know of the restore would serve outdated contents.
+        # Restart API processes more often then: one that has not received the claim would serve outdated contents.
         is_past = read_epoch(self.engine.metadata[self.engine.behind]).number < self.engine.claimed[-1][1]
         if self.draw.random() < (0.1 if is_past else 0.02):
             await self.restart(self.draw.choice((0, 1)))

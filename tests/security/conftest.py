@@ -45,7 +45,7 @@ def rights() -> Rights:
 
 @pytest.fixture
 def alpha(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tenant]:
-    """A tenant."""
+    """A tenant with the rights of the fixture `rights`."""
     made = Tenant.create(platform, "alpha", rights)
     yield made
     made.close()
@@ -53,7 +53,7 @@ def alpha(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tena
 
 @pytest.fixture
 def beta(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tenant]:
-    """A second tenant."""
+    """A second tenant with the same rights."""
     made = Tenant.create(platform, "beta", rights)
     yield made
     made.close()

@@ -32,7 +32,7 @@ def scene(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 
 
 def perform(scene: Scene) -> None:
-    """Send every request."""
+    """Send every kind of request: valid, invalid, foreign, with bad tokens, and while the embedder or Qdrant fails."""
     alpha, canaries = scene.alpha, scene.canaries
     agents = scene.claim(embedding=scene.embedding("embedder"), preset="cognitive"), scene.claim("vectors")
     for name, slug in zip(("memory", "vectors"), agents, strict=True):
@@ -95,7 +95,7 @@ def send_bad_tokens(scene: Scene) -> None:
 
 
 def test_run_produces_outputs(scene: Scene) -> None:
-    """Otherwise the other tests would search nothing."""
+    """Without outputs, the other tests would search nothing."""
     assert set(scene.evidence) == set(PLACES)
     assert len(scene.canaries.forms) > 150
     assert scene.errors > 100
@@ -113,7 +113,7 @@ def test_output_contains_no_canary(scene: Scene, place: str) -> None:
 
 
 def test_error_repeats_only_its_own_request(scene: Scene) -> None:
-    """To the caller itself, to strangers, and to other users of the same agent."""
+    """Errors go to the caller itself, to strangers, and to other users of the same agent."""
     leaks = scene.leaks_in_errors
 
     assert not leaks, "\n".join(map(str, leaks))

@@ -119,7 +119,7 @@ def converse(conversation: Conversation, embedder: EchoingEmbedder, proxy: Echoi
 
 
 def test_run_produces_outputs(run: Run) -> None:
-    """Otherwise the other tests would search nothing."""
+    """Without outputs, the other tests would search nothing."""
     assert len(run.canaries.forms) > 100
     assert run.conversation.errors > 60
     assert "POST /v1/agents/bot/memories 201" in run.evidence["the log"]

@@ -156,7 +156,7 @@ def is_serving(tenant: Tenant, name: str) -> bool:
 
 
 def test_run_produces_outputs(scene: Scene) -> None:
-    """Otherwise the other tests would search nothing."""
+    """Without outputs, the other tests would search nothing."""
 
     assert set(scene.evidence) == set(PLACES)
     objects = [json.loads(line) for line in scene.evidence["objects"].splitlines()]

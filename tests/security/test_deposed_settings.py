@@ -1,7 +1,7 @@
 """A subject removed from `spec.access` loses access although the spec is invalid elsewhere and the last settings stay
 active.
 
-The CRD has no validation rules here, as that of another version may lack ours: the API server accepts objects that
+The CRD has no validation rules here, because one of another version may lack some: the API server accepts objects that
 operator and API reject.
 """
 

@@ -165,7 +165,7 @@ async def download_snapshot(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def ask_nodes(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
-    """Only the node has the address; the cluster's is not used."""
+    """Ask a node for its replicas. Only the node has the address; the cluster's is not used."""
     store = QdrantShardSnapshots("http://127.0.0.1:9", (url,), api_key=KEY, egress=egress)
     try:
         await store._replicas.describe_inactive("a")
@@ -385,7 +385,7 @@ SIZE_MIB = 600
 # Memory that a client may use: the limits of points are the largest.
 GROWTH_MIB = 40
 
-# Each client is a fork of its own: a peak never falls again, and the imports are dear.
+# Each client is a fork of its own: a peak never falls again, and the imports are costly.
 CHILD = """
 import asyncio, contextlib, os, resource, sys
 sys.path[:0] = [{root!r}, {package!r}]

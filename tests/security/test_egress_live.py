@@ -65,7 +65,7 @@ def test_api_server_is_refused_as_qdrant(workspace: Workspace, control_plane: Co
     condition = workspace.wait_condition("Stalled", "True/HostNotAllowed")
     assert "API server" in condition["message"]
 
-    # The same address, another port.
+    # Qdrant has the same address and another port.
     workspace.patch(CONNECTION, kind="QdrantConnection", url=workspace.qdrant_url)
 
     workspace.wait_ready()

@@ -1,7 +1,7 @@
 """Staging with production's manifests and Qdrant: it reads, writes and reports nothing of production.
 
-Production is the operator of this control plane. Staging has another cluster id: an API configured so, or, the other
-way round, this API and a collection of another cluster.
+Production is the operator of this control plane. Staging is an API with another cluster id, or this API with a
+collection of another cluster.
 """
 
 import json
@@ -194,7 +194,7 @@ def test_operator_and_api_agree_on_ownership(
 
 
 def test_collection_of_other_cluster_is_not_used(workspace: Workspace, operator: Program, api: httpx.Client) -> None:
-    """The other cluster's operator took it over; no process here has read the marker since."""
+    """The other cluster's operator took the collection over; no process here has read the marker since."""
     workspace.create_ready()
     agent = Served(api, workspace.slug)
     wait_until(lambda: agent.get().status_code == 200, seconds=10, what="the agent")
@@ -211,7 +211,7 @@ def test_collection_of_other_cluster_is_not_used(workspace: Workspace, operator:
 
 
 def points_of(workspace: Workspace) -> list[Json]:
-    """Return every point."""
+    """Return up to 1,000 points behind the alias, with payload and vector."""
     body = {"limit": 1000, "with_payload": True, "with_vector": True}
     answer = workspace.qdrant.post(f"/collections/{workspace.alias}/points/scroll", json=body)
     found: list[Json] = answer.raise_for_status().json()["result"]["points"]

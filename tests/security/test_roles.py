@@ -1,4 +1,4 @@
-"""The shipped roles for tenants: the API server is asked for each verb on each resource."""
+"""The shipped roles for tenants: the API server reviews each verb on each resource."""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,13 +16,13 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
 READS = ("get", "list", "watch")
 RESOURCES = tuple(plural + part for plural in PLURALS.values() for part in ("", "/status"))
 TEAMS = ("agentmemories", "memorysnapshots", "memoryrestores")
-# Role: resource: verbs; anything else is refused.
+# Granted verbs by role and resource; anything else is refused.
 GIVEN = {
     "agentmemory-view": dict.fromkeys(TEAMS, READS),
     "agentmemory-edit": dict.fromkeys(TEAMS, VERBS),
     "agentmemory-connections": {"qdrantconnections": VERBS},
 }
-# API group: resources that no role grants.
+# Resources by API group that no role grants.
 FOREIGN = {
     "": ("secrets", "configmaps", "events", "serviceaccounts", "serviceaccounts/token"),
     "coordination.k8s.io": ("leases",),
@@ -68,7 +68,7 @@ def test_role_is_limited_to_its_namespace(members: dict[str, Tenant], role: str)
 
 @pytest.mark.parametrize("role", GIVEN)
 def test_role_grants_no_other_api_group(members: dict[str, Tenant], role: str) -> None:
-    """In particular no Secrets: neither of its own namespace, nor those that operator and API share."""
+    """This includes Secrets, both of the tenant's namespace and those that operator and API share."""
     member = members[role]
 
     assert not [
@@ -82,7 +82,7 @@ def test_role_grants_no_other_api_group(members: dict[str, Tenant], role: str) -
 
 
 def test_requests_are_refused_as_reviewed(infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
-    """Real requests, one for each kind of refusal in the table."""
+    """Sends one real request for each kind of refusal in the table."""
     alpha.claim(infra, slug)
 
     assert "403" in alpha.try_patch_status("AgentMemory", AGENT, {"observedGeneration": 9})
@@ -123,7 +123,7 @@ def test_builtin_roles_aggregate_team_roles(control_plane: ControlPlane, platfor
 def test_documented_command_binds_connections_role(
     control_plane: ControlPlane, infra: Workspace, alpha: Tenant
 ) -> None:
-    """docs/install.md, "Roles for teams", for a user instead of the group."""
+    """Runs the command of docs/install.md, "Roles for teams", for a ServiceAccount instead of the group."""
     (command,) = read_commands("install.md", "Roles for teams")
     person = f"--serviceaccount={alpha.namespace}:{alpha.account.name}"
 
@@ -144,7 +144,7 @@ def selectors_of(role: Document) -> list[dict[str, str]]:
 
 
 def test_tenant_with_shipped_role_can_work(infra: Workspace, alpha: Tenant, slug: str) -> None:
-    """Agent on the platform's connection, memory, snapshot, restore, and deletion."""
+    """The tenant creates an agent, stores a memory, takes and restores a snapshot, and deletes the agent."""
     alpha.create_served(infra, slug, "the printer is broken")
     alpha.apply("MemorySnapshot", "monday", {"agentMemoryRef": {"name": AGENT}})
     alpha.wait_condition("Verified", "True/Verified", name="monday", of="MemorySnapshot")

@@ -195,7 +195,7 @@ class TestStorage:
 
 
 def test_message_reveals_nothing_of_the_secret(alpha: Tenant, listener: Listener, secret: str) -> None:
-    """Neither its keys nor its allowed hosts: the command reads them itself."""
+    """The message contains neither keys nor allowed hosts of the Secret: the command reads them itself."""
     list_hosts(alpha, "vault.internal.example")
     for name, key in (("one", "api-key"), ("two", "no-such-key")):
         ref = {"name": secret, "key": key}

@@ -157,7 +157,7 @@ def test_tunnel_with_own_port_is_served(served: Served) -> None:
 
 
 def test_own_docs_page_works(served: Served) -> None:
-    """`/docs` in a browser: opened by address and by link, its assets, and its requests."""
+    """A browser opens `/docs` by address and by link, and loads its assets; the page's requests are served."""
     origin = f"http://localhost:{port_of(served.api)}"
     own = {"Host": f"localhost:{port_of(served.api)}", "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
     typed = own | {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}

@@ -226,7 +226,7 @@ def test_model_acts_only_for_the_users_token(voices: Voices, at: int) -> None:
     assert [result["isError"] for result in (as_bob, *argued)] == [True, True, True]
     assert "user_id" in argued[0]["content"][0]["text"]
     assert "no user is set" in argued[1]["content"][0]["text"]
-    # It was authorized: only the vector, which this agent's callers supply, is missing.
+    # The request was authorized: only the vector, which this agent's callers supply, is missing.
     assert "vector" in own["content"][0]["text"]
     assert unknown.status_code == 401
     assert FORGED not in voices.memories("bob").values()

@@ -45,7 +45,7 @@ def items(http: httpx.Client, path: str) -> list[dict[str, Any]]:
 
 
 def test_operator_writes_are_attributed(control_plane: ControlPlane, workspace: Workspace) -> None:
-    """Status, finalizer, Events, the Lease, and the snapshot before a deletion."""
+    """The operator writes status, finalizer, Events, the Lease, and the snapshot before a deletion."""
     workspace.create_ready(deletionPolicy="Snapshot", annotations=confirm_delete(workspace.alias))
     workspace.store_points(2)
 

@@ -64,7 +64,7 @@ class Plantable:
     """Base of fakes with attributes that plant a fault when they are set.
 
     Attributes:
-        PLANTABLE: Names of these attributes. A non-empty value must take effect.
+        PLANTABLE: Names of these attributes. A value that is set must take effect; None, False and empty ones need not.
     """
 
     __slots__ = ()

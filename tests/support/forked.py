@@ -134,12 +134,12 @@ class ForkServer:
         address = f"\0forks-{run or uuid.uuid4().hex}"
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if not _is_connected(self._channel, address):
-            # Of several at once all but one end, as the address is taken.
+            # If several servers start at once, all but one exit, because the address is in use.
             command = [sys.executable, "-m", "tests.support.forked", address[1:], str(owner)]
             # No coverage in forks: they end with `os._exit`, which loses its data.
             env = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
             process = subprocess.Popen(command, cwd=ROOT, env=env, start_new_session=True)
-            # It outlives a worker.
+            # The server outlives a worker. With an exit code, `Popen` does not warn about a running process.
             process.returncode = 0
             ends = time.monotonic() + START_S
             while not _is_connected(self._channel, address):
@@ -168,7 +168,7 @@ class ForkServer:
 
 
 def _is_connected(channel: socket.socket, address: str) -> bool:
-    """Connect a socket, unless nothing listens at the address."""
+    """Connect a socket; return False if nothing listens at the address."""
     try:
         channel.connect(address)
     except ConnectionRefusedError:
@@ -266,7 +266,7 @@ def serve(listener: socket.socket, owner: int) -> dict[str, Any]:
 
 
 def take(channel: socket.socket, forks: dict[socket.socket, set[int]]) -> dict[str, Any] | None:
-    """Do what a test process orders, or end its forks if it has ended. In a fork, return the order."""
+    """Carry out the order of a test process, or end its forks if it has ended. In a fork, return the order."""
     message, files, _, _ = socket.recv_fds(channel, ORDER_BYTES, 3)
     order = json.loads(message or "{}")
     if not order:
@@ -338,7 +338,7 @@ def main() -> NoReturn:
         listener.bind(f"\0{address}")
         owned = os.pidfd_open(int(owner))
     except OSError:
-        # Another one serves, or the run has ended.
+        # Another server has the address, or the test run has ended.
         sys.exit()
     listener.listen()
     import_all()

@@ -20,7 +20,7 @@ Behaviour = Callable[[KeyShards, Ring], Awaitable[None]]
 
 
 def new_ring() -> Ring:
-    """Return a unique ring."""
+    """Return a ring that no other test uses."""
     return Ring("agents", f"bot-{uuid4().hex[:12]}")
 
 

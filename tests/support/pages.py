@@ -19,7 +19,7 @@ from tests.support.source_trees import nodes_of
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 COMMANDS = DOCS.parent / "tests" / "golden" / "commands.yaml"
-# Commands with it need Deployments and the product's namespace, which do not exist if the operator is a process.
+# Commands that contain it need Deployments and this namespace. If the operator is a process, neither exists.
 NEEDS_PODS = "agentmemory-system"
 SHELL_CHARACTERS = re.compile(r"[|<>;&$`*~\n]")
 

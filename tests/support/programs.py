@@ -92,7 +92,7 @@ class Program:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; -9 after a SIGKILL."""
+        """Exit code; None while it runs, -9 after a SIGKILL."""
         return self._process.poll()
 
     @property
@@ -126,7 +126,6 @@ class Program:
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume a paused process."""
         os.kill(self._process.pid, signal.SIGCONT)
 
     def toggle_clock(self) -> None:
@@ -138,7 +137,7 @@ class Program:
         self._process.send_signal(signal.SIGTERM)
 
     def stop(self) -> None:
-        """Stop the process like Kubernetes. If it has ended already, do nothing."""
+        """Stop the process like Kubernetes: SIGTERM, and SIGKILL after 15 s. If it has ended already, do nothing."""
         if self.returncode is None:
             self.terminate()
             try:

@@ -13,7 +13,7 @@ PIP = '#!/bin/sh\nexec "{python}" -m pip "$@"\n'
 
 
 class UserHome:
-    """A home folder. Nothing in it sees the sources of this checkout, and nothing is downloaded."""
+    """A home folder. The sources of this checkout cannot be imported in it, and nothing is downloaded."""
 
     def __init__(self, path: pathlib.Path) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class UserHome:
         return folder / "bin"
 
     def install(self) -> str:
-        """Install as `make install` does; return what it prints."""
+        """Install as `make install` does; return its output."""
         if not (self.data / "program").exists():
             self.create_venv(self.data / "program")
         command = [sys.executable, str(ROOT / "release" / "install.py")]

@@ -127,7 +127,7 @@ def test_language_questions_have_one_answer_and_a_kind(texts: Json) -> None:
 
 @pytest.mark.parametrize("texts", read_languages(), ids=lambda texts: texts["language"])
 def test_questions_by_meaning_share_no_content_word(texts: Json) -> None:
-    """They share no beginning of a word with their answer either, but other questions share a word with it.
+    """Questions by meaning share no beginning of a word with their answer; all other questions share one.
 
     Chinese and Japanese questions may share characters.
     """

@@ -13,7 +13,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 
 PACKAGE = pathlib.Path(errors.__file__).parent
 OWN = "its own"
-# What a pass never meets: errors of requests to the API.
+# Errors of requests to the API, which no pass meets.
 OF_REQUESTS = {"Conflict", "Forbidden", "Unauthenticated", "DecryptionFailed"}
 # Every error of the tree, with its reason and whether only a person can help.
 TOLD: dict[str, tuple[str, bool]] = {

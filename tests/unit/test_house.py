@@ -1,4 +1,4 @@
-"""What keeps the operator's code a house to find one's way in: sizes, one meaning a class name, no circles."""
+"""Structure of the operator's code: sizes, unique class names, no import cycles."""
 
 import ast
 import collections
@@ -16,12 +16,12 @@ ROOT = PROJECT / "operator"
 
 
 def trees() -> dict[pathlib.Path, ast.Module]:
-    """Parse every module of the operator: not at import, which each process of a test run pays for."""
+    """Parse every module of the operator. Parsing at import would slow down each process of a test run."""
     return {path: tree_of(path) for path in modules_below(ROOT)}
 
 
 def imported_by(tree: ast.Module, modules: Collection[str]) -> set[str]:
-    """Return the modules of ours that a module imports when it is imported itself."""
+    """Return the product's modules that a module imports at its top level."""
     named = set()
     for node in tree.body:
         if isinstance(node, ast.Import):
@@ -66,7 +66,7 @@ def test_the_name_of_a_class_means_one_thing() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """`prepare` raises CycleError, which names the circle."""
+    """`prepare` raises CycleError, which contains the cycle."""
     modules = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): tree
         for path, tree in trees().items()
@@ -85,7 +85,7 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
     assert [str(path.relative_to(ROOT)) for path in [*silent, *more]] == []
 
 
-# Code is paid for by deletion: only an issue that adds a room raises one of these, by that room's size.
+# New code replaces old code: only an issue that adds a package raises a budget, by the size of the package.
 BUDGETS = {
     "code lines of operator/": 57_000,
     "modules of operator/": 575,
@@ -96,8 +96,8 @@ BUDGETS = {
 
 
 def code_lines(text: str, nodes: Sequence[ast.AST]) -> int:
-    """Return the number of lines that hold more than a comment or a string by itself, as a docstring is."""
-    # Each line of a string counts, also an empty one.
+    """Return the number of lines that are more than a comment or part of a string statement, such as a docstring."""
+    # Each line of any other string counts, also an empty one.
     code = TOKENS.sub(lambda token: "" if token[0].startswith("#") else "_" + "\n_" * token[0].count("\n"), text)
     held = {row for row, line in enumerate(code.split("\n"), 1) if line.strip()}
     for node in nodes:

@@ -1,4 +1,4 @@
-"""What the repository's layout promises."""
+"""Layout of the repository: paths, hosts and files that a checkout may contain."""
 
 import pathlib
 import re
@@ -78,7 +78,7 @@ def test_modules_named_by_the_tests_readme_exist() -> None:
 
 
 def test_what_coverage_leaves_out_is_named_from_the_root_on() -> None:
-    """A pattern that begins with a star also meets the folders above a checkout, and then nothing is measured."""
+    """A pattern that begins with a star also matches the folders above a checkout, and then nothing is measured."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]["run"]
 
     for pattern in settings["omit"]:

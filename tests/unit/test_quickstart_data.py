@@ -66,7 +66,7 @@ def test_refs_are_unique() -> None:
 
 
 def test_superseding_line_follows_its_predecessor() -> None:
-    """Both have the same user and type."""
+    """Both lines have the same user and type."""
     by_ref: dict[str, Row] = {}
     for row in HISTORY:
         if "supersedes_ref" in row:

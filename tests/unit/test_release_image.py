@@ -62,7 +62,7 @@ def test_extra_changes_no_version() -> None:
 
 
 def test_wordllama_is_installed_for_its_data_only() -> None:
-    """It has no wheel for arm64."""
+    """wordllama has no wheel for arm64."""
     for lock in ("image.txt", "image-fastembed.txt"):
         assert not [package for package in locked(lock) if package.startswith("wordllama==")]
     assert {package.partition("==")[0] for package in locked("weights.txt")} == {"wordllama"}

@@ -11,7 +11,7 @@ from tests.support.programs import ROOT
 TEXTS = {path.name: path.read_text() for path in sorted((ROOT / ".github" / "workflows").glob("*.yml"))}
 RELEASE = yaml.safe_load(TEXTS["release.yml"])
 JOBS: dict[str, dict[str, Any]] = RELEASE["jobs"]
-# What needs the identity of the workflow.
+# Steps that need the identity of the workflow.
 IDENTIFIED = ("cosign sign", "actions/attest@", "pypa/gh-action-pypi-publish@", "npm publish")
 
 

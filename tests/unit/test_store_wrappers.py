@@ -1,4 +1,4 @@
-"""Every wrapper of a store covers its port: a method that is added to a port is decided upon in each, or raises."""
+"""Wrappers of stores cover their port: each wrapper handles or rejects a method that is added to the port."""
 
 import importlib
 import inspect
@@ -31,7 +31,7 @@ PORTS: tuple[type, ...] = (PointStore, CollectionStore, SnapshotStore, ObjectSto
 
 @dataclass
 class Everything:
-    """A store with every method there is, and one that no port has yet; keeps the names of those that were called."""
+    """A store with all methods of the ports and one that no port has yet. It records the names of called methods."""
 
     calls: list[str] = field(default_factory=list)
 
@@ -52,7 +52,7 @@ def reach() -> CollectionAuthorizer:
 
 
 class Steady:
-    """A fence in a time without moves."""
+    """A fence without moves."""
 
     slug = "mine"
     timing = SimpleNamespace(now_s=lambda: 0.0)
@@ -65,7 +65,7 @@ class Steady:
 
 
 class Linked:
-    """A link whose store is always there."""
+    """A link whose store is always available."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -96,7 +96,7 @@ def linked(store: Any) -> LinkedPoints:
     return LinkedPoints({}, link)
 
 
-# Class, port and how one is made around a store. Those with `__getattr__` list by name what they pass on.
+# Class, port, and function that wraps a store. Wrappers with `__getattr__` list the methods that they forward.
 WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
     (EncryptingPointStore, PointStore, sealed),
     (FencedStore, PointStore, fenced),
@@ -108,7 +108,7 @@ WRAPPERS: list[tuple[type, type, Callable[[Any], Any]]] = [
     (new_only._NewSnapshots, SnapshotStore, lambda store: new_only._NewSnapshots(store, anything())),
     (ConfinedObjects, ObjectStore, lambda store: ConfinedObjects(store, anything(), bucket_name="bucket")),
 ]
-# Stores that begin calls themselves, and bases of wrappers; modules whose classes pass sockets and requests.
+# Classes that only look like wrappers: stores that start calls themselves, and base classes of wrappers.
 NO_WRAPPERS = {QdrantShardSnapshots, ForwardingPoints, CheckedStore, guarded_stores._Guarded}
 BESIDE_STORES = {"agentmemory_operator.adapters.http.asgi_server", "agentmemory_operator.entrypoints.api.app"}
 
@@ -118,14 +118,14 @@ def methods(port: type) -> set[str]:
 
 
 def covered(wrapper: type, port: type) -> set[str]:
-    """Methods that the class or a base that is no Protocol defines, or that it lists by name."""
+    """Return the methods that a class or a base other than a Protocol defines, or that the class lists by name."""
     written = {name for base in wrapper.__mro__ if not getattr(base, "_is_protocol", False) for name in vars(base)}
     listed = wrapper.PASSED | wrapper.CHECKED if issubclass(wrapper, CheckedStore) else frozenset()
     return written | listed | (WITHHELD_METHODS if issubclass(wrapper, guarded_stores._Guarded) else frozenset())
 
 
 def wrapping_classes() -> Iterator[type]:
-    """Every class of the operator that stands before a store: it has most methods of a port, or forwards by name."""
+    """Yield every class of the operator that wraps a store: it has most methods of a port, or forwards by name."""
     for module in pkgutil.walk_packages(agentmemory_operator.__path__, "agentmemory_operator."):
         if module.name.endswith("__main__") or module.name in BESIDE_STORES:
             continue
@@ -178,7 +178,7 @@ INTERPRETING = (FencedStore, EncryptingPointStore)
 
 
 async def take_everything(store: Any, collection: str, body: Any, /) -> Any:
-    """A method that a later version of the port may have."""
+    """Do nothing: stands for a method that a later version of the port may have."""
 
 
 @pytest.mark.parametrize("around", [around for _, port, around in WRAPPERS if port is PointStore])

@@ -82,7 +82,7 @@ class Story:
 
 
 def read_collections(qdrant: httpx.Client) -> dict[str, Json]:
-    """Return all collections of Qdrant with their points and aliases."""
+    """Return all collections of Qdrant with their aliases and up to 1,000 points each."""
     aliases = qdrant.get("/aliases").json()["result"]["aliases"]
     alias_of = {item["collection_name"]: item["alias_name"] for item in aliases}
     kept = {}
@@ -101,7 +101,7 @@ def read_collections(qdrant: httpx.Client) -> dict[str, Json]:
 
 
 def read_objects(control_plane: ControlPlane, servers: dict[str, str]) -> list[Json]:
-    """Return the objects of the API server, without the fields that it generates."""
+    """Return the objects of the API server, without generated metadata and with names for the servers' addresses."""
     found = []
     for kind in KINDS:
         items = check_success(control_plane.http.get(f"{API}/namespaces/{NAMESPACE}/{PLURALS[kind]}")).json()["items"]

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 FOLDER = pathlib.Path(__file__).parent / "recorded"
 NAMESPACE = "recorded"
 API = "/apis/agentmemory.dev/v1alpha1"
-# In the order in which they are applied.
+# Kinds in the order in which they are applied.
 KINDS = ("QdrantConnection", "AgentMemory", "MemorySnapshot")
 # Placeholders of the servers' addresses.
 QDRANT, STORAGE = "http://qdrant.recorded:6333", "http://s3.recorded:7070"

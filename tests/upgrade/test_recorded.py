@@ -100,7 +100,7 @@ def test_memories_can_be_extended(data: RecordedData, api: httpx.Client) -> None
 
 
 def test_backup_is_restored(data: RecordedData, api: httpx.Client) -> None:
-    """From the MemorySnapshot, whose file is only in object storage, and by the key of the object."""
+    """Restores by the MemorySnapshot, whose file is only in object storage, and by the key of the object."""
     kept = data.recording.collections["agent_memory_brain__1"]["points"]
     key = next(name for name in data.recording.backup if name.endswith(".snapshot")).removeprefix(f"{BUCKET}/")
     place = {"endpoint": data.storage.url, "bucket": BUCKET, "key": key, "secretRef": {"name": "s3"}}

@@ -51,7 +51,7 @@ def test_upgrade_and_rollback_under_load(
             witness.wait_for(STORED)
             for version, limit in ((CURRENT, 7), (before, 8)):
                 installed.upgrade(version)
-                # Needs the new leader.
+                # Only the new leader can apply this change.
                 workspace.patch(scoring=SPEC["scoring"] | {"limit": limit})
                 workspace.wait_condition("Ready", "True/Serving", seconds=20)
                 witness.wait_for(STORED)

@@ -23,8 +23,12 @@ async def open_by_name(store: PointStore, settings: AgentSettings, physical: str
     config = (await store.describe(physical))["config"]
     marker = marker_from_json((config.get("metadata") or {}).get(METADATA_KEY) or {})
     strict = config.get("strict_mode_config") or {}
-    limit = strict.get("max_query_limit") if strict.get("enabled") else None
-    ranking = replace(settings.ranking, max_query_limit=limit)
+    limits = strict if strict.get("enabled") else {}
+    ranking = replace(
+        settings.ranking,
+        max_query_limit=limits.get("max_query_limit"),
+        max_batched_searches=limits.get("search_max_batchsize"),
+    )
     return Agent(
         settings=replace(settings, ranking=ranking),
         physical=physical,

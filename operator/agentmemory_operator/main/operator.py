@@ -254,7 +254,7 @@ class Operator:
         )
 
     def _make_upkeep(self) -> KeyChecks:
-        """Build the upkeep of zone keys, which creates missing keys and rewraps keys for a new wrapping key."""
+        """Build the upkeep of zone keys, which checks them and rewraps them for a new wrapping key."""
         return KeyChecks(
             *(self.table, self._cluster, self._clock, self.queues.request, self._ports.secrets),
             shards=self._ports.key_shards,

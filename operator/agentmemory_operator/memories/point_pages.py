@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, Condition, Filter, equals, point_filter
+from agentmemory_operator.memories.rules.ids import chunks_of
 from agentmemory_operator.memories.rules.record import (
     EDIT_MARK_KEY,
     ERASURE_KEY,
@@ -32,6 +33,13 @@ def page_limit(agent: Agent, limit: int, *, beyond: int = 0) -> int:
     """
     max_points = agent.settings.ranking.max_query_limit
     return limit if max_points is None else max(1, min(limit, max_points - beyond))
+
+
+async def query_all(agent: Agent, bodies: Sequence[Json]) -> list[list[Json]]:
+    """Return the points of each query, from one request, or from several if Qdrant's strict mode has a lower limit."""
+    limit = agent.settings.ranking.max_batched_searches or max(1, len(bodies))
+    parts = [await agent.store.query_batch(agent.alias, part) for part in chunks_of(bodies, limit)]
+    return [points for part in parts for points in part]
 
 
 async def read_row(agent: Agent, memory_id: str) -> Payload | None:

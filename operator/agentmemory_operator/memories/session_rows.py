@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.memories.point_pages import page_limit
+from agentmemory_operator.memories.point_pages import page_limit, query_all
 from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import (
     group_by_session,
@@ -89,10 +89,7 @@ class SessionRows:
         future: asyncio.Future[list[Row]] = asyncio.get_running_loop().create_future()
         self._waiting.append((body, future))
         if len(self._waiting) == 1:
-            # Let the other tasks add their reads. A task that another one starts runs one round of the loop later.
-            for _ in range(MAX_NESTED_TASKS):
-                await asyncio.sleep(0)
-            await self._send()
+            await self._send(self._waiting)
         return await future
 
     async def read_back(self, ids: Sequence[str], keys: Sequence[str], places: Iterable[Row]) -> dict[str, Row]:
@@ -118,19 +115,30 @@ class SessionRows:
         """Return the members that `read_back` read around these memories; None if it did not read all of them."""
         return self._spans if ids <= self._placed_ids else None
 
-    async def _send(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for part in _requests_of(waiting):
+    async def _send(self, waiting: list[_Read]) -> None:
+        try:
             try:
-                found = await self._agent.store.query_batch(self._agent.alias, [body for body, _ in part])
-            except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
-                for _, future in waiting:
-                    if not future.done():
-                        future.set_exception(error)
-                return
-            for (_, future), points in zip(part, found, strict=True):
+                # Let the other tasks add their reads. A task that another one starts runs one round of the loop later.
+                for _ in range(MAX_NESTED_TASKS):
+                    await asyncio.sleep(0)
+            finally:
+                self._waiting = []
+            for part in _requests_of(waiting):
+                await self._read(part)
+        except asyncio.CancelledError:
+            for _, future in waiting:
+                future.cancel()
+            raise
+        except BaseException as error:  # noqa: BLE001 # the tasks that wait would hang
+            for _, future in waiting:
                 if not future.done():
-                    future.set_result([point["payload"] for point in points])
+                    future.set_exception(error)
+
+    async def _read(self, part: Sequence[_Read]) -> None:
+        found = await query_all(self._agent, [body for body, _ in part])
+        for (_, future), points in zip(part, found, strict=True):
+            if not future.done():
+                future.set_result([point["payload"] for point in points])
 
     async def before(self, row: Row, window: int) -> list[Row]:
         """Return the last `window` members of a row's session before it, the nearest last."""

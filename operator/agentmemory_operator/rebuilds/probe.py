@@ -22,7 +22,8 @@ from agentmemory_operator.rebuilds.rules.recall_probes import (
 )
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
-from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.search.rules.hybrid import fusion_of
+from agentmemory_operator.spec.effective.settings import effective_settings, has_keyword
 from agentmemory_operator.spec.presets import NO_GATE
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY, is_locked
 
@@ -107,12 +108,13 @@ class RecallMeasurement:
     async def _plan(self, user_id: str, collection: Collection) -> CandidatePlan:
         """Return the vector search for a user's memories as the object configures it, with fewer results.
 
-        The index examines as many candidates as for a real search, but only the nearest are returned.
+        The index examines as many candidates as for a real search by text, but only the nearest are returned.
         """
         ranking, now_ms = effective_settings(self.task.memory).ranking, self.task.clock.now_ms()
         filter_ = visible_filter(Selection(user_id=user_id), now_ms, ranking.endings)
         eligible = await self.task.server.points.count(self.task.source_name, filter_, exact=False)
-        plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=TOP_K, now_ms=now_ms)
+        words = int(has_keyword(self.task.memory) and fusion_of(ranking) is not None)
+        plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=TOP_K, now_ms=now_ms, extra_lists=words)
         max_ef = effective_limits(collection.strict_mode).get("search_max_hnsw_ef", plan.limit)
         return replace(
             plan,

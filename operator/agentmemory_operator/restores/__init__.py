@@ -16,6 +16,10 @@
 A permanent error fails the restore with the reason that `error_reasons.py: reason_of` returns for it; the module that
 finds a fault names its reason (`SpecInvalid(Reason....)`). `rules/status.py` renders the status.
 
+Limits of time (`job.py: RestorePeriods`, applied by `controller.py`): a transient error is retried, but one that occurs
+more than `patience_s` after the start fails the restore with `DeadlineExceeded`. So does a restore that is older than
+`deadline_s` before its next step. A MemorySnapshot that has been missing for `source_s` ends it as `SnapshotNotFound`.
+
 Invariants: a version that is pending in the snapshot is abandoned, because its writer may have received an error.
 Erased memories stay erased. Until the restored collection is verified, its previous contents are kept: in the replaced
 collection, or in a verified safety snapshot.

@@ -282,7 +282,7 @@ async def gather_by_key(
     begin()
     try:
         while running := {task for task in tasks if not task.done()}:
-            await asyncio.wait(running, return_when=asyncio.FIRST_EXCEPTION)
+            await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
             for task in filter(asyncio.Task.done, tasks):
                 task.result()
     finally:

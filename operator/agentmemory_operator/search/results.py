@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
-from agentmemory_operator.memories.point_pages import read_without_tombstones
+from agentmemory_operator.memories.point_pages import query_all, read_without_tombstones
 from agentmemory_operator.memories.rules.filters import Selection, narrow, visible_filter
 from agentmemory_operator.memories.rules.record import ORDER_KEY, PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Json
@@ -142,7 +142,7 @@ async def read_neighbours(agent: Agent, points: Sequence[Json], count: int, *, n
         return {}
     bodies = [body for row in rows for body in _lists(agent, row, count, now_ms)]
     found = await read_without_tombstones(
-        lambda: agent.store.query_batch(agent.alias, bodies),
+        lambda: query_all(agent, bodies),
         lambda lists: [point for list_ in lists for point in list_],
     )
     read = [[record_of(point["payload"]) for point in points] for points in found]

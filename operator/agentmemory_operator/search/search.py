@@ -87,7 +87,7 @@ class SearchService:
         self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Do not count memories that the model excludes as removed by the threshold.
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
-        total = max(len(response.points), min(setup.eligible, setup.plan.total))
+        total = max(len(response.points), min(setup.eligible, setup.max_candidates))
         ranked = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(response.matches.items(), 1)}
         return SearchAnswer(
             results=tuple(
@@ -166,6 +166,11 @@ class _SearchSetup:
     features: QueryFeatures | None
     solves_terms: bool
     activations: Mapping[str, float]
+
+    @property
+    def max_candidates(self) -> int:
+        """Maximum number of memories on all lists."""
+        return self.plan.total + (self.plan.word_limit if self.words else 0) + len(self.activations)
 
     def filter_points(self, points: Sequence[Json]) -> list[Json]:
         """Return the points that reach the threshold and are not excluded by the model."""
@@ -255,7 +260,8 @@ async def _explained(
     question: CandidateQueries,
 ) -> _Response:
     """Search and read all candidates' matches in one request. If exact search is allowed, check for missed memories."""
-    limits = {"limit": max(setup.fetched, setup.plan.total)}  # All candidates, to count those below the threshold.
+    # All candidates, to count those below the threshold.
+    limits = {"limit": max(setup.fetched, question.lists[0]["limit"])}
     proof = _body(agent, _question(agent, setup, setup.plan.with_full_scans(), vector), setup) | limits
     ends = (
         build_end_queries(setup.plan, vector, distance=agent.distance, words=setup.words) if agent.allows_exact else []

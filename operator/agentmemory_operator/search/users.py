@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
-from agentmemory_operator.memories.point_pages import read_row, read_without_tombstones
+from agentmemory_operator.memories.point_pages import query_all, read_row, read_without_tombstones
 from agentmemory_operator.memories.rules.filters import Filter, equals, equals_any, narrow
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 from agentmemory_operator.memories.rules.profile import UserProfile, profile_from_payload, profile_id, profile_to_facts
@@ -168,7 +168,7 @@ async def _times(agent: Agent, active: Filter, names: Sequence[str]) -> list[tup
     """Return the smallest and the largest createdAt of each of the users. Omit users that have no memory any more."""
     queries = [_edge(active, name, direction) for name in names for direction in ("asc", "desc")]
     results = await read_without_tombstones(
-        lambda: agent.store.query_batch(agent.alias, queries),
+        lambda: query_all(agent, queries),
         lambda found: [point for result in found for point in result],
     )
     edges = [result[0]["payload"]["createdAt"] if result else None for result in results]

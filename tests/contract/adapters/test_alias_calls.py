@@ -31,7 +31,7 @@ async def store(proxy: Proxy) -> AsyncIterator[QdrantCollections]:
 
 @pytest.fixture
 def alias(qdrant_url: str) -> Iterator[str]:
-    """An alias name with two collections, not set yet."""
+    """Name of an alias that does not exist yet, with two collections for it."""
     name = f"agent_memory_a-{uuid.uuid4().hex[:8]}"
     with httpx.Client(base_url=qdrant_url) as http:
         for number in (1, 2):
@@ -42,7 +42,7 @@ def alias(qdrant_url: str) -> Iterator[str]:
 
 
 async def test_fails_if_alias_points_elsewhere(proxy: Proxy, store: QdrantCollections, alias: str) -> None:
-    """The store does not move it back: another process may own the alias."""
+    """The store does not move the alias back, because another process may own it."""
     proxy.stolen_by = f"{alias}__2"
 
     with pytest.raises(StoreUnavailable, match=f"{alias} was switched to {alias}__1 but points elsewhere"):

@@ -26,7 +26,7 @@ LARGE = hashlib.shake_256(b"many points").digest(2 * PART_BYTES + 1000)
 
 @pytest.fixture(params=["s3", "memory"])
 async def store(request: pytest.FixtureRequest, storage: S3Server) -> AsyncIterator[ObjectStore]:
-    """An empty prefix."""
+    """An object store below an empty prefix."""
     objects: ObjectStore = (
         MemoryObjects() if request.param == "memory" else S3Objects(storage.bucket(prefix=request.node.name))
     )
@@ -38,7 +38,7 @@ async def store(request: pytest.FixtureRequest, storage: S3Server) -> AsyncItera
 async def s3(
     request: pytest.FixtureRequest, storage: S3Server, storage_proxy: StorageProxy
 ) -> AsyncIterator[S3Objects]:
-    """An empty prefix of the S3 server, behind the proxy."""
+    """The S3 server below an empty prefix, behind the proxy."""
     objects = S3Objects(storage.bucket(storage_proxy.url, prefix=request.node.originalname))
     yield objects
     await objects.close()
@@ -149,7 +149,7 @@ async def test_stale_uploads_are_aborted_by_age_and_prefix(s3: S3Objects, storag
 
 
 async def test_missing_upload_listing_aborts_nothing(s3: S3Objects, storage_proxy: StorageProxy) -> None:
-    """A storage without `ListMultipartUploads` has to remove them itself."""
+    """A storage without `ListMultipartUploads` has to remove unfinished uploads itself."""
     storage_proxy.fail_with(StorageFault(of="uploads", status=501, code="NotImplemented"))
     assert await s3.abort_uploads("", older_than_ms=0) == 0
 

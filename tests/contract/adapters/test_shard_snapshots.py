@@ -38,7 +38,7 @@ BODY = {
 
 @pytest.fixture(scope="module", params=CLUSTERS)
 def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
-    """The nodes of a cluster."""
+    """URLs of the nodes of a cluster."""
     with open_nodes(tmp_path_factory.mktemp("cluster"), request.param, 0.4) as nodes:
         yield nodes
 
@@ -47,7 +47,7 @@ def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def http(urls: tuple[str, ...]) -> Iterator[httpx.Client]:
     """A client of the first node, with a collection of three shards that is deleted afterwards."""
     with httpx.Client(base_url=urls[0], timeout=30) as client:
-        # A node that lags may still have the metadata of the previous test.
+        # A lagging node may still have the metadata of the previous test.
         ask(client, "PUT", f"/collections/{NAME}", BODY | {"metadata": {"owner": uuid.uuid4().hex}})
         points = [{"id": n, "vector": {"": [n, 1.0]}, "payload": {"n": n}} for n in range(COUNT)]
         ask(client, "PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
@@ -244,7 +244,7 @@ async def test_next_create_removes_files_of_a_killed_one(
 async def test_killed_recovery_can_be_repeated(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], at: int
 ) -> None:
-    """Six writes: the collection, its index, three shards, and the completion record."""
+    """A recovery makes six writes: the collection, its index, three shards, and the completion record."""
     snapshot = await store.create(NAME)
     location = await store.own_location(NAME, snapshot.name)
     killed = QdrantShardSnapshots(urls[0], urls)

@@ -159,7 +159,7 @@ async def test_http_status_maps_to_error(status: int, error: type[AgentMemoryErr
 
 
 async def test_foreign_404_is_unavailable() -> None:
-    """A proxy's 404 says nothing about a collection or a file."""
+    """A proxy's 404 does not prove that a collection or a file is missing."""
     async with Server(lambda: Response("404 page not found", 404)).open_store() as store:
         for call in CALLS.values():
             with pytest.raises(StoreUnavailable, match="check for a proxy"):

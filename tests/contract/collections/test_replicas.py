@@ -55,14 +55,14 @@ if "QDRANT_URLS" in os.environ:
 
     @pytest.fixture(scope="module")
     def urls() -> tuple[str, ...]:
-        """The nodes of a cluster."""
+        """URLs of the nodes in QDRANT_URLS."""
         return tuple(os.environ["QDRANT_URLS"].split(","))
 
 else:
 
     @pytest.fixture(scope="module")
     def urls(peers: Peers) -> tuple[str, ...]:
-        """The nodes of a simulated cluster."""
+        """URLs of the nodes of a simulated cluster."""
         return tuple(peers.urls)
 
 
@@ -169,7 +169,7 @@ async def test_plan_lists_copies_and_rejects_excess_replicas(store: QdrantCollec
 
 
 class RebuildIntoCollection:
-    """A rebuild into the collection."""
+    """Run of a rebuild whose target is the test's collection."""
 
     def __init__(self, url: str) -> None:
         self.server = Server(Endpoint(url, None, 10), QdrantCollections(url), QdrantSnapshots(url), QdrantPoints(url))

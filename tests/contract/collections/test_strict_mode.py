@@ -37,14 +37,14 @@ EVERYTHING: dict[str, Any] = {"must": []}
 
 
 def forbid(url: str, collection: str, **limits: Any) -> None:
-    """Forbid exact calls."""
+    """Set a strict mode that forbids exact calls, and `limits`."""
     strict = {"enabled": True, "search_allow_exact": False} | limits
     check_success(httpx.patch(f"{url}/collections/{collection}", json={"strict_mode_config": strict}))
 
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[World]:
-    """An agent with 30 memories on such a collection, opened with `allows_exact=False`."""
+    """An agent with 30 memories on a collection that forbids exact calls, opened with `allows_exact=False`."""
     async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
         for number in range(30):
             await world.add(f"m{number}", type="fact" if number % 3 else "task")

@@ -153,7 +153,7 @@ ACCESSES: dict[str, Access] = {
 
 @pytest.mark.parametrize("access", ACCESSES.values(), ids=list(ACCESSES))
 async def test_foreign_object_is_rejected(shared: SharedBucket, victim: str, access: Access) -> None:
-    """The storage receives no call about it."""
+    """The storage receives no call about the foreign object."""
     with pytest.raises(SpecInvalid, match=r"beta/AGENT/NAME_UID8/FILE, .* name a Secret") as caught:
         await access(shared, victim)
     assert caught.value.reason == Reason.SOURCE_NOT_ALLOWED
@@ -218,7 +218,7 @@ async def test_nested_folder_leaves_the_owner_untouched(
 
 
 async def test_upload_of_a_longer_key_is_kept() -> None:
-    """With a Secret as well: the storage lists uploads by key prefix."""
+    """The storage lists uploads by key prefix, so its list contains the upload of a longer key too."""
     objects = MemoryObjects()
     storage = S3Storage.model_validate({"bucket": BUCKET})
     snapshot = Metadata(name="nightly", namespace="alpha", uid="12345678")
@@ -247,7 +247,7 @@ async def test_own_secret_opens_any_key(shared: SharedBucket, victim: str) -> No
 
 
 async def test_without_shared_buckets_any_key_opens(shared: SharedBucket, victim: str) -> None:
-    """Such a process works for a single user."""
+    """A process without shared buckets works for a single user."""
     checked = await Copies(Storages(FakeSecrets({}), S3Objects)).check(place(shared, victim), namespace="beta")
     assert checked.sha256 == SHA256
 

@@ -326,7 +326,7 @@ async def test_existing_text_is_not_stored_again(world: World) -> None:
 
 
 async def test_undo_restores_sources_for_good(world: World) -> None:
-    """The next run does not merge them again."""
+    """The next run does not merge the sources again."""
     for content in ("alpha one", "alpha two", "beta one", "beta two"):
         await add(world, content)
     await run(world)
@@ -516,7 +516,7 @@ BHL = "Blue Heron Labs"
 
 
 def naming_model(*entities: dict[str, Any], **more: Any) -> Callable[[list[Row]], ModelResponse]:
-    """Build a model response that names entities; memories are given by content."""
+    """Build the response function of a model that names entities; `memory_ids` are given as contents."""
 
     def respond(rows: list[Row]) -> ModelResponse:
         names = {row["content"]: row["id"] for row in rows}

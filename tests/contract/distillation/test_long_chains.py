@@ -252,7 +252,7 @@ async def test_concurrent_edit_of_head_is_kept(agent_world: World) -> None:
     async def pin() -> None:
         await change_head(agent_world.agent, last, {"pinned": True, "tags": ["kept"]}, user_id="u")
 
-    # Directly before the write of the new version, after the read of the head.
+    # Edit the head after its read, directly before the write of the new version.
     store = InterleavedStore(agent_world.agent.store, Event(lambda name, _: name == "upsert", pin))
     await collapse(World(replace(agent_world.agent, store=cast(Any, store)), clock=agent_world.clock), last, Writer())
 
@@ -293,7 +293,7 @@ async def test_version_removed_meanwhile_is_not_merged(removal: str, moment: str
     if moment == "reads":
         writer.during = remove_version
     else:
-        # Once the new version is published.
+        # Remove the version once the new version is published.
         store = InterleavedStore(agent_world.agent.store, Event(publishes, remove_version, after=True))
         world = World(replace(agent_world.agent, store=cast(Any, store)), clock=agent_world.clock)
     await collapse(world, last, writer)

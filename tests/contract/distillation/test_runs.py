@@ -29,7 +29,7 @@ from tests.support.web.language_models import rows_of
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
 TURNS = (SpokenTurn(role="user", content="I live in Rome"), SpokenTurn(role="user", content="I like tea"))
-# One more than a run makes.
+# One more call than a run makes.
 CALLS = 15
 DuringRead = Callable[[], Awaitable[object]]
 

@@ -1,4 +1,4 @@
-"""The end of a session over a real engine: a model reads its turns and working memory, which is then deleted."""
+"""The end of a session over a real engine: its working memory is deleted, and a model reads it after the turns."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -62,7 +62,7 @@ async def payloads(world: World, ids: Sequence[str]) -> list[dict[str, Any]]:
 
 
 async def test_turns_and_working_memory_are_read(agent_world: World) -> None:
-    """Then the working memory is deleted."""
+    """The end deletes the working memory; the model reads it afterwards from the request."""
     turn_id = await turn(agent_world, "she wants a refund")
     working_id = await keep(agent_world, "an open order")
 

@@ -182,7 +182,7 @@ async def test_scopes_do_not_link_each_other(world: World) -> None:
 
 
 async def test_warm_search_makes_one_call(world: World) -> None:
-    """A cold search makes two."""
+    """A cold search makes two calls."""
     await add_all(world)
     calls: list[str] = []
     store = world.agent.store

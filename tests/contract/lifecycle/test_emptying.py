@@ -236,7 +236,7 @@ class InterruptsBatches(KeepsVectors):
 
 
 async def test_interrupted_replacement_keeps_the_old_vectors(world: World) -> None:
-    """Without a repetition nobody would add them again."""
+    """If the write is not repeated, nothing adds the old vectors again."""
     settings, store = replace(world.agent.settings, working_memory_slots=1), InterruptsBatches(world.agent.store)
     wordless: Any = replace(world.agent, keyword=None, settings=settings, store=store)
     old, new = (IncomingMemory(user_id="u", session_id="s", content=c, vector=vector_of(c)) for c in ("old", "new"))

@@ -175,7 +175,7 @@ async def test_next_run_completes_a_killed_one(site: MirroredAgent) -> None:
     await site.forget("ada")
     whole = MemoryObjects()
     site.objects, broken = DyingObjects(puts=1), whole
-    # Two objects: receipts, then tombstones.
+    # The mirror writes two objects: receipts, then tombstones.
     with pytest.raises(StorageUnavailable):
         await replace(site.mirror(), part_bytes=1).write_new_traces(site.memory)
     broken.objects = site.objects.objects
@@ -215,7 +215,7 @@ async def test_corrupt_object_raises_and_is_rewritten(site: MirroredAgent) -> No
 
 
 async def test_shared_bucket_hides_other_namespaces(site: MirroredAgent) -> None:
-    """A status names the snapshot's owner, so it may be forged."""
+    """The owner of the snapshot comes from a status, which may be forged."""
     site.shared = frozenset({"backups"})
     site.table.put(memory_document("victim", agent="victim", metadata={"namespace": "another"}))
     site.objects.objects = {"prod/another/victim/erased/1-0000-last.ndjson": (b"", {})}

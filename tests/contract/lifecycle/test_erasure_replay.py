@@ -52,7 +52,7 @@ class CopiedAgent:
         return f"{self.world.agent.alias}__1"
 
     async def snapshot(self) -> None:
-        """Copy all points to the copy."""
+        """Replace the points of the copy by those of the live collection."""
         store = self.world.agent.store
         body = {"filter": {"must": []}, "limit": 5_000, "with_payload": True, "with_vector": True}
         points, _ = await store.scroll(self.live, body)
@@ -379,7 +379,7 @@ async def test_tombstone_in_the_copy_loses_its_user(site: CopiedAgent) -> None:
 
 
 async def test_tombstones_in_the_copy_lose_vectors(site: CopiedAgent) -> None:
-    """A snapshot taken during a deletion, or by an earlier version, may contain such tombstones."""
+    """A snapshot taken during a deletion, or by an earlier version, may contain tombstones with vectors."""
     await site.snapshot()
     vectors = {"": vector_of("x"), KEYWORD_VECTOR: {"indices": [1], "values": [1.0]}}
     ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(250)]

@@ -46,7 +46,7 @@ async def forget(world: RestoreWorld, user: str = "u") -> None:
 
 
 def count_memories_of_user(world: RestoreWorld, collection: str) -> int:
-    """Count the memories of the user in a collection."""
+    """Count the memories of user `u` in a collection."""
     mine = {"must": [{"key": "userId", "match": {"value": "u"}}]}
     body = {"filter": mine, "exact": True}
     answer = world.http.post(f"/collections/{collection}/points/count", json=body)

@@ -159,7 +159,7 @@ async def test_any_use_keeps_the_session(agent_world: World, use: str) -> None:
 
 
 async def test_read_just_before_the_end_keeps_the_session(agent_world: World) -> None:
-    """Another process sees the same session a moment later."""
+    """A read extends the session for other processes too."""
     await keep(agent_world, "a")
     agent_world.clock.move(ms=24 * HOUR_MS - 1)
 

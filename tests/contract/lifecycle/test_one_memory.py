@@ -89,7 +89,7 @@ class Life(FullWorld):
         return replace(agent, embedder=self.embedder, source=source)
 
     async def now(self) -> World:
-        """Return the use cases, 60 s later."""
+        """Advance the clock by 60 s; return the use cases on the live collection."""
         self.clock.move(ms=60_000)
         return World(await self.open_agent(), clock=self.clock)
 

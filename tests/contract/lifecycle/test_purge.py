@@ -143,7 +143,7 @@ async def test_cleanup_purges_once_no_snapshot_needs_it(world: World) -> None:
 
     await world.add("expired", expires_at=world.clock.now_ms() + 1)
     world.clock.move(ms=2)
-    # The purge fails: what a run removes is reported, so nothing is removed before it.
+    # Let the purge fail. It precedes all removals, so the failed run removes nothing that it could not report.
     store, purging = world.agent.store, Event(lambda name, _: name == "describe", fail)
     world.agent = replace(world.agent, store=InterleavedStore(store, purging))  # type: ignore[arg-type]
     with pytest.raises(StoreUnavailable, match="away"):

@@ -19,7 +19,7 @@ from tests.support.engine.interleaved_store import Event, InterleavedStore, Mome
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
-# One more than the longest protocol makes; `crash` fails if the last one is reached.
+# One more call than the longest protocol makes; `crash` fails if it is reached.
 CALLS = 11
 crash = partial(outcome_of_crash, calls=CALLS)
 # A crash before a call equals a crash after the previous call.

@@ -201,7 +201,7 @@ async def test_alias_switch_is_an_entry(logged: World) -> None:
     move(world, number=rebuilt)
     assert await read_settled(world, cursor) == await read_settled(world, next_cursor) == []
     move(world, number=restored, contents=restored)
-    # A new reader has nothing to read again.
+    # A reader without a cursor gets no entries for the moves.
     assert await read_settled(world) == [("stored", before), ("stored", after)]
 
 

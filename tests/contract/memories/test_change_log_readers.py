@@ -197,7 +197,7 @@ async def test_reader_misses_no_change(world: World, seed: int) -> None:
 
 
 async def test_excessive_clock_skew_causes_misses(world: World) -> None:
-    """It shows that the test above notices a reader that advances too early."""
+    """Proves that the test above detects a reader that advances too early."""
     race = Race(world, random.Random(1), (-2 * WRITE_MS, 0), killing=0.0)
     for _ in range(STEPS):
         await race.step()

@@ -156,7 +156,7 @@ async def test_dense_and_keyword_vectors_are_kept(qdrant_url: str) -> None:
 
 async def test_zone_move_fails_if_notes_about_it_remain(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     async def lose(*_: Any, **__: Any) -> None:
-        """Another writer is faster."""
+        """Let another writer be faster."""
 
     moved, other = await world.add("a"), await world.add("b")
     for memory_id, connected_id in ((moved, other), (other, moved)):

@@ -184,7 +184,7 @@ async def test_memory_can_move_below_its_sibling(world: World) -> None:
 
 
 async def test_existing_cycle_is_read_once(world: World) -> None:
-    """Concurrent writers can create one."""
+    """Concurrent writers can create a cycle."""
     first = await add(world, "first")
     second = await add(world, "second", first)
     circle = {"key": "id", "match": {"value": first}}
@@ -196,7 +196,7 @@ async def test_existing_cycle_is_read_once(world: World) -> None:
 
 
 async def test_limit_does_not_count_the_memories_of_a_cycle(world: World) -> None:
-    """The root is below each of its children: Qdrant selects any of those rows."""
+    """The root is a child of its own child, so Qdrant may return it among the memories of the tree."""
     root = await add(world, "root")
     below = [await add(world, "child", root), *[await add(world, "other", root) for _ in range(2)]]
     grandchild = await add(world, "grandchild", below[0])

@@ -30,7 +30,7 @@ TYPES = (
     MemoryType("decision", None, immutable=True),
     MemoryType("status", 34, supersede_by="subject"),
 )
-# One more than the longest protocol makes; `crash` fails if the last one is reached.
+# One more call than the longest protocol makes; `crash` fails if it is reached.
 CALLS = 13
 crash = partial(outcome_of_crash, calls=CALLS)
 # A crash before a call equals a crash after the previous call.

@@ -1,4 +1,4 @@
-"""Memories of immutable types: what callers can do, and which fields still change."""
+"""Memories of immutable types: permitted calls, and the fields that still change."""
 
 import json
 from dataclasses import replace
@@ -93,7 +93,7 @@ async def test_keys_and_subjects_do_not_supersede_it(brain: World, fixed: str) -
 
 @pytest.mark.parametrize("successor", [None, str(UUID(int=9))])
 async def test_import_needs_link_from_superseded_event(brain: World, successor: str | None) -> None:
-    """The event's own line has to name its successor."""
+    """The line of the event itself has to name its successor."""
     old = str(UUID(int=1))
     lines = [
         line_of(brain, content="happened", type="event", id=old, superseded_by=successor),

@@ -215,7 +215,7 @@ async def test_each_concurrent_write_applies_once(world: World) -> None:
 
 
 async def test_idempotency_key_writes_once(world: World) -> None:
-    """Even after other writes."""
+    """A repeated put writes nothing, even after other puts."""
     await put(world, "mine", idempotency_key="once")
     await put(world, "another's")
 
@@ -494,7 +494,7 @@ async def test_idempotency_key_covers_all_fields(world: World) -> None:
 def test_request_hash_is_stable_across_releases() -> None:
     item = ItemContent(content="c", metadata={"n": 1}, idempotency_key="i")
 
-    # Stored by 0.1.0.
+    # Version 0.1.0 stored this mark.
     assert item.mark("") == "de7d1b721a1e0632:ac30e6d83a9136d3"
 
 
@@ -531,7 +531,7 @@ async def test_parent_cannot_be_changed(world: World) -> None:
 
 
 async def test_change_time_ignores_accesses(world: World) -> None:
-    """Puts and changes in place set it."""
+    """Only puts and changes in place set the change time."""
     stored = await put(world, "a")
     put_at = world.clock.now_ms()
     world.clock.move(ms=10)

@@ -69,7 +69,7 @@ async def test_replaced_items_are_listed_newest_first(world: World) -> None:
 
 
 async def test_lower_limit_hides_older_versions(world: World) -> None:
-    """The next put removes them."""
+    """The next put removes the hidden versions."""
     world.agent = with_versions(world, 3)
     for content in "abcd":
         stored = await put(world, content)
@@ -181,7 +181,7 @@ async def test_erasure_covers_item_put_meanwhile(world: World) -> None:
     await put(world, "secret")
     until_ms = world.clock.now_ms()
     world.clock.move(ms=10_000)
-    # Put after the time of the erasure and before its first read, by a process with a correct clock.
+    # This item is put after the time of the erasure and before its first read, by a process with a correct clock.
     stored = await put(world, "later")
     erasure = Erasure(id=str(uuid.uuid4()), scope=ErasureScope(user_id="u", is_whole=True), until_ms=until_ms)
 

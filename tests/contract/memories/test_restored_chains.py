@@ -103,7 +103,7 @@ async def test_intact_chains_and_foreign_points_are_kept(world: World) -> None:
 
 
 async def test_join_of_deleted_version_succeeds(world: World) -> None:
-    """It was visible and deleted before its writer read it."""
+    """The version was visible, and was deleted before its writer read it."""
     old = await world.add("old")
     new = await world.add("new", supersedes=old)
     pending = await read_row(world.agent, new) or {}

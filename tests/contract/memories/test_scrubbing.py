@@ -44,7 +44,7 @@ async def test_embedder_receives_no_secret(scrubbing: World) -> None:
 
 
 async def test_other_fields_are_redacted(scrubbing: World) -> None:
-    """Except keys and tags."""
+    """Keys and tags are stored unchanged."""
     fields: dict[str, Any] = {
         "metadata": {"note": RAW, "login": {"password": "hunter2", "user": "ada"}, "list": [RAW, 7]},
         "context": {"header": "Authorization: Bearer abc.def-123_456"},

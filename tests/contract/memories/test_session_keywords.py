@@ -14,7 +14,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.record import ORDER_KEY, WINDOW_DUE_KEY, WINDOW_KEY
 from agentmemory_operator.memories.session_keywords import PAGE
 from agentmemory_operator.memories.stored_memories import delete_head, read_memory
-from tests.support.engine.agents import World, add_keyword, vector_of
+from tests.support.engine.agents import World, add_keyword, set_strict_mode, vector_of
 from tests.support.engine.interleaved_store import CrashingStore, Moment
 from tests.support.engine.reused_agents import reuse_world
 
@@ -88,7 +88,7 @@ async def test_request_order_is_kept(world: World) -> None:
 
 
 async def test_order_of_equal_times_is_stable(world: World) -> None:
-    """The engine orders them by time only, and cuts at an arbitrary one."""
+    """The engine orders memories by time only, so a limit cuts at an arbitrary one of equal times."""
     for number in range(8):
         await world.add(f"word{number}", session_id="s", created_at=1000)
         world.clock.move(ms=1)
@@ -297,8 +297,25 @@ async def test_calls_do_not_grow_with_sessions(world: World, *, deduplicates: bo
     await expect_windows(world)
 
 
+async def test_many_sessions_respect_strict_mode(world: World) -> None:
+    world.set_ranking(replace(world.agent.settings.ranking, max_batched_searches=16))
+    # Other tests share the collection.
+    await set_strict_mode(world, enabled=True, search_max_batchsize=16)
+    try:
+        memories = [
+            IncomingMemory(user_id="u", content=f"word{number}", vector=vector_of(number), session_id=f"s{number % 20}")
+            for number in range(40)
+        ]
+        outcomes = await world.remember.store(world.agent, memories)
+    finally:
+        await set_strict_mode(world, enabled=False)
+
+    assert not [outcome for outcome in outcomes if isinstance(outcome, AgentMemoryError)]
+    await expect_windows(world)
+
+
 async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
-    """Memories of equal time, a deletion and a supersession; then the sweep."""
+    """Stores at equal times, a deletion and a supersession run concurrently; then the sweep runs."""
     first = await add_in_session(world, "apple", "pear", "plum", "cherry")
 
     await asyncio.gather(
@@ -316,7 +333,7 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_long_followers_are_rewritten_in_parts(world: World) -> None:
-    """A request of all of them would exceed the 32 MiB that Qdrant accepts: a text has its own words three times."""
+    """One request for all would exceed the 32 MiB that Qdrant accepts: a memory contains its own words three times."""
     sessions, content = 70, "apple pear " * 5_900
     await world.remember.store(
         world.agent,

@@ -125,7 +125,7 @@ def with_versions(world: World, count: int) -> None:
 
 
 async def test_item_versions_are_imported(world: World) -> None:
-    """No more than the target keeps, and without secrets."""
+    """The import keeps as many versions as the target allows, and redacts secrets."""
     with_versions(world, 3)
     secret = "password: hunter2hunter2"
     for content in ("a", f"b {secret}", "c", "d"):
@@ -504,7 +504,7 @@ async def test_concurrently_restored_edit_is_kept(world: World) -> None:
 
 
 async def test_concurrent_edit_keeps_its_revision(world: World) -> None:
-    """Otherwise two states would have the same revision."""
+    """If the import reused the revision of the edit, two states would have the same revision."""
     first = await world.add("v0", type="fact")
     second = await world.add("v1", type="fact", supersedes=first)
     lines = await export(world)

@@ -36,7 +36,7 @@ PAGE = 7
 
 @pytest.fixture
 async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
-    """Vectors are copied."""
+    """A rebuild that copies the vectors."""
     for name in ("MAX_COPIED_POINTS", "MAX_EMBEDDED_POINTS"):
         monkeypatch.setattr(carrying, name, PAGE)
     async with open_rebuild(qdrant_url) as rebuild:
@@ -46,7 +46,7 @@ async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 
 @pytest.fixture
 async def smaller(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
-    """Vectors are computed again, with four dimensions."""
+    """A rebuild that computes the vectors again, with four dimensions."""
     for name in ("MAX_COPIED_POINTS", "MAX_EMBEDDED_POINTS"):
         monkeypatch.setattr(carrying, name, PAGE)
     async with open_rebuild(qdrant_url, size=4) as rebuild:
@@ -128,7 +128,7 @@ async def test_resumes_after_kill_at_any_call(rebuild: RebuildTask) -> None:
     step, store = CopyStep(note_s=0), rebuild.server.points
     cursors: list[Any] = []
     while True:
-        # Fails in the third page.
+        # Call 5 is in the third page.
         dying: Any = CrashingStore(store, 5, "after")
         try:
             await step(await task_of(rebuild, points=dying))
@@ -252,7 +252,7 @@ async def test_small_datatypes_equal_a_direct_write(qdrant_url: str, datatype: s
 
 
 class Failing(list[Json]):
-    """The requests of a service; adds a fault for some of them."""
+    """Requests of a service. Recording one may add a fault."""
 
     def __init__(self, service: FakeOpenAI, draw: random.Random) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from tests.support.job.rebuild_world import BARE_STEPS, RebuildWorld, do_nothing
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RebuildWorld]:
-    """An agent with wordllama by default, whose status does not say so; the default is another one now."""
+    """An agent whose collection has the earlier default, wordllama, and whose status does not name it."""
     world = RebuildWorld(qdrant_url, dict(BARE_STEPS) | {RebuildStep.COPY: do_nothing})
     world.table.default_embedding = "bge-small-en-v1.5"
     await world.create_agent(0, embedding=None, changePolicy="Apply")

@@ -63,7 +63,7 @@ async def drain(task: RebuildRun, *hooks: Hook) -> str:
 
 
 async def test_lasts_until_no_late_write_is_found(rebuild: RebuildTask) -> None:
-    """It lasts at least as long as the request timeout."""
+    """The drain lasts at least as long as the request timeout."""
     task, late = await move(rebuild)
     time, written = Time(), 0
 
@@ -207,7 +207,7 @@ async def test_deleted_source_has_no_late_points(rebuild: RebuildTask) -> None:
 
 
 async def test_outdated_vector_is_embedded_again(qdrant_url: str) -> None:
-    """A paused writer sent it after the move."""
+    """A paused writer sent the vector after the move."""
     async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
         before = await rebuild.world.add("before")
         task, _ = await move(rebuild)
@@ -270,7 +270,7 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 async def test_outdated_keyword_vector_is_computed_again(qdrant_url: str) -> None:
-    """A paused writer sent it after the move, in the old language."""
+    """A paused writer sent the vector after the move, in the old language."""
     async with open_rebuild(qdrant_url, keyword=ENGLISH, other_keyword=GERMAN) as rebuild:
         task, _ = await move(rebuild)
         sleeping = await rebuild.world.add("die Züge fuhren", session_id="s")

@@ -108,7 +108,7 @@ async def test_embedding_calls_before_the_last_passes_are_counted(qdrant_url: st
 
 
 async def test_early_announcement_shortens_the_wait(rebuild: RebuildTask) -> None:
-    """It is announced during the previous step."""
+    """The move is announced during the previous step."""
     task, time, move_s = await rebuild.begin(), Time(), list[float]()
     move = mover(time)
 

@@ -111,7 +111,7 @@ async def test_half_precision_rounds_vectors(target: Target) -> None:
 
 
 async def test_other_language_recomputes_keyword_vectors(target: Target, world: World) -> None:
-    """They cover the memory and the ones before it in the session."""
+    """Keyword vectors cover the memory and the ones before it in the session."""
     await world.add("die Häuser gestern, yesterday", session_id="t", speaker="Bob")
     world.clock.move(ms=1000)
     await world.add("und die Züge", session_id="t")
@@ -220,7 +220,7 @@ async def test_tombstone_is_copied_without_vectors(target: Target, world: World)
 
 
 async def test_missing_keyword_vector_is_removed(target: Target, world: World) -> None:
-    """It is computed again from the new content. A stale vector would look like the new one."""
+    """The copier computes the keyword vector again from the new content. A stale vector would look like the new one."""
     copier = await target.open()
     await copy_all(copier)
     [last] = [record.id for record in await world.rows() if record.content == "the last"]

@@ -123,7 +123,7 @@ async def test_rollback_resumes_after_kill_anywhere(qdrant_url: str) -> None:
 
 
 async def test_cancelled_rollback_keeps_previous(world: FullWorld) -> None:
-    """The previous collection stays marked as such."""
+    """The previous collection stays marked as the previous one."""
     await world.rebuild()
 
     async def change_mind(task: RebuildRun) -> str:
@@ -162,7 +162,7 @@ async def test_rollback_needs_a_rebuilt_collection(world: FullWorld) -> None:
 async def test_leftover_pause_of_writers_is_removed(
     world: FullWorld,
 ) -> None:
-    """A killed operator left it, and no rebuild is required any more."""
+    """A killed operator left the pause, and no rebuild is required any more."""
     moving = {"agentmemoryMoving": {"from": world.physical, "to": f"{world.alias}__2", "phase": "Final"}}
     await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, moving))
     world.change(index={"distance": "Cosine"})

@@ -246,7 +246,7 @@ async def test_target_replaced_by_restore_is_kept(world: RebuildWorld) -> None:
     world.rebuilds.steps = BARE_STEPS | {RebuildStep.DRAIN: lose_its_operator}
     with pytest.raises(TransientError):
         await world.rebuild()
-    # The restore does not know the step of the rebuild.
+    # Hide the step of the rebuild from the restore.
     world.set_rebuild_status()
     world.change(index={"distance": "Cosine"})
     restore = world.restore()

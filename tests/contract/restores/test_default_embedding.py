@@ -21,7 +21,7 @@ MEMORIES = 3
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
-    """An agent with wordllama by default, and a snapshot of it; the default is another one now."""
+    """An agent with the earlier default, wordllama, and a snapshot of it; the default is bge-small-en-v1.5 now."""
     world = RestoreWorld(qdrant_url)
     await world.create_agent(0, embedding=None)
     points = [

@@ -117,7 +117,7 @@ class Theft:
         return status | changes
 
     def forge(self, key: Key, status: Json, *finalizers: str) -> None:
-        """Write a status with the right to do so."""
+        """Write a forged status and finalizers, as a tenant may who has the right to write statuses."""
         document = self.world.must_get(key)
         metadata = document["metadata"] | ({"finalizers": list(finalizers)} if finalizers else {})
         self.world.table.put(document | {"status": status, "metadata": metadata})

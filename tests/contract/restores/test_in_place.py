@@ -220,7 +220,7 @@ async def test_direct_write_causes_new_safety_snapshot(world: InPlaceWorld) -> N
 
 
 async def test_endless_direct_writes_fail_restore(world: InPlaceWorld) -> None:
-    """It fails before it changes the collection."""
+    """The restore fails before it changes the collection."""
     key = await world.begin()
     for _ in range(40):
         await world.turn(key)
@@ -360,7 +360,7 @@ async def test_overdue_restore_reports_safety_snapshot(world: InPlaceWorld, reco
 async def test_agent_without_safety_snapshot_opens_after_deletion(
     world: InPlaceWorld, recovered: Key, lost: str
 ) -> None:
-    """Until then it stays closed, because the collection may hold part of the snapshot."""
+    """Until then the agent stays closed, because the collection may contain part of the snapshot."""
     safety = Key(MEMORY_SNAPSHOT, NAMESPACE, "undo-before")
     (location,) = world.status(safety)["locations"]
     check_success(world.http.delete(f"/collections/{world.physical}/snapshots/{location['name']}?wait=true"))

@@ -132,7 +132,7 @@ async def test_missing_file_is_refused(world: RestoreWorld, web: WebServer) -> N
 async def test_untrusted_server_gets_no_request(
     world: RestoreWorld, web: WebServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its certificate is issued by no authority of the system."""
+    """The server's certificate is issued by no authority of the system."""
     monkeypatch.delenv("SSL_CERT_FILE")
     key = world.restore(source=source_of(web))
 

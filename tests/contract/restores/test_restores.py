@@ -135,7 +135,7 @@ class TestSwap:
         ],
     )
     async def test_failed_move_releases_writers(self, world: RestoreWorld, error: Any, remaining_phase: str) -> None:
-        """Not if the response was lost, or the task cancelled: the move may still take effect."""
+        """Writers stay paused if the response was lost or the task cancelled: the move may still take effect."""
         world.after["write_metadata"] = lambda: world.fails.update(
             {"apply": error} if _announced(world.metadata(world.physical))[0] == "Final" else {}
         )
@@ -427,7 +427,7 @@ class TestDeletions:
 
     @pytest.mark.parametrize("change", [None, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"uid": "another"}])
     async def test_agent_is_read_again_before_the_switch(self, world: RestoreWorld, change: Json | None) -> None:
-        """The watch has not yet delivered its deletion."""
+        """The watch has not yet delivered the deletion or the replacement of the agent."""
         key, document = world.restore(), world.must_get(world.memory)
 
         def delete_before_the_move() -> None:
@@ -700,7 +700,7 @@ class TestClone:
         assert world.count() == POINTS + 5
 
     async def test_other_clusters_snapshot_needs_takeover(self, world: RestoreWorld) -> None:
-        """Only the owner of the connection can allow it; an annotation of the restore cannot."""
+        """Only the owner of the connection can allow the restore; an annotation of the restore cannot."""
         world.change_owner({"clusterId": "old", "uid": "old-uid"})
         await world.snapshot("foreign")
         world.change_owner({"clusterId": world.cluster.identity, "uid": "uid-1"})

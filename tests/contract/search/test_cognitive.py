@@ -31,7 +31,7 @@ def world(world: World) -> World:
 
 
 async def test_collection_matches_the_preset(qdrant_url: str) -> None:
-    """Half-precision vectors, IDF keywords and a dense graph."""
+    """The collection has half-precision vectors, IDF keywords and a dense graph."""
     desired = desired_of({"preset": "cognitive", "embedding": {"provider": "none", "dimensions": 8}})
     store, alias = QdrantCollections(qdrant_url), f"agent_memory_c-{uuid.uuid4().hex[:12]}"
     try:

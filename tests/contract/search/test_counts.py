@@ -95,7 +95,7 @@ async def test_every_memory_has_one_state(fading: World) -> None:
 
 
 async def test_states_add_up_to_all_memories(fading: World) -> None:
-    """All 64 combinations of the properties that decide the state."""
+    """The memories have all 64 combinations of the properties that decide the state."""
     now = fading.clock.now_ms()
     for number in range(64):
         bits = [bool(number >> place & 1) for place in range(6)]

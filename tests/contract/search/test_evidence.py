@@ -120,7 +120,7 @@ async def test_date_is_half_shortly_before_and_after(world: World) -> None:
 
 
 async def test_reference_time_moves_the_named_day(world: World) -> None:
-    """Also in a second search with the same words: nothing of the first is kept."""
+    """The second search has the same words: the day of the first one is not reused."""
     world.set_ranking(replace(BY_MATCH, evidence=EvidenceWeights(date=1.0)))
     query, day_before = "What was there yesterday?", world.clock.now_ms() - 86_400_000
 

@@ -71,7 +71,7 @@ async def test_full_keyword_weight_orders_by_words(world: World) -> None:
     ],
 )
 async def test_text_without_spaces_is_found(qdrant_url: str, language: str, content: str, query: str) -> None:
-    """With the matching language and with another one."""
+    """The text is found with the matching language and with another one."""
     async with open_world(qdrant_url, keyword=KeywordSource(language=language, window=0)) as world:
         world.set_ranking(with_fusion(Fusion(keyword_weight=1.0)))
         for other in (content, "天气很好", "今日は雨です", "날씨가 맑다", "วันนี้ฝนตก", "rain"):
@@ -300,3 +300,13 @@ async def test_effort_decides_what_is_scored(world: World, effort: Effort, score
     assert found.score == pytest.approx(found.terms.score, abs=1e-5)
     assert answer.candidates is not None
     assert (answer.candidates.scored, answer.candidates.eligible) == (scored, 8)
+
+
+@pytest.mark.usefixtures("short_lists")
+async def test_candidates_by_words_count_as_below_the_threshold(world: World) -> None:
+    world.set_ranking(with_fusion(Fusion(), effort="Balanced"))
+
+    answer = await search(world, "apple day", near="green apple", explain=True, top_k=1, threshold=0.99)
+
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.below_threshold) == (2, 2)

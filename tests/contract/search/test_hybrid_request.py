@@ -101,7 +101,7 @@ def test_idf_ignores_the_filter(queries: Query) -> None:
 
 
 def test_bm25_weight_matches_the_formula(queries: Query) -> None:
-    """Two or three words of the expected 256, each once: tf 1, k 1.2, b 0.75."""
+    """The found texts have two or three of the expected 256 words, each once: tf 1, k 1.2, b 0.75."""
     matching_count = sum("otter" in SUBJECTS[number // 2 % 6] for number in range(POINTS))
     idf = math.log(1 + (POINTS - matching_count + 0.5) / (matching_count + 0.5))
     found = queries({"query": {"text": "otter", "model": "qdrant/bm25"}, "using": "bm25", "limit": POINTS})

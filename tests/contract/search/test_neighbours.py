@@ -1,6 +1,7 @@
 """Neighbours of a result in its session, read in the same request."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.search.answers import SearchAnswer
-from tests.support.engine.agents import World, open_world, search_request, vector_of
+from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, set_strict_mode, vector_of
 
 SOURCE = KeywordSource(language="english", window=2)
 MESSAGES = ("one", "two", "three", "apples", "five", "six", "seven")
@@ -87,3 +88,16 @@ async def test_rejected_without_positions_or_above_top_k(world: World, qdrant_ur
 
     assert [error.field for error in too_many.value.errors] == ["top_k"]
     assert [error.field for error in no_places.value.errors] == ["include.neighbours"]
+
+
+async def test_neighbours_of_many_results_respect_strict_mode(world: World) -> None:
+    for number in range(8):
+        await world.add(f"apples {number}", session_id=f"of {number}")
+    world.set_ranking(replace(EVERYTHING, max_batched_searches=16))
+    await set_strict_mode(world, enabled=True, search_max_batchsize=16)
+
+    answer = await search(world, top_k=15, neighbours=1)
+
+    assert answer.neighbours is not None
+    assert len(answer.neighbours) == 15
+    assert neighbours_of(answer) == ["three", "five"]

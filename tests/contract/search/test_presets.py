@@ -192,7 +192,7 @@ async def test_cortex_limits_chains_to_five(aged_world: World) -> None:
 
 async def test_cognitive_prunes_old_doubtful_memories(aged_world: World) -> None:
     ranking = ranking_of("cognitive")
-    # Stored before the preset required any field.
+    # The memories are stored as before the preset required any field.
     aged_world.set_ranking(replace(ranking, types=tuple(replace(type_, required=()) for type_ in ranking.types)))
     await add_old(aged_world, "pruned", "episodic", days=366, importance=0.2)
     await add_old(aged_world, "doubted", "semantic", days=366, importance=0.2, confidence=0.2)

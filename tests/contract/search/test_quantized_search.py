@@ -63,7 +63,7 @@ async def compressed(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIt
 
 
 async def scores(url: str, alias: str, spec: dict[str, Any]) -> dict[int, float]:
-    """Return the candidates of one search over all points, by id."""
+    """Return the scores of the candidates of one search over all points, by id."""
     plan = plan_candidates(effective_ranking(probe(spec)), {}, eligible=POINTS, top_k=10, now_ms=0)
     async with httpx.AsyncClient(base_url=url, timeout=30) as http:
         answer = await http.post(f"/collections/{alias}/points/query", json=plan.query(QUERY, distance="Cosine"))
@@ -92,7 +92,7 @@ async def test_rescore_off_uses_quantized_similarity(compressed: tuple[str, str,
 
 @pytest.mark.parametrize("compressed", ["Binary"], indirect=True)
 async def test_oversampling_finds_all_nearest(compressed: tuple[str, str, str]) -> None:
-    """By one bit per number, 3 to 5 of the nearest are among the first 20 and 15 to 18 among the first 320."""
+    """With one bit per number, 3 to 5 of the nearest are among the first 20 and 15 to 18 among the first 320."""
     method, url, alias = compressed
     nearest = set(sorted(SIMILARITIES, key=SIMILARITIES.__getitem__)[-LIMIT:])
 

@@ -111,7 +111,7 @@ async def test_second_on_both_lists_scores_61_of_62(world: World) -> None:
 @pytest.mark.parametrize("share", [0.5, 0.2])
 @pytest.mark.parametrize("k", [60, 3])
 async def test_entity_path_adds_a_rank(world: World, k: int, share: float) -> None:
-    """Its weight is 0.5, the other two sum to 1."""
+    """The weight of the entity list is 0.5; the other two weights sum to 1."""
     world.agent = replace(world.agent, entity_lists=read_entity_lists())
     world.set_ranking(brain({"k": k, "keywordWeight": share}))
     await world.add("Anna Schmidt eats bread", type="fact", vector=vector(0.95), confidence=1.0)
@@ -121,7 +121,7 @@ async def test_entity_path_adds_a_rank(world: World, k: int, share: float) -> No
 
     scores = {found.record.content: found.score for found in answer.results}
     assert scores["Anna Schmidt eats bread"] == pytest.approx(1, abs=1e-6)
-    # Second by vector, and on no other list.
+    # `bread` is second by vector, and on no other list.
     assert scores["bread"] == pytest.approx(float(design_score((2, None, None), k, weights)), abs=1e-6)
     assert [found.terms.score for found in answer.results if found.terms] == pytest.approx(
         [found.score for found in answer.results], abs=1e-6

@@ -13,7 +13,7 @@ from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Reranking
 from tests.support.engine.agents import EVERYTHING, SIZE, World, search_request
 
-# In order of similarity to the query.
+# Contents in order of similarity to the query.
 CONTENTS = "abcde"
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
 
-import aiohttp
 import pytest
 
 from agentmemory_operator.errors import RequestInvalid
@@ -29,6 +28,7 @@ from tests.support.engine.agents import (
     list_request,
     open_world,
     search_request,
+    set_strict_mode,
     vector_of,
 )
 from tests.support.engine.interleaved_store import CrashingStore
@@ -221,7 +221,7 @@ async def test_count_is_cached_across_stores(world: World) -> None:
 
 
 async def test_outdated_count_is_reduced_by_excluded_results_once(world: World) -> None:
-    """Three memories answer where one was counted: the model excludes one, the threshold another."""
+    """Three memories match although one was counted: the model excludes one, the threshold another."""
     for name, importance in (("kept", 0.9), ("below", 0.7), ("excluded", 0.1)):
         await world.add(name, importance=importance)
     ranking = replace(EVERYTHING, model=Priority(min_priority=0.5))
@@ -443,24 +443,16 @@ async def test_search_and_list_respect_strict_mode(world: World) -> None:
     world.set_ranking(replace(EVERYTHING, max_query_limit=12))
 
     # Other tests share the collection.
-    await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=16)
+    await set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=16)
     try:
         answer = await search(world, top_k=12, explain=True)
         page = await list_page(world.agent, list_request(user_id="u", limit=1000))
         with pytest.raises(RequestInvalid, match="top_k"):
             await search(world, top_k=13)
     finally:
-        await _set_strict_mode(world, enabled=False)
+        await set_strict_mode(world, enabled=False)
 
     assert (len(answer.results), len(page.records)) == (12, 10)
-
-
-async def _set_strict_mode(world: World, **settings: int) -> None:
-    body = {"strict_mode_config": settings}
-    async with aiohttp.ClientSession() as session:
-        url = f"{world.agent.store._url}/collections/{world.agent.alias}"  # type: ignore[attr-defined]
-        async with session.patch(url, json=body) as answer:
-            assert answer.status == 200
 
 
 async def test_both_thresholds_count_removed_results(world: World) -> None:

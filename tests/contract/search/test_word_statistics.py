@@ -37,7 +37,7 @@ async def keywords(world: World, version: str, **more: Any) -> dict[str, float]:
 
 @pytest.mark.parametrize("candidates", [None, 3])
 async def test_other_users_do_not_change_idf(served: tuple[str, str], candidates: int | None) -> None:
-    """From Qdrant 1.19 on; Qdrant 1.18 counts the words of all memories."""
+    """Qdrant 1.19 counts the words of the memories that the search may find, 1.18 those of all memories."""
     url, version = served
     async with open_world(url, keyword=SOURCE, ranking=replace(BY_WORDS, candidates=candidates)) as world:
         for content in ("apple pie", "pear tart", "plum cake", "bread", "soup"):

@@ -316,7 +316,7 @@ async def test_missing_spec_fails_and_can_be_deleted(world: JobWorld) -> None:
 
 
 class TestQdrantObjectStorage:
-    """The server reports their size but no checksum."""
+    """Qdrant reports the size of a snapshot in its own object storage, but no checksum."""
 
     @pytest.fixture
     async def world(self, qdrant_url: str) -> AsyncIterator[JobWorld]:
@@ -766,7 +766,7 @@ async def test_settings_may_change_meanwhile(
     key = await take_snapshot(world, passes)
     assert world.condition(key, "Verified") == "True/Verified"
 
-    # Whatever becomes of the live collection later, the record has both.
+    # The record contains both settings, so later changes of the live collection do not matter.
     change(world.physical, 32)
     await request_verification(world, key, "later")
     await passes.run(key)

@@ -57,7 +57,7 @@ class Place:
         return [file.name for file in await self.store.files(self.name)]
 
     async def clean_up(self) -> None:
-        """Remove everything from a shared server."""
+        """Remove the test's collections and files from the shared server; close the clients."""
         await self.store.create_placeholder(self.name)
         for file in await self.store.files(self.name):
             await self.store.delete_file(self.name, file.name)
@@ -158,7 +158,7 @@ async def test_retired_collection_without_files_is_deleted(place: Place) -> None
 
 
 async def test_retired_collection_keeps_its_files(place: Place) -> None:
-    """Until the last file is removed."""
+    """The placeholder exists until the last file is removed."""
     first = await place.store.create(place.name)
 
     assert await delete_keeping_snapshots(place.collections, place.store, place.name) == 1

@@ -139,7 +139,7 @@ async def test_restored_copy_equals_the_live_collection(place: Place) -> None:
 
 @pytest.mark.parametrize("engine", ["usual", "always_kept"])
 async def test_concurrent_writes_do_not_fail_it(place: Place, engine: str, request: pytest.FixtureRequest) -> None:
-    """Also if the engine keeps the vectors of emptied tombstones during a snapshot."""
+    """Verification also passes if the engine keeps the vectors of emptied tombstones during a snapshot."""
     if engine != "usual":
         request.getfixturevalue(engine)
     async with concurrent_writers(place.world, "u0", writers=3):

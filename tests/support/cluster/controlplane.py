@@ -112,7 +112,6 @@ class ControlPlane:
         self._wait("kube-apiserver", self._is_ready)
 
     def apiserver_flags(self) -> list[str]:
-        """Return the flags of kube-apiserver."""
         return [
             f"--etcd-servers={self.etcd_url}",
             f"--cert-dir={self.ca_file.parent}",

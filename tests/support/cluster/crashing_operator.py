@@ -69,7 +69,7 @@ from agentmemory_operator.zones.rules.shards import Shard
 from tests.support.forked import ask_to_die_with_parent
 
 DAY_S = 86_400
-# No API relies on a lease here, and a restore starts again after each kill.
+# The wait may be short: no API process relies on a lease here. A restore announces again after each kill.
 MoveAnnouncer.__init__.__kwdefaults__["announce_s"] = 0.1
 # Steps of one-off jobs are counted with those of the agent.
 VICTIMS = (AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
@@ -109,13 +109,13 @@ class Steps:
         self._waits_for = order.crash_in
 
     def observe_metadata(self, metadata: Any) -> None:
-        """Inspect metadata that is written to a collection: it contains the step of a rebuild."""
+        """Start to count once the metadata written to a collection records the rebuild step `crash_in`."""
         record = metadata.get(REBUILD_KEY) if isinstance(metadata, Mapping) else None
         if record and record.get("step") == self._waits_for:
             self._waits_for = ""
 
     def count(self) -> None:
-        """Count a step, and kill the process if it is the chosen one."""
+        """Count a step, unless `crash_in` has not begun yet. Kill the process at step `crash_at`."""
         self._passed += not self._waits_for
         if self._passed == self._crash_at:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -283,7 +283,7 @@ class CrashingKeyShards:
 
 
 def _pass() -> None:
-    """Do nothing: the call belongs to another object."""
+    """Do nothing: the call belongs to another object, or there is no lease to check."""
 
 
 def open_shards(transport: KubernetesTransport, order: Order, steps: Steps) -> KeyShards | None:
@@ -337,7 +337,7 @@ async def main(order: Order) -> None:
         transport = KubernetesTransport(configuration)
         stack.push_async_callback(transport.close)
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
-        # Without steps: tests/unit/collections/test_claim_registry.py covers interruptions of claims.
+        # Claims have no steps: tests/unit/collections/test_claim_registry.py covers interruptions of claims.
         claims = KubernetesTransport(configuration, before_write=before_write)
         stack.push_async_callback(claims.close)
         ports = OperatorPorts(

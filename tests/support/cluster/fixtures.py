@@ -79,7 +79,7 @@ def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module")
 def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorForks]:
-    """Starts operators, one at a time."""
+    """Server that forks operators, one at a time."""
     made = OperatorForks(control_plane, tmp_path_factory.mktemp("operators"))
     yield made
     made.close()
@@ -101,6 +101,6 @@ def api_program(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture(scope="module")
 def api(api_program: Program) -> Iterator[httpx.Client]:
-    """An HTTP client of that API."""
+    """HTTP client of `api_program`."""
     with httpx.Client(base_url=api_program.wait_for(SERVING)[1], timeout=30) as client:
         yield client

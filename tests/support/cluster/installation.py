@@ -52,7 +52,7 @@ def documents(kind: str = "") -> list[Document]:
 
 @functools.cache
 def _manifests() -> tuple[Document, ...]:
-    """Cached, because parametrised tests read the manifests often while they are collected."""
+    """Read all manifests. Cached, because parametrised tests read them often while they are collected."""
     files = sorted(MANIFESTS.glob("*.yaml"))
     return tuple(found for path in files for found in yaml.load_all(path.read_text(), Loader=LOADER))
 
@@ -153,7 +153,7 @@ class Container:
         ports: Mapping[int, int] | None = None,
         more: Mapping[str, str] | None = None,
     ) -> Program:
-        """Run its command as a process that finds itself in the cluster, with its account's token.
+        """Run the container's command as a process with the settings of a pod and its account's token.
 
         Args:
             options: Options that replace files which Kubernetes would mount.
@@ -163,7 +163,7 @@ class Container:
         swapped = {str(declared): str(port) for declared, port in (ports or {}).items()}
         arguments = [swapped.get(argument, argument) for argument in self.spec["args"]]
         environment = self.environment(control_plane)
-        # The host variable tells the settings "in a cluster". Without the port variable, the login uses the kubeconfig.
+        # The host variable makes the settings those of a pod. Without the port variable, the login uses the kubeconfig.
         in_a_pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
         # Only the image has the chart's default model.
         without_model = {"AGENTMEMORY_DEFAULT_EMBEDDING": "wordllama"}
@@ -214,7 +214,7 @@ def found_after_storing(url: str, token: str) -> list[str]:
 
 
 def stop_cleanly(*programs: Program) -> None:
-    """Stop programs like Kubernetes does, and check that no request of theirs was refused."""
+    """Stop programs like Kubernetes does. Fail unless each exits with 0 and its log reports no missing right."""
     for program in programs:
         program.stop()
         assert program.returncode == 0, program.log[-1500:]

@@ -109,7 +109,7 @@ class OperatorForks:
 
 
 class ForkedOperator:
-    """One operator of a nursery."""
+    """An operator that an `OperatorForks` started."""
 
     def __init__(self, nursery: OperatorForks, pid: int) -> None:
         self._nursery = nursery
@@ -118,14 +118,14 @@ class ForkedOperator:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; -9 after a SIGKILL."""
+        """Exit code; None while it runs, -9 after a SIGKILL."""
         if self._code is None and self._nursery.has_line():
             self._code = int(self._nursery.read_line())
         return self._code
 
     @property
     def log(self) -> str:
-        """Combined output of the nursery's operators."""
+        """Combined output of all operators of the same `OperatorForks`."""
         return self._nursery.log
 
     def pause(self) -> None:
@@ -133,7 +133,6 @@ class ForkedOperator:
         os.kill(self._pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Resume a paused process."""
         os.kill(self._pid, signal.SIGCONT)
 
     def jump(self, days: int) -> None:

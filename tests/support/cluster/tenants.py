@@ -196,12 +196,12 @@ class Caller:
         wait_until(lambda: self.search(slug).status_code == 200, seconds=SERVED_WITHIN_S, what=f"{slug} in the API")
 
     def store(self, slug: str, content: str, *, user: str = "u", **more: Any) -> httpx.Response:
-        """Try to store a memory."""
+        """Send a memory to store; return the response, which may be a refusal."""
         body = {"user_id": user, "content": content, "vector": VECTOR} | more
         return self.http.post(f"{slug}/memories", json=body)
 
     def search(self, slug: str, *, user: str = "u") -> httpx.Response:
-        """Try a search that matches every memory of a user."""
+        """Send a search that matches every memory of a user; return the response, which may be a refusal."""
         return self.http.post(f"{slug}/search", json={"user_id": user, "vector": VECTOR})
 
     def search_contents(self, slug: str, *, user: str = "u") -> set[str]:
@@ -396,5 +396,5 @@ def refusal_of(answer: httpx.Response) -> str:
 
 
 def read_agent_secret(platform: Platform, slug: str) -> httpx.Response:
-    """Return the Secret through which the operator gives the API the keys of an agent."""
+    """Read the Secret through which the operator gives the API the keys of an agent; return the response."""
     return platform.control_plane.http.get(f"/api/v1/namespaces/{NAMESPACE}/secrets/agentmemory-agent-{slug}")

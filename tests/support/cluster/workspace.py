@@ -45,7 +45,7 @@ class Workspace:
     """Objects of one namespace. The agent's slug is the name of the namespace, so no other test claims it.
 
     Args:
-        claims: Another slug for the agent.
+        claims: Slug of the agent; empty for the name of the namespace.
     """
 
     control_plane: ControlPlane
@@ -192,7 +192,7 @@ class Workspace:
         return next(item for item in self.status(name, of)["conditions"] if item["type"] == kind)
 
     def events(self, name: str = AGENT, *, kind: str = "Warning") -> dict[str, str]:
-        """Return the messages of the object's events by reason."""
+        """Return the messages of the object's events of type `kind`, by reason."""
         answer = self.control_plane.http.get(f"/api/v1/namespaces/{self.namespace}/events").json()
         told: dict[str, str] = {}
         for item in answer["items"]:
@@ -210,7 +210,7 @@ class Workspace:
         check_success(self.control_plane.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=body))
 
     def change_secret(self, name: str, **values: str) -> None:
-        """Replace values of a Secret."""
+        """Add or replace values of a Secret."""
         path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
         check_success(self.control_plane.http.patch(path, json={"stringData": values}, headers=MERGE))
 
@@ -321,7 +321,7 @@ def is_observed(document: Document) -> bool:
 
 
 def leave_collection(workspace: Workspace, **owner: str) -> None:
-    """Leave the workspace's collection with three memories to another owner; delete its object."""
+    """Create an agent with three points, delete its object, and change the owner in the collection's marker."""
     workspace.create_ready()
     workspace.store_points(3)
     workspace.delete()

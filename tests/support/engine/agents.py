@@ -164,7 +164,7 @@ class World:
         return AccessCounts(open_agent, self.clock, writer=writer)
 
     def set_ranking(self, ranking: Ranking) -> None:
-        """Change the object's ranking."""
+        """Change the ranking in the agent's settings."""
         self.agent = replace(self.agent, settings=replace(self.agent.settings, ranking=ranking))
 
     def set_embedder(self, embedder: Embedder) -> None:
@@ -233,7 +233,7 @@ async def open_world(
     distance: str = "Cosine",
     keyword: KeywordSource | None = None,
 ) -> AsyncIterator[World]:
-    """Create a collection with a unique name behind an alias; delete it at the end."""
+    """Create a collection with a unique name behind an alias; delete it at the end. Fail if tombstones have vectors."""
     settings = settings_of(f"t-{uuid.uuid4().hex[:12]}", ranking=ranking, size=size)
     async with QdrantPoints(url) as store:
         await create_collection(url, settings, distance=distance)
@@ -246,6 +246,15 @@ async def open_world(
                 assert await tombstones_with_vectors(store, settings.alias) == [], "tombstones have vectors"
         finally:
             await delete_collection(url, settings)
+
+
+async def set_strict_mode(world: World, **settings: int) -> None:
+    """Change the strict mode of the collection, which other tests may share."""
+    body = {"strict_mode_config": settings}
+    async with aiohttp.ClientSession() as session:
+        url = f"{world.agent.store._url}/collections/{world.agent.alias}"  # type: ignore[attr-defined]
+        async with session.patch(url, json=body) as answer:
+            assert answer.status == 200
 
 
 async def outcome_of_crash(
@@ -345,7 +354,7 @@ async def _call(url: str, method: str, path: str, body: Any = None) -> None:
 
 
 class FakeEmbedder:
-    """Embedder that derives a vector from each text, as tests do for callers.
+    """Embedder that derives a vector from each text, as `vector_of` does for callers.
 
     Attributes:
         refused: Text that it rejects permanently; None for none.

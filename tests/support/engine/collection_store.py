@@ -43,7 +43,7 @@ class FakeCollectionStore(Plantable):
         placements: Replicas by physical name. A collection without an entry is on a single server.
         has_replica_calls: True if replicas can be moved; moves complete at once.
         moves: Moves of replicas, in order.
-        process_figures: Figures of the process that the server reports.
+        process_figures: Process that the server reports.
         tenants: Owners by physical name, for collections without an owner in the marker.
     """
 

@@ -128,7 +128,7 @@ class FakeCluster(Plantable):
 
     @property
     def writes(self) -> int:
-        """Number of writes."""
+        """Number of writes of statuses, finalizers and events."""
         return len(self.statuses) + len(self.finalizers) + len(self.events)
 
     def _check(self) -> None:

@@ -107,4 +107,4 @@ class TornReadStore(InterleavedStore):
 
 
 class ProcessKilled(BaseException):
-    """The process was killed."""
+    """Death of the process. A BaseException, so that the code under test does not handle it as an error."""

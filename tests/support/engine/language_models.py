@@ -31,7 +31,7 @@ class FunctionModel:
     async def complete(
         self, instructions: str, material: str, schema: Mapping[str, Any], max_tokens: int
     ) -> Completion:
-        """Return the scripted response if it matches the schema."""
+        """Return the scripted response. Raise ModelOutputInvalid if it does not match the schema."""
         found = _MATERIAL.fullmatch(material)
         assert found, "no material"
         rows: list[Row] = json.loads(found[2])

@@ -243,7 +243,7 @@ class ApiProcess:
         return World(agent_of(self._settings, store), clock=self.clock)
 
     def forget(self) -> None:
-        """Drop the facts that were read from the collection: the alias has another target."""
+        """Drop the facts of the collection, as after a move of the alias."""
         self._fence.facts = None
 
 

@@ -141,7 +141,7 @@ class PointMemory:
         return page, found[limit] if len(found) > limit else None
 
     async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
-        """Answer queries by a filter alone."""
+        """Run queries that have only a filter."""
         assert not any("query" in body or "prefetch" in body for body in bodies)
         return [(await self.scroll(collection, body))[0] for body in bodies]
 

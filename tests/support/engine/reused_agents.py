@@ -100,7 +100,7 @@ def _names(settings: AgentSettings, copies: int) -> list[str]:
 
 
 async def _describe(url: str, name: str) -> Any:
-    """Return what a server reports of a collection, without its state; None if it has none."""
+    """Return a server's description of a collection, without its state; None if there is no such collection."""
     async with aiohttp.request("GET", f"{url}/collections/{name}") as answer:
         if answer.status == 404:
             return None

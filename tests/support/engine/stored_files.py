@@ -18,9 +18,9 @@ class FileServer:
 
     Attributes:
         content: Content of its single file.
-        breaks_at: Offset at which downloads fail.
+        breaks_at: Offset in bytes at which downloads fail.
         breaks: Number of downloads that fail.
-        stalls_at: Offset at which downloads stall; 0 for never.
+        stalls_at: Offset in bytes at which downloads stall; 0 for never.
         stalled: Set when a download stalls.
         downloads: Number of started downloads.
         recovered: Uploaded contents by collection.
@@ -40,7 +40,7 @@ class FileServer:
         yield self._chunks()
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Store an upload if its checksum matches. Errors of its content are raised."""
+        """Store an upload. Raise StoreRejected if its SHA-256 differs; errors of reading `content` pass through."""
         whole = b"".join([chunk async for chunk in content])
         if hashlib.sha256(whole).hexdigest() != sha256:
             raise StoreRejected(400, "checksum mismatch")
@@ -64,7 +64,7 @@ class MemoryObjects:
     Attributes:
         objects: Content and metadata by key.
         unfinished: Keys of incomplete uploads with their start times.
-        now_ms: The storage's time.
+        now_ms: The storage's time in Unix milliseconds.
     """
 
     objects: dict[str, tuple[bytes, dict[str, str]]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class MemoryObjects:
         """Do nothing."""
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
-        """Store the complete content."""
+        """Store the complete content. Raise ChecksumMismatch if `metadata` contains another checksum or size."""
         whole = b"".join([chunk async for chunk in content])
         sha256 = hashlib.sha256(whole).hexdigest()
         told = {"sha256": sha256, "size": str(len(whole))}
@@ -86,7 +86,7 @@ class MemoryObjects:
         return StoredObject(key, len(whole), sha256)
 
     async def head(self, key: str) -> StoredObject | None:
-        """Return the description of an object, or None."""
+        """Return the description of an object, or None if there is none."""
         if key not in self.objects:
             return None
         whole, metadata = self.objects[key]
@@ -94,7 +94,7 @@ class MemoryObjects:
 
     @contextlib.asynccontextmanager
     async def get(self, key: str, *, offset: int = 0) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open an object's content, seven bytes at a time."""
+        """Open an object's content from `offset` on, in chunks of seven bytes. Raise NotFound if there is no object."""
         if key not in self.objects:
             raise NotFound(f"no object {key!r}")
         whole = self.objects[key][0]
@@ -117,7 +117,7 @@ class MemoryObjects:
     async def abort_uploads(
         self, prefix: str, *, older_than_ms: int, matches: Callable[[str], bool] = accept_any_key
     ) -> int:
-        """Delete incomplete uploads that are old enough; return their number."""
+        """Delete the old incomplete uploads with the prefix and a matching key; return their number."""
         old = [
             key
             for key, began_ms in self.unfinished.items()

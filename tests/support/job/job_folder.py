@@ -70,7 +70,7 @@ class JobFolder:
 
     @contextmanager
     def report_statuses(self, kind: str, *statuses: dict[str, Any]) -> Iterator[None]:
-        """Wait until a command creates an object of a kind; write these statuses to it one after another."""
+        """Inside the context, write these statuses one after another to the object of a kind that a command creates."""
         ended = threading.Event()
 
         def play() -> None:
@@ -91,5 +91,4 @@ class JobFolder:
 
 
 def condition(kind: str, status: str, reason: str = "Because", message: str = "told") -> dict[str, Any]:
-    """Build a condition."""
     return {"type": kind, "status": status, "reason": reason, "message": message}

@@ -108,7 +108,7 @@ class JobWorld:
         self.requested: list[Key] = []
 
     def reconnect(self, **spec: Any) -> None:
-        """Change the connection's spec."""
+        """Override fields of the connection's spec."""
         document = self.table.documents("QdrantConnection")[0]
         self.table.put({**document, "spec": {**document["spec"], **spec}})
 
@@ -153,7 +153,7 @@ class JobWorld:
         return key_of(document)
 
     def delete(self, key: Key) -> None:
-        """Delete an object like the API server does: after its finalizers are removed."""
+        """Delete an object like the API server does. One with finalizers only gets a deletion timestamp."""
         document = self.must_get(key)
         if not document["metadata"].get("finalizers"):
             self.table.remove(key)
@@ -188,7 +188,7 @@ class JobWorld:
         return [event.reason for event in self.cluster.events]
 
     async def close(self) -> None:
-        """Remove everything from the server, which other tests share."""
+        """Remove the agent's collections and their snapshots from the server, which other tests share."""
         for name in self.collections():
             for file in self.files(name):
                 self.http.delete(f"/collections/{name}/snapshots/{file}")
@@ -202,7 +202,7 @@ async def open_server(url: str, *, deadline_s: float = 30) -> AsyncIterator[Serv
     """Open all clients of one server.
 
     Args:
-        deadline_s: Timeout of snapshot calls.
+        deadline_s: Timeout of snapshot calls in seconds.
     """
     snapshots = QdrantSnapshots(url, deadline_s=deadline_s)
     server = Server(Endpoint(url, None, 10), QdrantCollections(url), snapshots, QdrantPoints(url))

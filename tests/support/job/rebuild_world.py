@@ -34,7 +34,7 @@ TIMEOUT_S = 10
 
 
 async def copy_raw(task: RebuildRun) -> str:
-    """Copy every point unchanged, for tests of other steps."""
+    """Copy up to 1,000 points unchanged, for tests of other steps."""
     body = {"limit": 1000, "with_payload": True, "with_vector": True}
     points, _ = await task.server.points.scroll(task.source_name, body)
     await task.server.points.upsert(task.target_name, points, insert_only=True)
@@ -43,7 +43,7 @@ async def copy_raw(task: RebuildRun) -> str:
 
 
 async def move_at_once(task: RebuildRun) -> str:
-    """Point the alias to the target."""
+    """Point the alias to the target without an announcement."""
     await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
     await task.update_record(moved_ms=task.clock.now_ms())
     return "moved"
@@ -96,7 +96,7 @@ class RebuildWorld(RestoreWorld):
         """Do nothing: the source is unchanged."""
 
     async def rebuild(self, *, passes: int = 5) -> None:
-        """Run passes until the next one is more than 10 s away."""
+        """Run up to `passes` passes, until the next one is more than 10 s away."""
         for _ in range(passes):
             due_s = await self.rebuilds.run(self.memory)
             if due_s is None or due_s > 10:
@@ -119,7 +119,7 @@ class RebuildWorld(RestoreWorld):
 
     @property
     def rebuild_status(self) -> Json:
-        """Rebuild in the object's status."""
+        """`status.rebuild` of the object; empty before the first rebuild."""
         return dict(self.status(self.memory).get("rebuild") or {})
 
 

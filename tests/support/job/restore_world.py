@@ -173,7 +173,7 @@ class RestoreWorld(JobWorld):
         return self.apply(MEMORY_RESTORE, name, annotations=annotations, **asked)
 
     async def run(self, key: Key, *, passes: int = 12) -> None:
-        """Run passes until the next one is more than 1 s away."""
+        """Run up to `passes` passes, until the next one is more than 1 s away."""
         for _ in range(passes):
             due_s = await self.restores.run(key)
             if due_s is None or due_s > 1:

@@ -36,7 +36,7 @@ def condition(kind: str, status: str, reason: str = "Told", message: str = "told
 
 
 def scheduled_agent(name: str = "probe", *, is_ready: bool = True, **snapshots: Any) -> Document:
-    """Build an AgentMemory with a `snapshots` block and a Ready condition. The default schedule is daily at 3."""
+    """Build an AgentMemory with a `snapshots` block and a Ready condition. The default schedule is daily at 03:00."""
     document = memory_document(name, metadata={"creationTimestamp": BORN})
     document["spec"]["snapshots"] = {"schedule": "0 3 * * *"} | snapshots
     conditions = [condition("Ready", "True" if is_ready else "False")]
@@ -101,7 +101,7 @@ class ScheduleWorld:
         self.schedule = SnapshotSchedule(self.table, self.cluster, self.clock, self.requested.append, self.removal)
 
     def connect(self, version: str = "1.18.3") -> None:
-        """Set the server's version."""
+        """Store a connection with the server's version in its status."""
         self.table.put(connection_document("main") | {"status": {"version": version}})
 
     def put(self, *documents: Document) -> None:

@@ -124,11 +124,11 @@ class SpecGenerator:
         self._schema = structural_schema(AgentMemorySpec)
 
     def draw(self) -> Json:
-        """Return the next spec."""
+        """Return the next spec, with a connection and without slug and bootstrap."""
         spec: Json = self._object(self._schema)
         spec |= {"connectionRef": {"name": "main"}}
         spec.pop("agent", None)
-        # It refers to another object, which does not exist here.
+        # `bootstrap` refers to another object, which does not exist here.
         spec.pop("bootstrap", None)
         if self._random.random() < self._spoiled:
             for _ in range(self._random.choice((1, 1, 2))):

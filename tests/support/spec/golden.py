@@ -10,7 +10,7 @@ import yaml
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[2] / "golden"
-# Ten times as fast; every test process reads all tables while it collects tests.
+# The C loader is ten times as fast. Every test process reads all tables while it collects tests.
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 SMALLEST_SPECS: dict[str, dict[str, Any]] = {
     "AgentMemory": {"connectionRef": {"name": "main"}},
@@ -19,7 +19,7 @@ SMALLEST_SPECS: dict[str, dict[str, Any]] = {
 
 
 def read_table(name: str) -> Any:
-    """Read a file."""
+    """Parse a table of `tests/golden`."""
     return yaml.load((GOLDEN / name).read_text(), Loader=LOADER)
 
 
@@ -54,7 +54,7 @@ def _case(entry: dict[str, Any]) -> ManifestCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixRow:
-    """One parameter. The file explains the attributes."""
+    """One parameter of `matrix.yaml`, which explains the attributes."""
 
     parameter: str
     spec: Mapping[str, Any]

@@ -67,7 +67,7 @@ async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 @contextlib.contextmanager
 def cluster_service() -> Iterator[ClusterService]:
-    """Serve inside the context."""
+    """Serve a Service inside the context, at first without pods."""
     service, started, loops = ClusterService(), threading.Event(), []
 
     async def run() -> None:

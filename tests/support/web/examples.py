@@ -43,7 +43,7 @@ class Sender:
     document: dict[str, Any]
 
     def send(self, name: str, request: dict[str, Any]) -> httpx.Response:
-        """Send a request of an operation."""
+        """Send the request of an example to the operation with the id `name`."""
         path, method, operation = find_operation(self.document, name)
         places = {parameter["name"]: parameter["in"] for parameter in operation.get("parameters", ())}
         values: dict[str, dict[str, Any]] = {"path": {}, "query": {}, "header": {}}
@@ -60,7 +60,7 @@ class Sender:
 
 
 def find_operation(document: dict[str, Any], name: str) -> tuple[str, str, dict[str, Any]]:
-    """Return the path, the method and the description of an operation."""
+    """Return the path, the method and the description of an operation. Raise KeyError if there is none of the name."""
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
             if operation["operationId"] == name:
@@ -121,7 +121,7 @@ def _record(sender: Sender) -> dict[str, Any]:
     operations = {}
     for name, request in requests["operations"].items():
         if name == "listChanges":
-            # The log has a write a moment later.
+            # The change log contains a write only a moment after the response.
             wait_until(lambda: sender.send("listChanges", request).json()["results"], seconds=30)  # noqa: B023
         response = sender.send(name, request).raise_for_status()
         if response.content:

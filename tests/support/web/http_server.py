@@ -47,7 +47,7 @@ class Authority:
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
-        # Not at the top: `make client-ts` reads the API's document without the development packages.
+        # Imported here, because `make client-ts` reads the API's document without the development packages.
         import trustme
 
         self._folder = folder
@@ -55,7 +55,7 @@ class Authority:
 
     @property
     def pem(self) -> str:
-        """Its own certificate in PEM, as stored in a Secret."""
+        """The authority's own certificate in PEM, as stored in a Secret."""
         return self._ca.cert_pem.bytes().decode()
 
     def issue(self, *, host: str = HOST) -> ServerFiles:

@@ -11,7 +11,7 @@ from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.identity.auth import OpenGuard
 from tests.support.web.api_stack import FixedSigningKey, build_stack_services
 
-# Never contacted.
+# Address of a Qdrant server that is never contacted.
 NO_QDRANT = "http://127.0.0.1:9"
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ STEADY, LAGGING, REAL = "steady", "lagging", "real"
 # Kinds of clusters that a suite runs on.
 SIMULATED = (STEADY, pytest.param(LAGGING, marks=pytest.mark.faults))
 CLUSTERS = (REAL,) if "QDRANT_URLS" in os.environ else SIMULATED
-# Longer than the requests after a write take, so that lag has an effect. Replicas become active after the creation.
+# Delays in seconds. They exceed the requests after a write, so that they have an effect. Replicas become active late.
 _LATE = {"lag": "0.3", "slow-replicas": "0.3"}
 SETTLED_WITHIN_S = 30.0
 READY_S = 20
@@ -101,7 +101,7 @@ class Peers(DevServer):
 
 @contextlib.contextmanager
 def open_nodes(folder: pathlib.Path, how: str, activation_s: float) -> Iterator[tuple[str, ...]]:
-    """Yield the addresses of the nodes."""
+    """Start the nodes, unless they are real; yield their URLs."""
     if how == REAL:
         yield tuple(os.environ["QDRANT_URLS"].split(","))
         return
@@ -114,7 +114,7 @@ def open_nodes(folder: pathlib.Path, how: str, activation_s: float) -> Iterator[
 
 
 def wait_for_value(what: Callable[[], Any], wanted: Any) -> None:
-    """Wait until `what` returns `wanted`, for up to 30 s."""
+    """Wait until `what` returns `wanted`; fail after 30 s."""
     deadline = time.monotonic() + SETTLED_WITHIN_S
     while (seen := what()) != wanted:
         assert time.monotonic() < deadline, seen
@@ -122,7 +122,7 @@ def wait_for_value(what: Callable[[], Any], wanted: Any) -> None:
 
 
 def wait_for_active_replicas(urls: Sequence[str], name: str) -> None:
-    """Wait until every node sees a collection like the first node does, with all replicas active."""
+    """Wait until every node reports the collection as the first node does, with all replicas active."""
 
     def seen() -> list[Any]:
         told = []

@@ -73,7 +73,7 @@ class Proxy(Plantable):
         stolen_by: Collection to which another client moves each alias right after a change; empty for none.
     """
 
-    PLANTABLE = ("fault", "swallowed", "is_down", "version", "thief")
+    PLANTABLE = ("fault", "swallowed_methods", "is_down", "version", "stolen_by")
 
     target: str
     url: str = ""
@@ -111,7 +111,7 @@ class Proxy(Plantable):
             record_effect(self, "version")
             return JSONResponse({"title": "qdrant - vector search engine", "version": self.version})
         if request.method in self.swallowed_methods:
-            record_effect(self, "swallowed")
+            record_effect(self, "swallowed_methods")
             return JSONResponse({"result": True, "status": "ok", "time": 0.0})
         fault = self._fault_of(request)
         if fault is not None and fault.status is not None:
@@ -135,7 +135,7 @@ class Proxy(Plantable):
     async def _steal(self, body: Any) -> None:
         if not self.stolen_by:
             return
-        record_effect(self, "thief")
+        record_effect(self, "stolen_by")
         for action in body["actions"]:
             action["create_alias"]["collection_name"] = self.stolen_by
         async with httpx.AsyncClient(base_url=self.target, verify=False) as client:

@@ -95,7 +95,6 @@ class FakeRerankService(Plantable):
 
     @property
     def path(self) -> str:
-        """Path of the endpoint."""
         return SHAPES[self.shape].path
 
     async def _rerank(self, request: Request) -> Response:

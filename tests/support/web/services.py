@@ -163,7 +163,7 @@ async def _answer(
 
 @contextlib.contextmanager
 def serve_files(tls: ServerFiles) -> Iterator[WebServer]:
-    """Serve files over TLS."""
+    """Serve a `WebServer` over TLS inside the context."""
     server = WebServer()
     with serve(server, tls=tls) as server.url:
         yield server

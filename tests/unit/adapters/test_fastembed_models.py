@@ -303,7 +303,7 @@ def test_default_embedding_needs_a_model_that_fastembed_has(
 
 
 async def test_failure_under_one_spelling_does_not_block_another(tmp_path: pathlib.Path) -> None:
-    """fastembed knows both spellings, but only one is a folder."""
+    """fastembed accepts both spellings, but only one is the name of a folder."""
     folder = write_model(tmp_path)
     with pytest.raises(SpecInvalid, match="cannot use model"):
         await embedder(folder, model=NAME.upper()).embed(["red"])

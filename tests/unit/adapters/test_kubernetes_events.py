@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from agentmemory_operator.adapters.kubernetes import events as module
 from agentmemory_operator.adapters.kubernetes.events import BURST, KubernetesEvents
 from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport
 from agentmemory_operator.ports.kubernetes import Event
@@ -40,3 +42,15 @@ async def test_failed_write_keeps_the_count() -> None:
         await transport.close()
 
     assert (posted[-1]["message"], posted[-1]["count"]) == (NEWS.message, 5)
+
+
+async def test_counts_beyond_the_rate_limit_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_COUNTS", 10)
+    transport = KubernetesTransport(Configuration(host="http://127.0.0.1:9"))
+    events = KubernetesEvents(transport, now_s=lambda: 0.0)
+
+    for number in range(BURST + 50):
+        await events.post("AgentMemory", SUBJECT, Event("Normal", "Applied", f"change {number}"))
+    await transport.close()
+
+    assert len(events._dropped) <= 11

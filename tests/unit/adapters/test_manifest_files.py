@@ -170,7 +170,7 @@ def test_watch_reports_an_annotation(initialised: Path) -> None:
 
 
 def test_annotations_live_as_long_as_their_object(initialised: Path) -> None:
-    """They survive a restart of the stack."""
+    """Annotations survive a restart of the stack."""
 
     (initialised / ".status").mkdir()
     asyncio.run(ManifestFiles(initialised).annotate("AgentMemory", AGENT, ASKED))

@@ -58,7 +58,7 @@ async def test_forbidden_write_is_not_sent() -> None:
 
 @given(lost=st.lists(st.booleans(), max_size=400))
 def test_retries_are_limited_to_a_share_of_reads(lost: list[bool]) -> None:
-    """At most a tenth of the reads, plus one."""
+    """Retries are at most a tenth of the reads, plus one."""
 
     retries, tries = ReadRetries(), 0
     for number, is_lost in enumerate(lost, 1):

@@ -64,7 +64,7 @@ async def test_timeout_is_reported() -> None:
         await store.close()
 
 
-# As a server newer than qdrant-client may describe them.
+# A collection as a server newer than qdrant-client may describe it.
 COLLECTION: dict[str, Any] = {
     "status": "blue",
     "optimizer_status": "ok",

@@ -107,7 +107,7 @@ def test_other_spelling_of_a_name_is_rejected(tmp_path: pathlib.Path, name: str)
 
 @pytest.fixture
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the folders that were loaded, of a process that has no model yet."""
+    """Names of the folders that are loaded, in order; the process has no loaded model at the start."""
     folders: list[str] = []
 
     class Counted(SentenceModel):
@@ -222,7 +222,7 @@ class TestDefaultEmbedding:
             check_default_embedding(Settings(default_embedding="bge-small-en-v1.5"))
 
     @pytest.mark.usefixtures("packaged")
-    def test_missing_model_of_a_volume_is_rejected_before_its_first_text(self, tmp_path: pathlib.Path) -> None:
+    def test_missing_model_of_a_volume_is_rejected_early(self, tmp_path: pathlib.Path) -> None:
         with pytest.raises(SettingInvalid, match=r"intfloat/multilingual-e5-small is not in .* or name a volume"):
             check_default_embedding(Settings(default_embedding="multilingual-e5-small", models=tmp_path / "none"))
 

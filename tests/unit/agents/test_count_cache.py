@@ -10,7 +10,7 @@ from agentmemory_operator.errors import StoreUnavailable
 
 
 class CountedSizes:
-    """Counts its own calls."""
+    """A `CountCache` with a clock, over an engine that counts its calls."""
 
     def __init__(self) -> None:
         self.size, self.asked, self.now_s = 5, 0, 0.0

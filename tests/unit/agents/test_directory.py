@@ -219,7 +219,7 @@ async def test_upgraded_server_needs_no_metadata_read(
 
 
 async def test_keywords_apply_once_in_the_collection(world: WatchedDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A change of the collection is no event here."""
+    """A change of the collection reaches the directory only by a read: no event reports it."""
     monkeypatch.setattr(directory, "REREAD_PERIOD_S", 0.0)
     world.put(has_keyword=True)
     before = await world.directory.open("bot")
@@ -481,7 +481,7 @@ class TestClaimedNamespace:
         assert world.store.described == 2
 
     async def test_embedder_is_not_shared_between_owners(self, world: WatchedDirectory) -> None:
-        """Its API key and its cache belong to the namespace of the owner."""
+        """An embedder's API key and cache belong to the namespace of the owner."""
         for namespace in ("agents", "beta"):
             self.put(world, namespace, "2026-01-01T00:00:00Z")
         self.give(world, "agents")

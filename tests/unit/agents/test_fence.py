@@ -112,7 +112,7 @@ class TwoCollections:
         record = RebuildRecord(source=SOURCE, target=TARGET, digest="", started_ms=0, since_ms=0)
         own = {MOVING_KEY: self.moving} if self.live == SOURCE else {REBUILD_KEY: record_to_json(record)}
         self.pass_until(self.now_s + self.describe_takes_s / 2)
-        # The same provider, model and size: only the epoch differs.
+        # The provider, model and size are the same in both collections: only the epoch differs.
         marker = marker_for("bot", embedding=EMBEDDING) | self.owner
         metadata = {"agentmemory": marker, **own, **self.more}
         return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
@@ -506,7 +506,10 @@ async def test_scroll_with_vectors_stays_in_one_space() -> None:
     "body", [{"query": [0.5]}, {"query": {"fusion": "rrf"}, "prefetch": []}, {"prefetch": []}, {"with_vector": True}]
 )
 async def test_queries_of_rows_follow_copied_contents(body: dict[str, Any]) -> None:
-    """A filter and an order depend on no vector, as in a scroll. One query that does is enough."""
+    """Filters and orders do not depend on vectors: such a batch is answered after a move of the alias, like a scroll.
+
+    A batch with one query that depends on vectors, or returns them, fails.
+    """
     engine, _, store = await open_agent()
     rows = [{"filter": {}}, {"filter": {}, "query": {"order_by": {"key": "sessionOrder"}}, "with_vector": False}]
     await store.query_batch(SETTINGS.alias, rows)
@@ -532,7 +535,7 @@ async def test_move_after_own_write_is_outcome_unknown() -> None:
 
 
 async def stale(process: Process) -> FencedStore:
-    """Return a store that was open_agent before the alias moved."""
+    """Return a store that was opened before the alias moved."""
     return FencedStore(process.engine, process.fence, BEFORE, clock=FakeClock(), write_s=60)  # type: ignore[arg-type]
 
 

@@ -146,7 +146,7 @@ class TestFirstSet:
         assert bench.table.find_namespace("bot") == "alpha"
 
     async def test_marker_without_connection_counts(self, bench: Bench) -> None:
-        """Commit 4f95245 wrote such markers."""
+        """Commit 4f95245 wrote markers without a connection."""
         bench.connect().collections[f"{BOT}__1"] = collection_of("alpha", connection=None)
 
         async with bench.running():
@@ -296,7 +296,7 @@ class TestClaim:
         assert {claim.uid for claim in bench.store.stored.claims.values()} == {f"uid-m{n}" for n in range(20)}
 
     async def test_excludes_unclaimable_objects(self, bench: Bench) -> None:
-        """Other namespace, suspended, being deleted, invalid, or younger than another object with the slug."""
+        """Excludes objects of another namespace, suspended, deleted, invalid, or younger than one of the same slug."""
         async with bench.running():
             await until(lambda: bench.store.stored.is_complete)
             first = put_unreconciled(bench, "first")

@@ -232,7 +232,7 @@ async def test_rebuild_removes_the_old_key() -> None:
 
 
 async def test_secret_in_status_is_ignored() -> None:
-    """Otherwise anyone who may write the status could read any Secret of the namespace."""
+    """A Secret named by a status is not read: anyone who may write the status could choose it."""
     bench = Bench()
 
     await bench.sync(status={"effective": {"embedding": {"secret": "openai/key"}}})
@@ -241,7 +241,7 @@ async def test_secret_in_status_is_ignored() -> None:
 
 
 async def test_nothing_is_removed_before_the_first_pass() -> None:
-    """Only a pass finds out which embedding is in force."""
+    """Only a pass determines which embedding is in force."""
     bench = Bench()
     bench.secrets.values = {**bench.secrets.values, NEW_OPENAI: "sk-new"}
     await bench.sync(embedding=EMBEDDING)
@@ -273,7 +273,7 @@ async def test_missing_key_in_force_does_not_block() -> None:
 
 
 async def test_hook_key_is_bound_to_no_host() -> None:
-    """It needs no annotation, cannot be read for a service, and is removed with the hook."""
+    """The key of a hook needs no annotation, cannot be read for a service, and is removed with the hook."""
     bench, slot = Bench(), slot_name(("agents", "crm", "key"), NOWHERE)
     bench.secrets.values = {**bench.secrets.values, ("agents", "crm", "key"): "signs"}
     api = AgentSecretReader(bench.store, "probe")

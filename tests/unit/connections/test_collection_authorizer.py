@@ -167,7 +167,7 @@ FLAGS = list(itertools.product([False, True], repeat=5))
 
 
 def expected_decision(slug: str, owner: str, target: str, flags: tuple[bool, ...]) -> tuple[int, str]:
-    """Row and decision of the table in `connections/collection_authorizer.py`, first match wins."""
+    """Return row and decision of the table in `connections/collection_authorizer.py`, where the first match wins."""
     is_granted, is_recovered, is_linked, is_complete, has_marks = flags
     if slug == "another's":
         return 1, "NotOwned"

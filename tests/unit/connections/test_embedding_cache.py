@@ -32,7 +32,7 @@ class LengthEmbedder:
 
 
 MIB = 1 << 20
-# A vector of LengthEmbedder.
+# Bytes of a cached vector of `LengthEmbedder`.
 ENTRY = ENTRY_BYTES + 2 * 4
 
 
@@ -189,7 +189,7 @@ class TestSharedCache:
         partitions = [cache.add_partition() for _ in range(8)]
         tracemalloc.start()
         for partition in partitions:
-            # Each one fills the whole cache in turn and evicts entries of the others.
+            # Each partition fills the whole cache in turn, and evicts entries of the others.
             fill(cache, partition, size_bytes // (ENTRY_BYTES + 4 * dimensions), dimensions=dimensions)
         used_bytes, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -101,7 +101,7 @@ def suspended(**metadata: object) -> Json:
 
 
 async def test_suspended_object_is_requeued() -> None:
-    """Its token must be renewed."""
+    """The token of a suspended object must be renewed."""
     store = FakeHandoverStore()
     stage = staged(store)
     key = stage.put(suspended())
@@ -112,7 +112,7 @@ async def test_suspended_object_is_requeued() -> None:
 
 
 async def test_suspended_object_without_secret_is_requeued() -> None:
-    """It gets no SecretNotFound condition."""
+    """The suspended object gets no SecretNotFound condition."""
     stage = staged(FakeHandoverStore())
     stage.secrets.values = {}
     key = stage.put(suspended())
@@ -123,7 +123,7 @@ async def test_suspended_object_without_secret_is_requeued() -> None:
 
 @pytest.mark.parametrize("error", [StoreRejected(403, "forbidden"), StoreUnavailable("away")], ids=["refused", "away"])
 async def test_suspended_object_ignores_faults_of_qdrant(error: AgentMemoryError) -> None:
-    """Nothing would correct its status before it is resumed."""
+    """No pass would correct the status before the object is resumed."""
     stage = staged(FakeHandoverStore())
     key = stage.put(suspended())
     stage.store.error = error

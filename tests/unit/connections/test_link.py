@@ -103,7 +103,7 @@ async def test_endpoint_contains_the_secret_values(spec: dict[str, Any], endpoin
 async def test_key_is_requested_for_all_its_destinations(
     options: dict[str, Any], sent_to: Destination, expected: tuple[str, int]
 ) -> None:
-    """An address typed on the command line is exempt."""
+    """An address given on the command line is no destination that the Secret has to allow."""
     secrets = FakeSecrets(secret("s3cret"))
     connection = connection_document(apiKeySecretRef=KEY_REF, nodes=["http://qdrant-0:6333"])
 
@@ -252,7 +252,7 @@ async def test_renewal_without_changes_keeps_the_store(server: Server) -> None:
 
 
 async def test_renewal_finds_a_new_key_before_it_is_required(server: Server) -> None:
-    """As during a rotation, while the server accepts both keys."""
+    """During a rotation the server accepts both keys."""
     link = server.link()
     await link.use(KEYED, Store.call)
     server.secrets.values = secret("new")

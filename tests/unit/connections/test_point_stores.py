@@ -99,7 +99,7 @@ async def test_concurrent_agents_share_a_store() -> None:
 
 
 async def test_rejected_key_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The open store goes on with the new key; no agent is opened again."""
+    """The open store continues with the new key; no agent is opened again."""
     monkeypatch.setattr(links, "MIN_READ_PERIOD_S", 0.0)
     bench = Bench(KEYED)
     store = await bench.stores.store_for(agent())

@@ -76,7 +76,7 @@ async def test_concurrent_rejections_read_the_key_once() -> None:
 
 @pytest.mark.parametrize("stored", ["old", ""], ids=["the same key", "no key"])
 async def test_unchanged_key_keeps_the_error(stored: str) -> None:
-    """It is not read again on every call."""
+    """The key is not read again on every call."""
     provider = Provider()
     embedder = provider.embedder()
     provider.accepted_key, provider.stored = "new", stored

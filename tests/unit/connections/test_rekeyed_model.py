@@ -11,7 +11,7 @@ from agentmemory_operator.ports.models import Completion, LanguageModel
 
 
 class Service:
-    """Accepts one key."""
+    """Language model service that accepts one key."""
 
     def __init__(self) -> None:
         self.accepted_key, self.stored = "old", "old"

@@ -113,7 +113,7 @@ async def test_created_collections_count_until_the_next_read(clock: list[float])
     assert reads(store) == 1
     clock[0] += 0.1
 
-    # The read before the refusal includes them, even after a short time.
+    # A refusal requires a fresh read. It includes the created collections, so their reservations end.
     store.process_figures = Process(open_maps=650, max_maps=1000)
     await admit(capacity, store)
 
@@ -155,7 +155,7 @@ async def test_unknown_usage_or_limit_refuses_no_agent(clock: list[float]) -> No
 
 
 async def test_failed_metrics_refuse_no_agent(clock: list[float]) -> None:
-    """They are read again after a minute, not at each probe."""
+    """Metrics are read again after a minute, not at each probe."""
     capacity, store = Capacity(), server(900)
     store.error = StoreUnavailable("away")
     assert await capacity.loads(connection(), store) == ()
@@ -176,7 +176,7 @@ async def test_last_usage_is_kept_without_metrics(clock: list[float]) -> None:
 
 
 async def test_restores_may_use_the_reserve(clock: list[float]) -> None:
-    """Beyond it they wait, while new agents are refused earlier."""
+    """Restores beyond the reserve wait; new agents are refused earlier."""
     capacity, store = Capacity(), server(840)
     async with capacity.for_existing(connection(), store, MapDemand(100)):
         pass

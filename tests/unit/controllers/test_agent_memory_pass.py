@@ -316,7 +316,7 @@ async def test_failed_pass_acknowledges_request(stage: Stage, spec: dict[str, An
 async def test_agent_and_preset_are_shown_before_first_pass(
     stage: Stage, spec: dict[str, Any], preset: str | None
 ) -> None:
-    """Also without a valid spec, a connection or a collection."""
+    """Both are shown even without a valid spec, a connection or a collection."""
     key = stage.put(memory_document(**spec))
 
     await stage.run(key)
@@ -712,7 +712,7 @@ async def test_probe_honours_retry_after_up_to_limit(stage: Stage) -> None:
 
 
 async def test_passes_after_outage_are_spread(stage: Stage) -> None:
-    """Otherwise a thousand objects would overload the server."""
+    """A thousand passes at once would overload the server."""
     for number in range(200):
         stage.put(memory_document(f"m{number}"))
     stage.store.error = StoreUnavailable("away")

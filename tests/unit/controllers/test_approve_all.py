@@ -160,7 +160,7 @@ async def test_failure_is_skipped_on_request() -> None:
 
 
 async def test_earlier_approval_is_awaited() -> None:
-    """As after an interrupted run."""
+    """An interrupted run may have left an approved object."""
     objects = objects_of(withheld("first"), withheld("second"))
     first = objects.documents["first"]
     await objects.annotate("AgentMemory", Metadata(name="first", namespace="agents"), {APPROVE_PLAN: DIGEST})

@@ -234,7 +234,7 @@ async def test_keys_are_destroyed_after_collection() -> None:
 
 
 async def test_restart_destroys_remaining_keys() -> None:
-    """After a crash between the collection and the keys."""
+    """The operator has crashed after the deletion of the collection and before that of the keys."""
     shards = await create_keys()
 
     cluster = await run(deleted(confirm=ALIAS), FakeCollectionStore(), shards=shards)

@@ -18,7 +18,7 @@ FINALIZERS = {"AgentMemory": ["agentmemory.dev/collection"], "MemorySnapshot": [
 
 
 class Cluster:
-    """API server that deletes an object with its last finalizer. `operator` removes ours at once."""
+    """API server that deletes an object with its last finalizer. With `operator`, it removes the product's at once."""
 
     def __init__(self, *, operator: bool = False, others: Sequence[str] = ()) -> None:
         self.operator, self.calls, self.killed_at, self.renewed = operator, 0, 0, 0

@@ -1,4 +1,4 @@
-"""The search for requests of distillation goes on after an agent that fails unexpectedly."""
+"""The search for distillation requests continues after an agent that fails unexpectedly."""
 
 import asyncio
 from dataclasses import replace
@@ -12,7 +12,7 @@ from tests.support.engine.agents import settings_of
 
 
 class FakeDirectory:
-    """Two agents with a language model, each of which cannot be opened. `asked` is set when the second is asked for."""
+    """Two agents with a language model, neither of which can be opened. `asked` is set when the second is opened."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()

@@ -1,4 +1,4 @@
-"""What the pages name of the tree is there: files, what is defined in them, and of the stories every name."""
+"""Files, classes and constants of the code that pages mention exist."""
 
 import ast
 import collections
@@ -17,19 +17,19 @@ for source in SOURCES:
     for path in source.rglob("*.py"):
         BY_NAME[path.name].append(path)
 PAGES = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "tests").rglob("*.md")]
-# Each room tells its story in its `__init__.py`.
+# Each package of the operator describes itself in its `__init__.py`.
 STORIES = [ROOT / "docs" / "architecture.md", *sorted(TREE.glob("*/__init__.py"))]
 NAMED = re.compile(r"`([\w./-]+/[\w-]+\.py)(?:(?::: |: |::)([A-Za-z_][\w.]*))?")
 
 
 def files_of(named: str) -> list[pathlib.Path]:
-    """Return the files that a path may mean: one from the root on, or the end of one."""
+    """Return the files that a path in a page may mean: those whose own path ends with it."""
     return [path for path in BY_NAME[pathlib.PurePath(named).name] if str(path).endswith(f"/{named}")]
 
 
 @functools.cache
 def names_in(path: pathlib.Path) -> set[str]:
-    """Return what a file defines, wherever in it; of classes also `Class.name`."""
+    """Return the names that a file defines at any depth; for methods and fields also `Class.name`."""
     names: set[str] = set()
     for node in nodes_of(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -67,7 +67,7 @@ def test_files_and_names_in_rooms_exist() -> None:
 
 
 def test_names_in_stories_exist() -> None:
-    """A class, a constant, `Class.method`: whatever is written as code and is no file, folder, value or command."""
+    """Checks each class, each constant and each `Class.name` in backticks."""
     defined = {name for path in modules_below(TREE) for name in names_in(path)}
     text = "".join(page.read_text() for page in STORIES)
     named = set(re.findall(r"`(?:[\w/]+\.py: )?([A-Z][a-z]+\w*(?:\.\w+)?|[A-Z]+_[A-Z_]+)`", text))

@@ -22,7 +22,7 @@ ROOT = DOCS.parent
 PAGES = sorted(path.name for path in DOCS.glob("*.md"))
 COMMANDS = [command for page in PAGES for command in read_commands(page) if command.startswith("agentmemory ")]
 VERBS: dict[str, Any] = get_command(command_line()).commands  # type: ignore[attr-defined]
-# What needs neither server nor cluster is run.
+# Exit status of the verbs that need neither server nor cluster; their examples are run.
 OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0, "preset": 0}
 DIGEST = r"\b[0-9a-f]{12}\b"
 
@@ -69,7 +69,7 @@ async def test_plan_on_the_page_is_the_printed_one() -> None:
     assert re.sub(DIGEST, "", page) == re.sub(DIGEST, "", shown)
 
 
-# Of other programs, in the same page.
+# Options of other programs on the page.
 FOREIGN = {"--manifest", "--audience"}
 
 

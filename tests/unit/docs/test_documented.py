@@ -42,7 +42,7 @@ def rooms() -> list[pathlib.Path]:
 
 
 def literal_reasons() -> set[str]:
-    """Return the reasons that rooms write as text in `SpecInvalid(...)` and `NotOwned(...)`."""
+    """Return the reasons that these modules write as text in `SpecInvalid(...)` and `NotOwned(...)`."""
     return {reason for path in rooms() for reason in RAISED.findall(path.read_text())}
 
 

@@ -1,4 +1,4 @@
-"""Pages install what exists: from a checkout until a release is published, then by the names on the indexes."""
+"""Installation commands on pages: from a checkout until a release is published, then by the names on the indexes."""
 
 import pathlib
 import re

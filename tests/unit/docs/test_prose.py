@@ -1,4 +1,4 @@
-"""Docstrings, comments and names of the code are plain, and name the arguments that there are."""
+"""Docstrings, comments and names are in plain words, and docstrings describe only existing arguments."""
 
 import ast
 import pathlib
@@ -11,7 +11,7 @@ from tests.support.source_trees import modules_below, nodes_of, tree_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 CODE = ("operator", "client", "devserver", "bench")
-# Names of functions and values that say nothing of their role.
+# Names that do not describe the role of a function or value.
 RULED_OUT = {"told", "said", "asked", "made_by", "somebody", "whoever", "nobody", "gone_on"}
 BOUNDS = re.compile(r"^_?(MOST|LEAST|LONGEST)_|_(MAX|MIN)$")
 

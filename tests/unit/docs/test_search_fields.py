@@ -16,10 +16,10 @@ CELLS = {
 }
 PROPERTIES = SearchIn.model_json_schema()["properties"]
 BOUNDS = ("minimum", "maximum", "maxLength", "maxItems")
-# Bounds that depend on the agent, or that the table has in words.
+# Bounds that depend on the agent, or that the table describes in words.
 IN_WORDS = {"vector": "the agent's dimensions", "threshold": "any float32", "fields": "fields of a memory"}
 
-# Their bounds are years, and not the length of the text.
+# The bounds of these fields are years, not lengths of the text.
 TIMES = ("at_time", "reference_time")
 
 

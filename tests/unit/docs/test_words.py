@@ -1,4 +1,4 @@
-"""Texts that users meet are without the words that CONTRIBUTING.md rules out."""
+"""Texts for users contain no word that CONTRIBUTING.md rules out."""
 
 import ast
 import pathlib
@@ -29,7 +29,7 @@ Text = tuple[str, str]
 
 
 def words_not_used() -> dict[str, str]:
-    """Return what the table of words in CONTRIBUTING.md rules out, each with what to write for it."""
+    """Return the words that the table in CONTRIBUTING.md rules out, with their replacements."""
     table = (ROOT / "CONTRIBUTING.md").read_text().partition("| not | but |\n")[2].partition("\n\n")[0]
     rows = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in table.splitlines()[1:]]
     return {word: instead for not_used, instead in rows for word in re.findall(r"`([^`]+)`", not_used)}
@@ -48,7 +48,7 @@ def crd_texts() -> Iterator[Text]:
 
 
 def texts_in(node: Any, names: Container[str], path: str) -> Iterator[Text]:
-    """Yield the texts that stand under some names in a document, each with the path to it."""
+    """Yield the texts under certain keys of a document, each with the path to it."""
     if isinstance(node, dict):
         for name, child in node.items():
             if name in names and isinstance(child, str):
@@ -74,13 +74,13 @@ def _helps(name: str, command: Any) -> Iterator[Text]:
 
 
 def http_texts() -> Iterator[Text]:
-    """Yield what the OpenAPI document says of the API; examples show what other texts give."""
+    """Yield the descriptions, summaries and titles of the OpenAPI document, without examples."""
     texts = texts_in(DOCUMENT, ("description", "summary", "title"), "openapi")
     yield from (text for text in texts if ".example." not in text[0])
 
 
 def page_texts(*pages: pathlib.Path) -> Iterator[Text]:
-    """Yield the prose of pages, a paragraph at a time; blocks of code show what other texts give."""
+    """Yield the paragraphs of pages, without code."""
     for path in pages:
         prose = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.M | re.S)
         for paragraph in re.split(r"\n\s*\n", re.sub(r"`[^`\n]*`", "``", prose)):
@@ -88,18 +88,18 @@ def page_texts(*pages: pathlib.Path) -> Iterator[Text]:
 
 
 def chart_texts() -> Iterator[Text]:
-    """Yield what the chart's files tell people, and the comments of the Makefile."""
+    """Yield the comments of values.yaml and the Makefile, and the chart's schema, alerts, dashboard and notes."""
     for path in (CHART / "values.yaml", ROOT / "Makefile"):
         yield str(path.relative_to(ROOT)), " ".join(re.findall(r"#+ (.*)", path.read_text()))
     for name in ("values.schema.json", "files/alerts.yaml", "files/dashboard.json"):
-        # Alerts are templates of Prometheus inside, and JSON is YAML.
+        # The alerts contain templates of Prometheus, and JSON is valid YAML.
         document = yaml.load((CHART / name).read_text(), Loader=LOADER)
         yield from texts_in(document, ("description", "summary", "title"), name)
     yield from page_texts(CHART / "templates" / "NOTES.txt")
 
 
 def source_texts() -> Iterator[Text]:
-    """Yield the sentences in the code: what it prints, logs, raises and reports, but no docstrings."""
+    """Yield the strings of the code that contain a space, except docstrings and texts for language models."""
     files = sorted(file for folder in SOURCES for file in modules_below(folder))
     for path in (file for file in files if not NOT_FOR_USERS.search(str(file))):
         nodes = nodes_of(path)
@@ -117,12 +117,12 @@ NOT_USED = pattern_of(words_not_used())
 
 
 def decisions() -> Iterator[Text]:
-    """Yield the decision records, without their list of words not used."""
+    """Yield the paragraphs of the decision records."""
     return page_texts(*sorted((ROOT / "docs" / "adr").glob("*.md")))
 
 
 def pages() -> Iterator[Text]:
-    """Yield what users read on pages."""
+    """Yield the paragraphs of README files, examples and docs, except decision records."""
     readmes = [ROOT / "README.md", ROOT / "client" / "README.md", *sorted((ROOT / "examples").rglob("*.md"))]
     return page_texts(*readmes, *(path for path in sorted((ROOT / "docs").rglob("*.md")) if path.parent.name != "adr"))
 

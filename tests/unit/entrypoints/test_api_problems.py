@@ -72,7 +72,7 @@ def test_server_message_is_appended_to_the_detail() -> None:
 def test_every_error_has_a_reason_or_inherits_one() -> None:
     raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, AgentMemoryError)}
 
-    # Inherit the reason of their base class.
+    # These inherit the reason of their base class.
     as_parent = {
         SecretMissing,
         SecretNotUsable,

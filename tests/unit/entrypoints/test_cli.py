@@ -132,7 +132,7 @@ def test_hint_contains_the_typed_command(program: str, tmp_path: pathlib.Path) -
 
 
 def test_no_hint_hardcodes_the_program_name() -> None:
-    """Except for `agentmemory dev` and the completion script, which need the installed program."""
+    """Only `agentmemory dev` and the completion script are exempt, because they need the installed program."""
     hint = re.compile(rf"(?<!_)agentmemory ({'|'.join(COMMANDS.keys() - {'dev', 'completion'})})\b")
     found = [
         path.name

@@ -95,7 +95,7 @@ MATCHED = {"terse": 0.4, "author": 0.0, "time": 1.0, "asked": 0.0, "date": 0.0}
 
 
 def details(**more: Any) -> AgentDetails:
-    """Settings of an agent without keywords, of the generation that `answer` names."""
+    """Return the settings of an agent without keywords, with the generation that `answer` contains."""
     figures: dict[str, Any] = {"limit": 10, "score_threshold": 0.0, "min_similarity": -1.0, "candidates": "Auto"}
     named = {"agent": "words", "namespace": "team", "preset": "cortex", "ready": True, "generation": 3, "memories": 1}
     return AgentDetails(**named, **figures, model="Weighted", distance="Cosine", embedding={}, **more)

@@ -55,7 +55,7 @@ def test_exception_is_part_of_the_line() -> None:
 def test_debug_level_excludes_vendor_loggers(
     capsys: pytest.CaptureFixture[str], logger: str, level: int, is_shown: bool
 ) -> None:
-    """Their debug output contains headers, bodies and addresses."""
+    """The debug output of vendor libraries contains headers, bodies and addresses."""
     before = logging.getLogger().handlers[:]
     configure_logging("debug", "text")
     logging.getLogger(logger).log(level, "a header")
@@ -110,7 +110,7 @@ def test_exception_cannot_forge_a_record(between: str) -> None:
 
 
 def test_foreign_records_are_escaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Including the access log of uvicorn, if enabled."""
+    """The records include the access log of uvicorn, if it is enabled."""
     # A server of another test in this process may have disabled it.
     for name, value in (("propagate", True), ("disabled", False)):
         monkeypatch.setattr(logging.getLogger("uvicorn.access"), name, value)

@@ -76,7 +76,7 @@ async def test_start_waits_for_requirements_then_gives_up(
 
 
 async def test_started_work_is_listed_before_new_work() -> None:
-    """Otherwise too much work would run at once, and started work would complete last."""
+    """If new work came first, too much work would run at once, and started work would complete last."""
     feed = RecordingFeed()
 
     await list_all_objects(cast(OperatorFeed, feed), cast(KubernetesCluster, SnapshotCluster()), Startup())

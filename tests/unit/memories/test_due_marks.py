@@ -72,7 +72,7 @@ async def test_running_process_clears_marks_together(store: Store, agent: Agent)
 
 
 async def test_latest_agent_clears_marks(store: Store, agent: Agent) -> None:
-    """The earlier one may have been opened before a move of the alias, and may not write any more."""
+    """The agent given first may write to the collection from before a move of the alias."""
     earlier, marks = Store(), DueMarks()
     task = await start(marks)
 

@@ -115,7 +115,7 @@ async def import_two_lines(world: World) -> None:
 
 
 async def nothing(world: World) -> None:
-    """No preparation."""
+    """Prepare nothing."""
 
 
 USE_CASES: dict[str, tuple[UseCase, UseCase]] = {

@@ -26,7 +26,7 @@ class Empty:
 
 
 class FakeDirectory:
-    """Four agents: one unavailable, one removed, one with an error that nobody expects, one healthy."""
+    """Four agents: one unavailable, one removed, one with an unexpected error, one healthy."""
 
     def __init__(self) -> None:
         self.slugs = ["away", "gone", "odd", "here"]

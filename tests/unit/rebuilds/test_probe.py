@@ -42,28 +42,34 @@ class Points:
 
 
 @pytest.mark.parametrize(
-    ("eligible", "limits", "params"),
+    ("preset", "eligible", "limits", "params"),
     [
-        (100, {}, {"exact": True}),
+        ("cortex", 100, {}, {"exact": True}),
         # Five lists share the 1,500 candidates of effort Balanced.
-        (50_000, {}, {"hnsw_ef": 300}),
-        (50_000, {"enabled": True, "search_max_hnsw_ef": 128}, {"hnsw_ef": 128}),
+        ("cortex", 50_000, {}, {"hnsw_ef": 300}),
+        ("cortex", 50_000, {"enabled": True, "search_max_hnsw_ef": 128}, {"hnsw_ef": 128}),
+        # The list beside the one by words.
+        ("standard", 50_000, {}, {"hnsw_ef": 200}),
+        ("standard", 1000, {}, {"exact": True}),
+        ("standard", 1001, {}, {"hnsw_ef": 200}),
     ],
 )
-async def test_index_search_covers_all_candidates(eligible: int, limits: dict[str, Any], params: Json) -> None:
+async def test_index_search_covers_all_candidates(
+    preset: str, eligible: int, limits: dict[str, Any], params: Json
+) -> None:
     points, unused = Points(eligible), None
     live = observed_of(replace(desired_of(), strict_mode=tuple(sorted(limits.items()))))
 
     async def check() -> None:
-        """Always passes."""
+        """Never cancel."""
 
     async def show(record: RebuildRecord, message: str) -> None:
-        """Ignores progress."""
+        """Ignore the progress."""
 
     fake: Any = points
     none: Any = unused
     task = RebuildRun(
-        memory=parse_agent_memory(memory_document("mine")),
+        memory=parse_agent_memory(memory_document("mine", preset=preset)),
         server=Server(Endpoint("http://q", None, 1), none, none, fake),
         source=live,
         desired=live.collection,

@@ -26,7 +26,7 @@ class Objects:
 
     Attributes:
         refused: Names of snapshots that cannot be recovered.
-        failing_reads: Reads of restores that fail, before others succeed.
+        failing_reads: Number of reads of restores that fail before the next ones succeed.
     """
 
     documents: dict[tuple[str, str, str], Json] = field(default_factory=dict)

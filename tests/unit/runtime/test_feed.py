@@ -273,7 +273,7 @@ def test_new_invalid_object_is_not_served() -> None:
 
 @pytest.mark.parametrize("again", [TYPO, {"agent": "b"}, {"connectionRef": {"name": "other"}}])
 def test_recreated_object_inherits_nothing(again: dict[str, Any]) -> None:
-    """It was deleted and recreated in a gap of the watch: the next list contains only the new object."""
+    """The object was deleted and recreated in a gap of the watch: the next list contains only the new object."""
     api = Api()
     api.feed.apply_list(AGENT_MEMORY, [memory_document("a", access=ALL_THREE)])
 
@@ -287,7 +287,7 @@ def test_recreated_object_inherits_nothing(again: dict[str, Any]) -> None:
 
 
 def test_changed_slug_is_no_longer_served() -> None:
-    """Only a folder of manifests allows it: in a cluster the slug is immutable."""
+    """Only a folder of manifests allows a changed slug: in a cluster the slug is immutable."""
     api = Api()
     api.feed.apply_event("ADDED", memory_document("a", access=ALL_THREE))
 

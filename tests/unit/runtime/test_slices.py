@@ -13,7 +13,7 @@ from agentmemory_operator.runtime.tasks import map_with_pauses, run_in_slices, r
 def counting(steps: int, steps_done: list[str], name: str) -> Generator[None, None, str]:
     for _ in range(steps):
         steps_done.append(name)
-        # Longer than a slice: each step is one slice.
+        # Each step takes longer than a slice, so it ends one.
         time.sleep(0.002)
         yield
     return name
@@ -32,7 +32,7 @@ async def test_loop_runs_between_slices() -> None:
         before = len(steps_done)
         await asyncio.sleep(0)
         turns += 1
-        # First slices run at once, which completes short work; after that one work runs at a time.
+        # The first slice of each generator runs at once, so that short work completes. Then they run one at a time.
         assert len(steps_done) - before <= (8 + 1 if turns == 1 else 1)
 
     assert [await work for work in works] == [str(number) for number in range(8)]

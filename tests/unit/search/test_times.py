@@ -1,4 +1,4 @@
-"""Times in queries: the questions of the benchmark, and what is hard about zones, calendars and texts."""
+"""Times in queries: the questions of the benchmark, and difficult zones, calendars and texts."""
 
 import unicodedata
 from datetime import datetime
@@ -13,7 +13,7 @@ from agentmemory_operator.spec.times import parse_time
 from bench.times import find_by_rules, find_in_any_language, judge, read_questions
 
 WEDNESDAY = "2026-05-20T10:30:00Z"
-# What the rules get wrong: they know no moving holidays, not whether day or month comes first, and a title is no time.
+# Queries that the rules misread: ambiguous dates, moving holidays, and titles that sound like times.
 NOT_UNDERSTOOD = {
     "What did I tell you on 12/24/2025?": "missed",
     "What did the plumber charge after Easter?": "missed",
@@ -24,7 +24,7 @@ NOT_UNDERSTOOD = {
 def spans(
     text: str, language: str = "english", *, at: str = WEDNESDAY, zone: str = "UTC"
 ) -> list[tuple[str, str, str]]:
-    """Start, end and words of each time, in the time of the zone."""
+    """Return start, end and words of each time, in the time of the zone."""
     found = find_times(text, language, reference_ms=parse_time(at), time_zone=zone)
     return [(local(span.since_ms, zone), local(span.until_ms, zone), span.words) for span in found]
 
@@ -34,7 +34,7 @@ def local(time_ms: int, zone: str) -> str:
 
 
 def days(text: str, **more: Any) -> list[tuple[str, str]]:
-    """First day and the day after the last of each time, which start and end at midnight."""
+    """Return the first day of each time, and the day after the last. All times must start and end at midnight."""
     found = spans(text, **more)
     assert all(since.endswith("00:00") and until.endswith("00:00") for since, until, _ in found)
     return [(since[:10], until[:10]) for since, until, _ in found]

@@ -284,7 +284,7 @@ async def test_only_labelled_snapshots_are_removed() -> None:
 
 
 async def test_terminating_snapshot_is_retried_slowly() -> None:
-    """A finalizer may block it for long; an immediate retry would find the same state each time."""
+    """A finalizer may block the deletion for long; an immediate retry would find the same state each time."""
     found = outside(2)
     found.objects["s1"]["metadata"]["deletionTimestamp"] = "2026-10-05T00:00:00Z"
 

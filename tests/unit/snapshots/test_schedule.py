@@ -239,7 +239,7 @@ async def test_pass_with_rebuild_move_reports_it() -> None:
     status = found.schedule.update_status(AGENT, document, document["status"] | {"collection": moved})
 
     assert conditions_of(status)["SnapshotFresh"] == "False/CollectionRebuilt"
-    # Before the status is written.
+    # The schedule runs before the status is written.
     await found.run_schedule()
     assert found.created == ["probe-rebuilt-20261122t110000z"]
 

@@ -87,7 +87,7 @@ def test_fault_of_an_impossible_schedule_is_found(schedule: str, message: str | 
         ("Europe/Berlin", True),
         ("Etc/UTC", True),
         ("Europe/Berlun", False),
-        # Each of these is another error of ZoneInfo.
+        # ZoneInfo raises a different error for each of these.
         ("Europe", False),
         ("leapseconds", False),
         ("Europe/__init__/x", False),
@@ -106,7 +106,7 @@ def test_zone_must_exist_in_the_database(zone: str, is_valid: bool) -> None:
         ("0 3 * * *", "Etc/UTC", "2026-11-22T03:00:00+00:00", "2026-11-22T03:00:00+00:00"),
         ("0 3 * * *", "Etc/UTC", "2026-11-22T02:59:59+00:00", "2026-11-21T03:00:00+00:00"),
         ("0 3 * * 1-5", "Etc/UTC", "2026-11-22T12:00:00+00:00", "2026-11-20T03:00:00+00:00"),
-        # In the skipped hour, and in the repeated hour.
+        # Times in the skipped hour, and in the repeated hour.
         ("30 2 * * *", "Europe/Berlin", "2026-03-29T01:00:00+00:00", "2026-03-29T01:00:00+00:00"),
         ("30 2 * * *", "Europe/Berlin", "2026-03-29T00:59:59+00:00", "2026-03-28T01:30:00+00:00"),
         ("30 2 * * *", "Europe/Berlin", "2026-10-25T01:10:00+00:00", "2026-10-25T00:30:00+00:00"),

@@ -128,7 +128,7 @@ def test_horizon_depends_on_age(age_days: float, weight: int) -> None:
 
 
 def test_semantic_memory_has_its_own_horizon() -> None:
-    """It does not depend on age."""
+    """The horizon of a semantic memory does not depend on its age."""
     memory = ScoreInput(type="semantic", similarity=1, created_at=0)
 
     assert ranked(Priority(similarity_share=1), memory) == pytest.approx(0.25 / 0.3)

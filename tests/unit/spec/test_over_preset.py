@@ -24,7 +24,7 @@ def test_error_names_the_field(case: ManifestCase) -> None:
 
 
 def test_crd_contains_no_preset_figures() -> None:
-    """So an older CRD and a newer operator agree."""
+    """An older CRD and a newer operator therefore agree."""
     rules = json.dumps([render_crd(kind) for kind in KINDS])
 
     assert "self.preset" not in rules
@@ -53,7 +53,7 @@ GRAPH = {"hnsw": {"m": IMPORTANCE.hnsw.ef_construct}}
 
 @pytest.mark.usefixtures("_narrower")
 def test_object_is_checked_against_its_revision() -> None:
-    """Otherwise an upgrade of the operator would reject an unchanged object."""
+    """If the newest revision were checked, an upgrade of the operator would reject an unchanged object."""
     served = with_status("importance", IMPORTANCE.revision, preset="importance", index=GRAPH)
 
     assert parse_agent_memory(served).spec.preset == "importance"

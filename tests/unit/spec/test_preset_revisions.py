@@ -333,7 +333,7 @@ async def test_allowed_rebuild_does_not_add_removal_rules(monkeypatch: pytest.Mo
 async def test_harmless_revision_is_applied(
     older_of: Callable[[Preset], Preset], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It sets defaults for new memories, or removes a removal rule."""
+    """A harmless revision sets defaults for new memories, or removes a removal rule."""
     older = older_of(BRAIN)
     assert older != BRAIN
     stage = await converge_under(monkeypatch, older)

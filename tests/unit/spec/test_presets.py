@@ -130,7 +130,7 @@ def test_preset_defines_the_payload_indexes(preset: str, own: set[str]) -> None:
     ],
 )
 def test_standard_indexes_only_the_fields_in_use(more: dict[str, Any], added: set[str]) -> None:
-    """A small agent must not cost a server more than one of a design."""
+    """An agent of `standard` must not cost a server more indexes than one of `cortex`."""
     own = {"lookupIds", "sessionOrder", "evidence.says", "evidence.marks"}
     least = set(dict(NEEDED_INDEXES)) | own
 
@@ -220,7 +220,7 @@ def test_own_model_figures_override_every_preset(preset: str, scoring: dict[str,
 
 
 def test_weighted_model_uses_the_figures_of_cortex() -> None:
-    """Even under a preset of another model."""
+    """The figures are those of cortex even under a preset of another model."""
     ranking = settings_of("brain", scoring={"model": "Weighted"}).ranking
 
     assert (ranking.model, ranking.weights, ranking.utility_norm) == (None, CORTEX.weights, CORTEX.utility_norm)

@@ -133,7 +133,7 @@ def test_rescoring_can_be_disabled() -> None:
 def test_admission_accepts_exactly_valid_graphs(
     profile: str | None, expected: int | None, m: int | None, ef: int | None
 ) -> None:
-    """The engine uses at least m neighbours; the rule must know the figure of the profile."""
+    """The engine uses at least m neighbours, so the rule must use the figure of the profile."""
     index = {"profile": profile, "expectedMemories": expected, "hnsw": {"m": m, "efConstruct": ef}}
     base = graph_of(PROFILES[profile], expected or 100_000) if profile else CORTEX.hnsw
     is_valid = (ef or base.ef_construct) >= (m or base.m)
@@ -172,3 +172,12 @@ def test_documented_table_equals_the_code(profile: Any) -> None:
     assert read_cell("full scan up to, memories") == str(profile.full_scan_memories or "10000 KB")
     assert read_cell("indexingThresholdKB") == str(profile.indexing_threshold_kb)
     assert all(rows[row][5] for row in rows if rows[row] and re.match(r"[a-z]", row))
+
+
+@pytest.mark.parametrize(("is_enabled", "limit"), [(None, 16), (True, 16), (False, None)])
+def test_searches_of_a_request_respect_strict_mode(is_enabled: bool | None, limit: int | None) -> None:
+    strict = {"searchMaxBatchsize": 16} | ({} if is_enabled is None else {"enabled": is_enabled})
+
+    ranking = effective_ranking(probe({"index": {"strictMode": strict}}))
+
+    assert ranking.max_batched_searches == limit

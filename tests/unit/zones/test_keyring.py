@@ -295,7 +295,7 @@ async def full(replicas: Replicas) -> DataKey:
 
 
 async def test_lost_shard_is_not_recreated() -> None:
-    """Its keys are usable again once a backup is restored."""
+    """The keys of a lost shard are usable again once a backup is restored."""
 
     replicas = Replicas()
     key = await full(replicas)
@@ -533,7 +533,7 @@ async def test_endless_conflicts_end_in_an_error(monkeypatch: pytest.MonkeyPatch
     class Busy(FakeKeyShards):
         async def write(self, shard: Shard) -> str:
             self.calls["write"] += 1
-            # Also a TransientError: the store is unavailable.
+            # A conflict is a TransientError too, like an unavailable store.
             raise KubernetesConflict("changed since", status=409, causes=False)
 
     monkeypatch.setattr("agentmemory_operator.zones.shard_cache._WAIT_S", 0)

@@ -98,7 +98,7 @@ async def test_future_rotation_time_is_awaited() -> None:
 
 
 async def test_one_write_rotates_a_whole_shard() -> None:
-    """Closed shards included. The rotation adds no owner to a shard."""
+    """Closed shards are rotated too. The rotation adds no owner to a shard."""
 
     it = Rotating()
     owners = [f"user-{number}" for number in range(MAX_SHARD_KEYS + 4)]

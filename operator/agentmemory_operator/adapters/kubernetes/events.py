@@ -48,6 +48,9 @@ class KubernetesEvents:
         If that fails, or is beyond the object's rate limit, only count it for the next equal event.
         """
         name = event_name(metadata, event)
+        for counts in (self._counts, self._dropped):
+            if len(counts) > MAX_COUNTS:
+                del counts[next(iter(counts))]
         if not self._allowances.take(metadata.uid, self._now_s()):
             self._dropped[name] += 1
             log.info("event %s on %s/%s dropped: rate limit reached", event.reason, metadata.namespace, metadata.name)
@@ -58,9 +61,6 @@ class KubernetesEvents:
         except (TransientError, NotFound) as exc:
             self._dropped[name] += times
             log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
-        for counts in (self._counts, self._dropped):
-            if len(counts) > MAX_COUNTS:
-                del counts[next(iter(counts))]
 
     async def _write(self, body: Json, times: int) -> int:
         """Create the Event with count `times`, or increase its count by `times`; return the new count."""

@@ -132,6 +132,7 @@ def _scoring(ranking: Ranking) -> Json:
         "score_threshold": ranking.score_threshold,
         "min_similarity": ranking.min_similarity,
         "candidates": ranking.candidates or "Auto",
+        "effort": ranking.effort,
         "fusion": _fusion(ranking),
         "evidence": asdict(ranking.evidence),
     }

@@ -108,6 +108,7 @@ class AgentDetailOut(AgentOut):
     score_threshold: float
     min_similarity: float
     candidates: int | Literal["Auto"]
+    effort: Literal["Fast", "Balanced", "Exact"] = Field(description="How many memories a search scores.")
     rerank: RerankOut | None = Field(description="null if results are ordered by score.")
     distance: str
     embedding: EmbeddingOut

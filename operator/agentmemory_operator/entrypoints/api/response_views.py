@@ -269,6 +269,7 @@ def render_agent_detail(agent: Agent, *, memories: int) -> Json:
         "score_threshold": ranking.score_threshold,
         "min_similarity": ranking.min_similarity,
         "candidates": ranking.candidates or "Auto",
+        "effort": ranking.effort,
         "rerank": ranking.rerank and {name: getattr(ranking.rerank, name) for name in _RERANK_FIELDS},
         "distance": agent.distance,
         "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},

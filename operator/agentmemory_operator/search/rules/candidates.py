@@ -42,7 +42,7 @@ Query = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HybridBudget:
-    """Numbers of memories in a search by vectors and keywords whose score depends on nothing else.
+    """Numbers of memories in a search whose score depends only on vectors, keywords and evidence.
 
     Attributes:
         whole: If no more memories are eligible, all are scored.
@@ -64,7 +64,7 @@ class Budget:
     Attributes:
         whole: If no more memories are eligible, all are scored: that takes less time than several lists.
         scored: Number that the lists divide otherwise.
-        hybrid: Numbers for vectors and keywords; None for the same.
+        hybrid: Numbers for a score by vectors and keywords alone (`_scores_by_match`); None for the same.
     """
 
     whole: int
@@ -199,7 +199,7 @@ def plan_candidates(  # noqa: PLR0913 # each is a property of one search
     """
     max_limit, budget = ranking.max_query_limit or ANY_NUMBER, BUDGETS[ranking.effort]
     beyond = _classes_beyond_similarity(ranking) if ranking.candidates is None else ()
-    hybrid = budget.hybrid if extra_lists and ranking.candidates is None and not beyond else None
+    hybrid = budget.hybrid if extra_lists and ranking.candidates is None and _scores_by_match(ranking) else None
     whole = ranking.candidates or (hybrid or budget).whole
     limit = word_limit = min(max(whole, top_k, fetched), max_limit)
     classes: tuple[MemoryClass, ...] = (ALL_MEMORIES,)
@@ -244,6 +244,13 @@ def score_threshold(distance: str, min_similarity: float) -> float | None:
     if distance != "Euclid":
         return min_similarity
     return 1 / min_similarity - 1 if min_similarity > 0 else None
+
+
+def _scores_by_match(ranking: Ranking) -> bool:
+    """Return whether the score depends on the match with the query only; False for each expression."""
+    weights, boosts = ranking.weights, {type_.boost for type_ in ranking.types}
+    others = (ranking.model, weights.recency, weights.utility, ranking.confidence_share, boosts - {1.0})
+    return not any(others)
 
 
 def _classes_beyond_similarity(ranking: Ranking) -> tuple[MemoryClass, ...]:

@@ -15,7 +15,7 @@ from agentmemory_operator.spec.effective.policies import Endings, effective_zone
 from agentmemory_operator.spec.effective.reranking import effective_rerank
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose_model
-from agentmemory_operator.spec.effective.tuning import Tuning, max_query_limit, tuning_of
+from agentmemory_operator.spec.effective.tuning import Tuning, max_batched_searches, max_query_limit, tuning_of
 from agentmemory_operator.spec.expression.scoring_parameters import Model, read_variables
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
@@ -84,8 +84,8 @@ class Ranking:
         model_weights, own_weights: Figures of fusion and evidence by embedding model; names of those set by the object.
         rerank: Cross-encoder that reorders the best results. None disables reranking.
         allows_overrides: True if a request may set its own weights and minimum similarity.
-        max_query_limit: Largest number of results of a request in Qdrant's strict mode. None if the object sets
-            no limit or disables strict mode.
+        max_query_limit, max_batched_searches: Largest number of results, and of searches, of a request in Qdrant's
+            strict mode. None if the object sets no limit or disables strict mode.
         oversampling: Factor, at least 1, of the number of candidates that are rescored.
         types: Memory types. Empty allows any type, each without decay.
         unlisted: If any type is allowed, the types that end with their session. Empty otherwise.
@@ -108,6 +108,7 @@ class Ranking:
     rescore: bool = True
     oversampling: float = 1.0
     max_query_limit: int | None = None
+    max_batched_searches: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
     evidence: EvidenceWeights = NO_EVIDENCE
     model_weights: ModelWeights = ()
@@ -340,6 +341,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
         max_query_limit=max_query_limit(memory.spec.index),
+        max_batched_searches=max_batched_searches(memory.spec.index),
         rerank=effective_rerank(memory),
         fusion=replace(preset.fusion, **figures.get("fusion", {})),
         evidence=replace(preset.evidence, **figures.get("evidence", {})),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.spec.kinds.spec_index import Index, QuantizationSpec, VectorsSpec
+from agentmemory_operator.spec.kinds.spec_index import Index, QuantizationSpec, StrictModeSpec, VectorsSpec
 from agentmemory_operator.spec.presets import Preset
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES, INT8, PROFILES, figures_of
 from agentmemory_operator.spec.presets.table import (
@@ -110,5 +110,16 @@ def oversampling_of(quantization: Quantization | None) -> float:
 
 def max_query_limit(index: Index | None) -> int | None:
     """Return the largest number of results of a request in Qdrant's strict mode; None if it sets no limit."""
+    strict = _strict_mode(index)
+    return strict.max_query_limit if strict else None
+
+
+def max_batched_searches(index: Index | None) -> int | None:
+    """Return the largest number of searches in a request in Qdrant's strict mode; None if it sets no limit."""
+    strict = _strict_mode(index)
+    return strict.search_max_batchsize if strict else None
+
+
+def _strict_mode(index: Index | None) -> StrictModeSpec | None:
     strict = index.strict_mode if index else None
-    return None if strict is None or strict.enabled is False else strict.max_query_limit
+    return None if strict is None or strict.enabled is False else strict

@@ -67,13 +67,13 @@ class Canaries:
         return value
 
     def vector(self, name: str, size: int) -> list[float]:
-        """Plant a vector of length 1, which is how a server stores it."""
+        """Plant a random vector of length 1: Qdrant normalises vectors for Cosine, and would store another one."""
         drawn = [_RANDOM.uniform(0.2, 1.0) for _ in range(size)]
         length = sum(number * number for number in drawn) ** 0.5
         return self.plant_vector(name, [number / length for number in drawn])
 
     def plant_vector(self, name: str, vector: Sequence[float]) -> list[float]:
-        """Plant the numbers of a vector, in double and single precision."""
+        """Plant the numbers of a vector, in double and single precision, and its single-precision bytes in base64."""
         packed = struct.pack(f"<{len(vector)}f", *vector)
         short = struct.unpack(f"<{len(vector)}f", packed)
         numbers = {repr(number)[: FRAGMENT_CHARS - 2] for number in (*vector, *short)}
@@ -81,7 +81,7 @@ class Canaries:
         return list(vector)
 
     def find_leaks(self, text: str, place: str, *, besides: Iterable[str] = ()) -> list[Leak]:
-        """Return the canaries that a text leaks.
+        """Return the canaries that a text leaks, and the first JSON Web Token in it.
 
         Args:
             place: Description of the text for the report.

@@ -13,7 +13,7 @@ from tests.support.cluster.canaries.echoes import EchoingEmbedder, EchoingProxy,
 Json = dict[str, Any]
 OK, CREATED, DONE = 200, 201, 204
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"
-# Characters at the start and at the end of a body. A longer text repeats itself in between.
+# Characters at each end of a request body that are searched for its own canaries. In between, long bodies repeat them.
 MAX_SEARCHED_CHARS = 20_000
 JSON_TYPE = {"Content-Type": "application/json"}
 
@@ -67,7 +67,7 @@ class CanaryFields:
         return self.canaries.identifier(name)
 
     def memory(self, user: str, what: str = "a memory", **more: Any) -> Json:
-        """Build a memory with all fields that a caller may set."""
+        """Build a memory with canaries in its text fields."""
         return {
             "user_id": user,
             "content": self.text(f"{what}: content"),
@@ -88,7 +88,7 @@ class CanaryFields:
 
 
 def send_all_requests(conversation: Conversation, slug: str, user: str) -> None:
-    """Send each request of the API once, in valid form, for an agent that embeds texts."""
+    """Send requests of each kind to an agent that embeds texts; a few are refused (409, 401, invalid items)."""
     send, said = conversation.send, CanaryFields(conversation.canaries)
     at = f"/v1/agents/{slug}"
     key = {"Idempotency-Key": said.name("idempotency key")}
@@ -197,7 +197,7 @@ def send_invalid_requests(conversation: Conversation, slug: str, user: str, vect
 
 
 def bad_changes(said: CanaryFields, vector: list[float]) -> Iterable[Json]:
-    """Return fields that make a memory invalid."""
+    """Return changes, each of which makes a memory invalid."""
     return (
         {"content": {said.name("a key for content"): said.text("an object for content")}},
         {"content": said.text("far too long") * 2_000},
@@ -217,7 +217,7 @@ def bad_changes(said: CanaryFields, vector: list[float]) -> Iterable[Json]:
 
 
 def bad_searches(said: CanaryFields, vector: list[float]) -> Iterable[Json]:
-    """Return fields that make a search invalid."""
+    """Return searches, each of which is invalid."""
     return (
         {"query": said.text("a long query") * 2_000},
         {"query": [said.text("a query in a list")]},
@@ -233,7 +233,7 @@ def bad_searches(said: CanaryFields, vector: list[float]) -> Iterable[Json]:
 
 
 def send_foreign_requests(conversation: Conversation, slug: str, user: str, memory: str, *, expected: int) -> None:
-    """Request another tenant's data. No response may reveal more than the request contains."""
+    """Request the data of another tenant or user; each response has status `expected`, 404, or 422 for the search."""
     send, at, mine = conversation.send, f"/v1/agents/{slug}", {"user_id": user}
     for path in (
         "",
@@ -290,7 +290,7 @@ def points_path_pattern(slug: str, number: str = r"\d+") -> str:
 
 
 def send_failing_requests(conversation: Conversation, slug: str, user: str) -> None:
-    """Store and search while both fail."""
+    """Store a memory and search, which both must fail, and store a batch, which may succeed."""
     send, said, at = conversation.send, CanaryFields(conversation.canaries), f"/v1/agents/{slug}"
     send(range(400, 600), "POST", f"{at}/memories", json=said.memory(user, "while it fails"))
     send(range(400, 600), "POST", f"{at}/search", json={"user_id": user, "query": said.text("query then")})

@@ -71,7 +71,7 @@ def key_first(status: int) -> ResponseBuilder:
     return answer
 
 
-# The first one is retried until the timeout.
+# The API retries the first one until its timeout.
 EMBEDDER_FAULTS = (openai_error(500), openai_error(400), page(400), key_first(400), key_first(401))
 QDRANT_FAULTS = (qdrant_error(400), qdrant_error(500), page(403), page(200), key_first(401))
 

@@ -61,7 +61,7 @@ class Scene:
 
     @property
     def leaks_in_errors(self) -> list[Leak]:
-        """Leaks in those error responses."""
+        """Leaks in the error responses of the API."""
         return [leak for conversation in self.conversations for leak in conversation.leaks]
 
     def leaks_in(self, place: str) -> list[Leak]:

@@ -77,7 +77,7 @@ def _break(chance: random.Random, what: str) -> Fault:
 class Breaker:
     """Breaks parts one after another, and repairs them.
 
-    It runs in the thread that started them: they die with that thread.
+    Run it in the thread that started the processes: they die with that thread.
     """
 
     def __init__(self, world: HistoryWorld, breaks: Sequence[Fault]) -> None:
@@ -86,7 +86,7 @@ class Breaker:
         self.done: list[str] = []
 
     def run(self, seconds: float) -> None:
-        """Break parts for `seconds`; at the end all are repaired."""
+        """Break one part after another for at most `seconds`. Each is repaired before the next one breaks."""
         self._until = time.monotonic() + seconds
         for each in self._breaks:
             self._rest(each.after_s)
@@ -153,7 +153,7 @@ class Mover(threading.Thread):
             raise
 
     def snapshot(self) -> None:
-        """Take a snapshot."""
+        """Take a snapshot. If it succeeds, record it in the timeline."""
         self._count += 1
         name, begun = f"snapshot-{self._count}", time.monotonic()
         self._journal.record_event(f"{name} is asked for")
@@ -181,7 +181,7 @@ class Mover(threading.Thread):
             self.done.append("in place")
 
     def rollback(self) -> None:
-        """Roll the last restore back; if something was moved since then, restore instead."""
+        """Roll the last swap back. Swap if there is none, or if the memories were moved since."""
         if self._last_swap is None:
             self.swap()
             return
@@ -227,7 +227,7 @@ class Mover(threading.Thread):
     def _restore(self, mode: str) -> tuple[str, str, float, float] | None:
         """Restore a snapshot; return the names of restore and snapshot, and the start and end times.
 
-        None if it failed.
+        None if it failed, or if no snapshot fits the live collection.
         """
         if not self._fit or self._count % 2:
             self.snapshot()

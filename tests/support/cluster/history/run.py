@@ -155,7 +155,10 @@ def _disturb(world: HistoryWorld, plan: Plan) -> tuple[Mover, Breaker, Witness, 
 
 
 def _join(threads: Sequence[threading.Thread], world: HistoryWorld) -> None:
-    """Wait for threads. Meanwhile restart processes that end by themselves, as an operator may."""
+    """Wait for threads. Meanwhile restart operators that end because they may have lost the lease.
+
+    A thread that does not end in time, and any other process that ends, is recorded as a fault.
+    """
     until = time.monotonic() + ENDS_WITHIN_S
     while any(thread.is_alive() for thread in threads):
         world.revive()
@@ -168,7 +171,7 @@ def _join(threads: Sequence[threading.Thread], world: HistoryWorld) -> None:
 
 
 def _last_look(world: HistoryWorld, witness: Witness, pool: SharedPool) -> list[Row]:
-    """Read all users' memories, stop the API regularly, and return the points in the engine."""
+    """Read all users' memories, stop the API processes by SIGTERM, and return the points in the engine."""
     alias = world.workspace.alias
     with engine_at(world.workspace.qdrant_url) as engine, contextlib.closing(witness.caller("last")) as caller:
         reads = Reads(caller, world.journal, vector_of=witness.vector_of)

@@ -74,32 +74,30 @@ class HistoryWorld:
         self.workspace.create(**spec, changePolicy="Apply", annotations=annotations)
 
     def kill(self, part: ManagedProcess) -> None:
-        """Kill a process with SIGKILL."""
+        """Kill a process with SIGKILL, and record that in the journal."""
         self.journal.record_event(f"kill {part.name}")
         part.is_held = True
         self.journal.record_kill(part.name)
         part.program.kill()
 
     def start(self, part: ManagedProcess) -> None:
-        """Start a killed process."""
+        """Start a killed process; return once it works."""
         part.program.restart(part.ready)
         part.is_held = False
         self.journal.record_event(f"{part.name} is back")
 
     def pause(self, part: ManagedProcess) -> None:
-        """Pause a process."""
         self.journal.record_event(f"pause {part.name}")
         part.is_held = True
         part.program.pause()
 
     def resume(self, part: ManagedProcess) -> None:
-        """Resume a paused process."""
         part.program.resume()
         part.is_held = False
         self.journal.record_event(f"{part.name} goes on")
 
     def revive(self) -> None:
-        """Restart processes that ended by themselves, as an operator does when it may have lost the lease."""
+        """Restart processes that ended by themselves. Only an operator may do that, if it may have lost the lease."""
         for part in self.parts:
             if not part.is_held and part.program.returncode is not None:
                 self.journal.record_event(f"{part.name} had ended with {part.program.returncode}")

@@ -1,7 +1,7 @@
 """Final check of all recorded operations, and of every point in the engine, after all changes have settled.
 
 The points at rest are two more reads of each user: of all memories, and of the newest versions. So one model
-(`traffic.model`) judges what is lost, what came back, and what nobody stored.
+(`traffic.model`) finds lost memories, deleted ones that are visible again, and ones that were never stored.
 """
 
 import math
@@ -30,7 +30,7 @@ AHEAD_MS = 60_000
 # The API completes interrupted changes within a minute, if no request meets them before.
 SWEPT_WITHIN_S = 90.0
 FLUSHED_WITHIN_S = 120.0
-"""Seconds after which a recorded access is certainly written; the contract says within a minute."""
+"""Seconds after which a recorded access is certainly written; the contract promises it within a minute."""
 
 
 def audit(
@@ -163,7 +163,7 @@ def _unrevised(history: History, rows: Rows, at: float) -> Iterator[Violation]:
 
 
 def vector_violations(points: Iterable[Row], vector_of: VectorOf, at: float) -> list[Violation]:
-    """Return the memories with a vector that does not belong to their text."""
+    """Return the memories whose vector is missing or belongs to another text, and the tombstones with a vector."""
     found = []
     for point in points:
         row, vector = point["payload"], _dense(point.get("vector"))
@@ -181,7 +181,7 @@ def count_violations(
 ) -> list[Violation]:
     """Return memories with more accesses than searches, or with fewer than were certainly written.
 
-    Every remaining process has stopped regularly, so it has written its recorded accesses. A killed process may have
+    Every remaining process was stopped by SIGTERM, so it has written its recorded accesses. A killed process may have
     lost some. Accesses written before the last move may be in another collection.
 
     Args:

@@ -81,6 +81,8 @@ class ApiCaller:
     def write(self, method: str, path: str, *, tries: int = 1, is_repeatable: bool = True, **request: Any) -> Sent:
         """Send a write until it is acknowledged or finally refused.
 
+        A write that is neither within `PATIENCE_S` is recorded as a fault.
+
         Args:
             tries: Maximum number of attempts of a contended request.
             is_repeatable: True if it may be sent again after an unknown outcome.
@@ -115,12 +117,12 @@ class ApiCaller:
         content_if_missing: str = "",
         **request: Any,
     ) -> list[dict[str, Any]] | None:
-        """Send a read once, and record what it found; return the rows, or None if it was not answered.
+        """Send a read once, and record its results; return the rows, or None if it failed.
 
         Args:
             kind: SEARCH if only the newest versions are returned, LIST if earlier ones are too.
-            content: Content of the only memory that it asks for.
-            tag: Tag of all memories that it asks for.
+            content: Content of the only memory that the read requests.
+            tag: Tag of all memories that the read requests.
             content_if_missing: Content of the only memory that a 404 is about.
         """
         asked = self._send(method, path, is_read=True, process=process, **request)
@@ -163,7 +165,7 @@ class ApiCaller:
         self._journal.add(Entry(operation, target_id, asked.note))
 
     def is_served(self, question: dict[str, Any]) -> bool:
-        """Return whether every process answers a search."""
+        """Return whether every process responds to a search with 200."""
         body = {"user_id": "nobody"} | question
         try:
             return all(self._http.post(f"{url}/search", json=body).status_code == 200 for url in self.urls)

@@ -55,7 +55,7 @@ class Version:
 
 @dataclass(slots=True, eq=False)
 class Unit:
-    """Versions of one thing, oldest first, as its writers know them.
+    """Versions of one memory or item, oldest first, as recorded by its writers.
 
     Attributes:
         name: Its tag, and its key or subject.
@@ -89,7 +89,7 @@ class Kill:
 
 @dataclass(slots=True)
 class Entry:
-    """One line. `target_id` identifies a memory for which no content is known yet."""
+    """One operation of the journal. `target_id` identifies a memory whose content is not known yet."""
 
     operation: Operation
     target_id: str | None = None
@@ -102,7 +102,7 @@ class Journal:
 
     Attributes:
         contents: Contents by id, for each memory in a response; several if a memory was erased and stored again.
-        units: What the readers read, each changed by one writer.
+        units: Units that the readers read. Only one writer changes each of them.
         crowd: Memories of `CROWD`.
         acknowledged: Number of acknowledged memories.
         statuses: Number of responses by status; "lost" for none.
@@ -174,7 +174,7 @@ class Journal:
 
     @property
     def forgotten(self) -> set[str]:
-        """Users that were erased."""
+        """Users with an acknowledged erasure."""
         operations = [entry.operation for entry in self.entries if entry.operation.kind is Kind.FORGET]
         return {each.user for each in operations if each.outcome is Outcome.OK}
 

@@ -24,12 +24,10 @@ from typing import Any
 
 FOREVER = float("inf")
 IMPORTANCE = 0.5
-"""Importance of a memory that nobody has edited."""
+"""Importance of a memory without edits."""
 
 
 class Kind(Enum):
-    """Kind of operation."""
-
     STORE = "store"
     DELETE = "delete"
     EDIT = "edit"
@@ -39,8 +37,6 @@ class Kind(Enum):
 
 
 class Outcome(Enum):
-    """Outcome of an operation."""
-
     OK = "ok"
     REFUSED = "refused"
     UNKNOWN = "unknown"

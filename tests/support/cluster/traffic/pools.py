@@ -67,7 +67,7 @@ class Pool:
             self.journal.units.append(unit)
 
     def pick(self, suits: Callable[[Unit], bool]) -> Unit | None:
-        """Return a unit to change, or None."""
+        """Return a random unit to change, none with an unknown outcome; None if no unit suits."""
         fitting = [unit for unit in self.units if not unit.in_doubt and suits(unit)]
         return self.chance.choice(fitting) if fitting else None
 
@@ -117,7 +117,7 @@ class SharedPool(Pool):
             self.units.append(Unit(unit.kind, unit.user, unit.name, [version]))
 
     def pick(self, suits: Callable[[Unit], bool]) -> Unit | None:
-        """Return a recent memory, because fewer of these are superseded already."""
+        """Return a recent memory, because fewer of these are superseded already; None if none suits."""
         with self.lock:
             fitting = {user: [unit for unit in self.units if unit.user == user and suits(unit)] for user in self.users}
             recent = [unit for units in fitting.values() for unit in units[-4:]]

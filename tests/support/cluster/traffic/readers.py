@@ -18,7 +18,7 @@ PAGE = 100
 
 
 class Reads:
-    """Reads, one method per endpoint. The caller records what each returned.
+    """Reads, one method per endpoint. The caller records the results.
 
     Args:
         vector_of: Returns the vector to send for a text; None if the agent embeds texts.
@@ -28,7 +28,7 @@ class Reads:
         self._caller, self._journal, self._vector_of = caller, journal, vector_of
 
     def search(self, unit: Unit) -> None:
-        """Search with the head's own text. It must have a vector of the current model."""
+        """Search with the head's own text. Record a fault if the head's vector is not one of the current model."""
         text = (unit.head or unit.versions[-1]).content
         for row in self._search(Kind.SEARCH, unit, text, top_k=50, explain=True) or ():
             if row["content"] == text and (similarity := row["explain"]["similarity"]) < MIN_SIMILARITY:
@@ -39,7 +39,7 @@ class Reads:
         self._search(Kind.LIST, unit, unit.versions[-1].content, top_k=50, include_superseded=True)
 
     def in_list(self, unit: Unit) -> None:
-        """List its current memories."""
+        """List the unit's current memories by tag."""
         parameters = {"user_id": unit.user, "tag": unit.name}
         self._caller.read(Kind.SEARCH, unit.user, "GET", "/memories", tag=unit.name, params=parameters)
 
@@ -56,7 +56,7 @@ class Reads:
         self._caller.read(Kind.LIST, user, "GET", path, content=content, params={"user_id": user})
 
     def history(self, unit: Unit) -> None:
-        """Read the complete chain, oldest version first. Any version that is not deleted names it."""
+        """Read the history through the newest version. Record a fault if its order is not oldest first."""
         if (head := unit.head) is None:
             return
         path, parameters = f"/memories/{head.id}/history", {"user_id": unit.user}

@@ -99,7 +99,7 @@ class Writer(PacedThread):
         self._take_in(unit, content, self.caller.write("POST", "/memories", json=body, is_repeatable=False))
 
     def store_batch(self) -> None:
-        """Store several memories of all kinds in one batch."""
+        """Store several memories of random kinds in one batch, sent again until each has a final result."""
         kinds: tuple[UnitKind, ...] = ("plain", "keyed", "subject")
         units = [self._pool.new_unit(self._chance.choice(kinds)) for _ in range(BATCH)]
         contents = [self._pool.content(unit.user) for unit in units]
@@ -137,7 +137,7 @@ class Writer(PacedThread):
         if unit := self._pick_memory():
             head, asked = unit.stored[-1], self._on(unit, "DELETE")
             self.caller.record(Kind.DELETE, unit.user, asked, target_id=head.id)
-            # Other clients do not know, and go on to name it.
+            # Other clients may still supersede the deleted memory by its id.
             head.is_deleted = asked.is_acknowledged and not self.caller.is_contended
             self._settle(unit, asked)
 
@@ -275,7 +275,7 @@ def place_of(unit: Unit) -> list[tuple[str, str | int | float | bool | None]]:
 
 
 def _of_item(sent: Sent, result: dict[str, Any]) -> Sent:
-    """Convert the result of one memory of a batch."""
+    """Build the `Sent` of one memory from the result in a batch's response."""
     error = result.get("error")
     return replace(sent, status=error["status"] if error else HTTPStatus.OK, body=error or result)
 

@@ -137,7 +137,7 @@ EVERY_FIGURE = {
     ],
 )
 def test_digests_are_stable(spec, created, updated) -> None:
-    """Stored approvals name them. The digest of a creation includes the configuration hash, which defines drift."""
+    """Stored approvals contain digests. That of a creation includes the configuration hash, which defines drift."""
     desired = desired_of(spec)
 
     assert plan_changes(desired, None, alias=ALIAS, physical="p").digest == created

@@ -80,7 +80,7 @@ def test_plain_collection_needs_double_space() -> None:
     ],
 )
 def test_tokens_are_rounded_to_two_digits(points: int, lengths: tuple[int, ...], tokens: int) -> None:
-    """A token counts as four characters."""
+    """Four characters count as one token."""
     assert costs(points=points, lengths=lengths).tokens == tokens
 
 

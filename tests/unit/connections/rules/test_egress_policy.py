@@ -45,9 +45,9 @@ def test_forbidden_addresses_stay_forbidden(address: str, listed: str, is_in_clu
         "::169.254.169.254",
         "64:ff9b::169.254.169.254",
         "64:ff9b:1::169.254.169.254",  # a prefix of 96 bits
-        "64:ff9b:1:a9fe:a9:fe00::",  # of 48
-        "64:ff9b:1:a9:fe:a9fe::",  # of 56
-        "64:ff9b:1:0:a9:fea9:fe00:0",  # of 64
+        "64:ff9b:1:a9fe:a9:fe00::",  # a prefix of 48 bits
+        "64:ff9b:1:a9:fe:a9fe::",  # a prefix of 56 bits
+        "64:ff9b:1:0:a9:fea9:fe00:0",  # a prefix of 64 bits
         "2002:a9fe:a9fe::1",
         "2001:0:a9fe:a9fe::1",
         "2001:0:101:101:0:0:5601:5601",

@@ -42,7 +42,7 @@ def test_implied_connection_is_valid_and_open_to_all() -> None:
 
 
 def test_nothing_is_implied_beside_a_declared_one() -> None:
-    """A reference to another name is then a typo."""
+    """Next to a declared connection, a reference to another name is a typo."""
     assert names(memory({"name": "mian"}), CONNECTION) == []
 
 

@@ -77,7 +77,7 @@ def test_last_segments_name_the_owner(key: str, owner: KeyOwner | None) -> None:
         ("prod/alpha/gone/nightly_1b2c3d4e/a", {"alpha"}),
         ("prod/bot/nightly_1b2c3d4e/a", set()),
         ("prod/alpha/bot/erased/1", {"alpha"}),
-        # A namespace named like a prefix; an agent named like a namespace or like a folder of ours.
+        # A namespace named like a prefix; an agent named like a namespace or like a folder of the product.
         ("alpha/bot/nightly_1b2c3d4e/a", {"alpha"}),
         ("prod/alpha/snapshots/nightly_1b2c3d4e/a", set()),
         ("alpha/alpha/bot/nightly_1b2c3d4e/a", {"alpha"}),
@@ -99,7 +99,7 @@ def test_area_contains_keys_of_the_namespace(key: str, namespaces: set[str]) -> 
         ("prod/bot/", set()),
         ("prod/alpha/gone/erased/", {"alpha"}),
         ("prod/alpha/thief/erased/", set()),
-        # Without the slash it is a prefix of other folders too.
+        # Without the final slash, they are prefixes of other folders too.
         ("prod/alpha/bot", set()),
         ("prod/alpha/bo", set()),
         ("prod/../bot/", set()),

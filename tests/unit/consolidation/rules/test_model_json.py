@@ -76,7 +76,7 @@ def test_hostile_output_terminates(text: str) -> None:
 
 
 def test_parse_attempts_are_limited() -> None:
-    """Objects do not count."""
+    """Only failed attempts count: a complete JSON object before the answer does not."""
     values: list[Any] = [
         parse_answer(text + ANSWER, SCHEMA).value for text in ("{" * (MAX_ATTEMPTS - 1), DRAFT * MAX_ATTEMPTS)
     ]

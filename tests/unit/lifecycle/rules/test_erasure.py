@@ -13,7 +13,7 @@ TOMBSTONE = {"id": "m", "userId": "u", "rev": 3, TOMBSTONE_KEY: 5}
 
 @pytest.mark.parametrize("before", [MEMORY, TOMBSTONE])
 def test_tombstone_has_a_new_revision(before: dict[str, Any]) -> None:
-    """A concurrent writer that read the revision before must not overwrite it."""
+    """A concurrent writer that has read the earlier revision must not overwrite the tombstone."""
 
     assert erasure_tombstone(before, "e", 10)["rev"] == 4
 

@@ -139,7 +139,7 @@ def test_stop_words_of_a_question_are_words_of_memories(language: str) -> None:
 
 
 def test_engine_reads_each_part_as_one_word() -> None:
-    """Letters and digits of all scripts, and the marks from Latin to Gujarati."""
+    """Covers letters and digits of all scripts, and the marks from Latin to Gujarati."""
     letters = [chr(code) for code in range(0x20000) if unicodedata.category(chr(code))[0] in "LN"]
     marks = [chr(code) for code in range(0x0AF0) if unicodedata.category(chr(code)) in ("Mn", "Mc")]
     parts = {part for character in (*letters, *marks) for part in any_language_text(f"ka{character}ka").split()}
@@ -172,7 +172,7 @@ def test_auto_document_needs_no_language() -> None:
 
 @pytest.mark.parametrize("language", [language for language in get_args(KeywordLanguage) if language != "auto"])
 def test_other_languages_do_not_change(language: str) -> None:
-    """Their stored vectors were made from these documents."""
+    """The stored vectors of other languages were computed from these documents."""
     document = {
         "text": "the cats",
         "model": "qdrant/bm25",

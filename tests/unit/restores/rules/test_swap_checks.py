@@ -54,7 +54,7 @@ class TestVersion:
         [("1.18.3", "1.18.3"), ("1.18.0", "1.18.3"), ("v1.18.1", "1.18.3-dev"), (None, "1.18.3"), ("?", "1.18.3")],
     )
     def test_compatible_or_unknown_version_is_allowed(self, made_by: str | None, runs: str) -> None:
-        """The same minor version and no later patch."""
+        """Compatible is the same minor version without a later patch."""
 
         check_version(made_by, runs)
 

@@ -107,6 +107,24 @@ def test_further_lists_and_given_numbers_share_alike(
     assert (len(plan.filters), plan.limit, plan.word_limit, plan.compares_words) == (lists, limit, limit, True)
 
 
+@pytest.mark.parametrize(
+    "ranking",
+    [
+        replace(EVERYTHING, weights=MATCH_ONLY, types=(MemoryType("fact", None, boost=3.0),)),
+        replace(EVERYTHING, weights=MATCH_ONLY, confidence_share=0.5),
+        replace(EVERYTHING, model=expression("similarity + keyword + confidence")),
+        replace(EVERYTHING, model=expression('similarity + keyword + tag("pinned")')),
+    ],
+    ids=["boost", "confidence share", "confidence", "tag"],
+)
+def test_words_need_long_lists_if_the_score_depends_on_more(ranking: Ranking) -> None:
+    ranking = replace(ranking, effort="Fast")
+
+    plan = plan_candidates(ranking, FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS, extra_lists=1)
+
+    assert (len(plan.filters), plan.limit, plan.word_limit, plan.compares_words) == (1, 300, 300, True)
+
+
 def test_word_lists_have_room_for_all_results() -> None:
     ranking = replace(EVERYTHING, weights=MATCH_ONLY, effort="Fast", max_query_limit=900)
 

@@ -29,7 +29,7 @@ def row(content: str, **more: Any) -> dict[str, Any]:
 
 
 def stored(content: str, before: tuple[dict[str, Any], ...] = (), **more: Any) -> dict[str, Any]:
-    """Payload of a memory with its evidence."""
+    """Return the payload of a memory with its evidence."""
     bare = row(content, **more)
     return bare | {EVIDENCE_KEY: compute_evidence(bare, before, "english")}
 
@@ -112,7 +112,7 @@ def test_terse_value_grows_with_length() -> None:
 
 
 def test_missing_evidence_is_a_constant() -> None:
-    """Also for messages of the assistant."""
+    """Messages of the assistant get the constant too."""
 
     assert numbers("x", stored("apple " * 300, role="assistant"))["terse"] == 0.5
     assert numbers("x", row("apple " * 300))["terse"] == 0.5

@@ -49,7 +49,7 @@ LACKING = replace(LIVE, indexes=LIVE.indexes[1:])
     ],
 )
 def test_configuration_must_match_record_or_live(copy, live, recorded, is_good, words) -> None:
-    """The record wins; without one the live collection decides."""
+    """The record has precedence; without one the live collection decides."""
 
     findings = compare_configuration(copy, live, recorded)
 
@@ -145,7 +145,7 @@ def test_recorded_deletions_override_current_ones(copied: int, deleted: int, is_
     [(0, True), (1_000_000 - CLOCK_MARGIN_MS, False), (1_000_000, False), (None, False), ("0", False), (True, False)],
 )
 def test_only_older_points_must_be_contained(updated_at, was_in) -> None:
-    """Older by more than the clock margin."""
+    """A snapshot must contain a point that is older by more than the clock margin."""
 
     assert must_contain(updated_at, 1_000_000) is was_in
 

@@ -85,7 +85,7 @@ def test_full_shard_fits_a_secret() -> None:
 
 
 def test_capacity_for_100_000_users() -> None:
-    """Two zones each. All shards except those of the last level are closed; no shard is near its size limit."""
+    """Each user has keys in two zones. Only shards of the last level are open; none is near its size limit."""
     places: Counter[str] = Counter()
     for user in range(100_000):
         for zone in ("SENSITIVE", "PERSONAL"):
