@@ -23,7 +23,7 @@ change log, if it has one, becomes the time of the copy.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.agents.direct_agents import open_by_name
@@ -35,16 +35,18 @@ from agentmemory_operator.collections.replaced_collection import (
 )
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY
+from agentmemory_operator.errors import RebuildPaused, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import conditional_upsert, read_pages
-from agentmemory_operator.memories.rules.comparison import Rows, find_divergence, rev_of, vectors_of
+from agentmemory_operator.memories.rules.comparison import PointId, Rows, find_divergence, rev_of, vectors_of
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Filter, equals, point_filter
 from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, window_mark
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.rebuilds.catch_up import max_write_delay_ms, read_points, walk_all, walk_changed
+from agentmemory_operator.rebuilds.copy import build_budgeted_embedder
 from agentmemory_operator.rebuilds.point_copier import build_copier, ends_of
 from agentmemory_operator.rebuilds.rules.vector_tolerance import VectorTolerance
 from agentmemory_operator.rebuilds.task import RebuildRun
@@ -53,25 +55,30 @@ from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.times import render_second
 
 PAGE = 64
+MAX_RENEWALS = 3
+"""Maximum attempts to renew the vectors of a page. Each further one means that a memory of it was changed meanwhile."""
 
 Row = Mapping[str, Any]
 
 
-async def renew_late_vectors(task: RebuildRun) -> int:
+async def renew_late_vectors(task: RebuildRun, embedder: Embedder | None) -> int:
     """Embed memories again that changed since shortly before the move, if their vector is not that of their text.
 
     If both collections have keyword vectors, but by different rules, the keyword texts of these memories are computed
     again too.
 
+    Args:
+        embedder: Budgeted embedder of the target; None if the rebuild copies vectors.
+
     Returns:
-        Number of replaced embeddings; 0 if the rebuild copies them.
+        Number of replaced embeddings.
 
     Raises:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: If the step must be repeated.
-        SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text.
+        RebuildPaused, RequestInvalid: If the embedding provider rejects key, model or a text.
     """
     changed = _changed_near_move(task)
-    renewed = await _renew_vectors(task, task.embedder, changed) if task.embedder is not None else 0
+    renewed = await _renew_vectors(task, embedder, changed) if embedder is not None else 0
     source, target = ends_of(task)
     if target.keyword is not None and source.keyword not in (None, target.keyword):
         await _renew_words(task, changed)
@@ -85,20 +92,41 @@ def _changed_near_move(task: RebuildRun) -> Filter:
 
 async def _renew_vectors(task: RebuildRun, embedder: Embedder, changed: Filter) -> int:
     renewed, agent = 0, await _target_of(task)
-    vectors = VectorTolerance(task.source.collection, task.desired, is_embedded=True)
     async for points in read_pages(agent, _page_request(changed, with_vector=True)):
+        renewed += await _renew_page(task, agent, embedder, points)
+    return renewed
+
+
+async def _renew_page(task: RebuildRun, agent: Agent, embedder: Embedder, points: list[Json]) -> int:
+    """Renew the outdated vectors of points; return their number. Points that change in the meantime are read again."""
+    renewed, vectors = 0, VectorTolerance(task.source.collection, task.desired, is_embedded=True)
+    for _ in range(MAX_RENEWALS):
         # Skip points without `rev`: the API did not write them, so no late write has changed them.
         points = [point for point in points if point["payload"].get("content") and "rev" in point["payload"]]
         embedded = await embedder.embed([point["payload"]["content"] for point in points]) if points else []
-        operations = [
-            _replace_operation(point, vector, task.clock.now_ms())
+        outdated = {
+            point["id"]: (point, vector)
             for point, vector in zip(points, embedded, strict=True)
             if not vectors.is_embedding_of(vectors_of(point).get("", ()), vector)
-        ]
-        if operations:
-            await task.server.points.batch(task.target_name, operations, strong=True)
-        renewed += len(operations)
-    return renewed
+        }
+        if not outdated:
+            return renewed
+        operations = [_replace_operation(*pair, task.clock.now_ms()) for pair in outdated.values()]
+        await task.server.points.batch(task.target_name, operations, strong=True)
+        # Qdrant does not report which points it has replaced. A change of the payload alone keeps the outdated vector.
+        still_outdated: list[Json] = []
+        async for page in read_pages(agent, _page_request(_memories(list(outdated)), with_vector=True)):
+            remaining = [
+                point
+                for point in page
+                if not vectors.is_embedding_of(vectors_of(point).get("", ()), outdated[point["id"]][1])
+            ]
+            renewed += len(page) - len(remaining)
+            still_outdated += remaining
+        points = still_outdated
+        if not points:
+            return renewed
+    raise StoreUnavailable(f"{len(points)} memories were changed while their vectors were embedded again: retrying")
 
 
 async def _renew_words(task: RebuildRun, changed: Filter) -> None:
@@ -109,6 +137,10 @@ async def _renew_words(task: RebuildRun, changed: Filter) -> None:
 
 async def _target_of(task: RebuildRun) -> Agent:
     return await open_by_name(task.server.points, effective_settings(task.memory), task.target_name, task.clock)
+
+
+def _memories(ids: list[PointId]) -> Filter:
+    return {"must": [{"has_id": ids}, NOT_DELETED]}
 
 
 def _page_request(filter_: Filter, *, with_vector: bool) -> Json:
@@ -147,28 +179,43 @@ class DrainStep:
         copied. Then outdated vectors are renewed (`renew_late_vectors`), and the announcement in the source is removed.
 
         Raises:
-            RebuildPaused: If a user must fix something before a late point can be embedded.
-            SpecInvalid, RequestInvalid: If the embedding provider rejects key, model or a text of a changed memory.
-            TransientError: If the step must be repeated.
+            RequestInvalid: If the embedding provider rejects a text of a changed memory.
+            TransientError: If the step must be repeated, also after a user has fixed something.
         """
+        # Do not stop while the embedder waits for budget: after the move a rebuild is neither paused nor cancelled.
+        embedder = build_budgeted_embedder(replace(task, check=_check_nothing))
+        try:
+            copied = await self._copy_all_late(task, embedder)
+            renewed = await renew_late_vectors(task, embedder)
+        except RebuildPaused as exc:
+            raise TransientError(str(exc)) from exc
+        if embedder is not None:
+            await task.update_record(calls=embedder.calls)
+        if await task.server.snapshots.metadata(task.source_name) is not None:
+            await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
+        return f"{copied} late points; {renewed} outdated vectors embedded again"
+
+    async def _copy_all_late(self, task: RebuildRun, embedder: Embedder | None) -> int:
         started_s, copied = self.monotonic(), 0
         is_last = await task.server.snapshots.metadata(task.source_name) is None
         while not is_last:
             is_over = self.monotonic() - started_s >= task.server.endpoint.timeout_s
-            changed = await _copy_late(task, walk_all(task) if is_over else walk_changed(task, _since_ms(task)))
+            pages = walk_all(task) if is_over else walk_changed(task, _since_ms(task))
+            changed = await _copy_late(task, embedder, pages)
             copied, is_last = copied + changed, is_over and not changed
             if not is_last:
                 await self.sleep(PASS_S)
         if copied:
             await _settle(task)
-        renewed = await renew_late_vectors(task)
-        if await task.server.snapshots.metadata(task.source_name) is not None:
-            await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
-        return f"{copied} late points; {renewed} outdated vectors embedded again"
+        return copied
 
 
-async def _copy_late(task: RebuildRun, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
-    copied, copier = 0, build_copier(task)
+async def _check_nothing() -> None:
+    """Let the step continue."""
+
+
+async def _copy_late(task: RebuildRun, embedder: Embedder | None, pages: AsyncIterator[tuple[Rows, Rows]]) -> int:
+    copied, copier = 0, build_copier(task, embedder=embedder)
     async for source, target in pages:
         async for points in read_points(copier, find_divergence(source, target).stale):
             inserts, updates = await _split_late(task, points)

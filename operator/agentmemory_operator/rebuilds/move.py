@@ -136,9 +136,15 @@ class MoveStep:
         )
 
     async def _prepare(self, task: RebuildRun, runs: Sequence[RebuildRun]) -> None:
-        """Copy changes and metadata until the announcement is effective: no API process relies on older reads then."""
+        """Copy changes and metadata until the announcement is effective: no API process relies on older reads then.
+
+        After the comparison of all points, embedding calls are neither limited nor counted: writers are about to wait.
+        """
         for run in runs:
-            await copy_differences(run, embedder=build_budgeted_embedder(run))
+            embedder = build_budgeted_embedder(run)
+            await copy_differences(run, embedder=embedder)
+            if embedder is not None:
+                await run.update_record(calls=embedder.calls)
         await _copy_metadata(task)
         if task.announcement is None:
             return

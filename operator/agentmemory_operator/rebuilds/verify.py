@@ -131,7 +131,7 @@ class RebuildComparison:
             self.sampler.add(gaps.record(source, target))
         if not gaps.revisions and not gaps.extra:
             return judge_missing(gaps.common, {})
-        await copy_differences(self.task)
+        await copy_differences(self.task, embedder=self.embedder)
         remaining = gaps.find_remaining(await pair.read_versions(pair.copy, gaps.revisions))
         existing = await pair.read_versions(pair.live, remaining)
         extra = await pair.read_versions(pair.copy, gaps.extra)
@@ -197,7 +197,7 @@ class VerifyStep:
         compared, verdict = await self._compare_twice(task, embedder)
         if recall is None:
             recall = await RecallMeasurement(task, compared.target, embedder).measure(compared.sources, compared.alike)
-            await task.update_record(recall=recall, calls=embedder.calls if embedder else task.record.calls)
+        await task.update_record(recall=recall, calls=embedder.calls if embedder else task.record.calls)
         if reason := _refusal_message(task, recall):
             await task.report(reason)
             raise RebuildAwaitsApproval(reason)

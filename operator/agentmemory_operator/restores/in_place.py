@@ -34,14 +34,16 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.job import RestoreJob, RestoreRun
-from agentmemory_operator.restores.rules.in_place_steps import UNDO, InPlaceStep, check_equal_layout, rollback_name
+from agentmemory_operator.restores.rules.in_place_steps import InPlaceStep, check_equal_layout, rollback_name
 from agentmemory_operator.restores.rules.status import (
     SUCCEEDED,
     current_step,
     has_ended,
     has_succeeded,
+    needs_undo,
     not_rolled_back_status,
     rolled_back_in_place_status,
+    undone_status,
     with_fields,
 )
 from agentmemory_operator.restores.rules.swap_checks import (
@@ -64,7 +66,7 @@ from agentmemory_operator.snapshots.copy_comparison import ComparedSnapshot, com
 from agentmemory_operator.snapshots.rules.copy_verdict import CLOCK_MARGIN_MS, SnapshotRecord
 from agentmemory_operator.snapshots.verify import restore_into
 from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
-from agentmemory_operator.spec.times import parse_time, render_second
+from agentmemory_operator.spec.times import parse_time
 
 # Only checks of the contents count here. Others may fail, because the live collection keeps its own settings and owner.
 _CONTENTS = (Check.RESTORE, Check.MISSING, Check.SAMPLE, Check.PROBES)
@@ -218,8 +220,7 @@ class InPlaceRestore:
         return f"{count} memories; {changes} written directly in the meantime stay" if changes else f"{count} memories"
 
     async def _serve(self, job: RestoreJob, server: Server) -> None:
-        physical = str(job.physical)
-        await reopen(server, physical, job.slug, table=self.table, claims=self.claims)
+        await reopen(server, str(job.physical), job.slug, table=self.table, claims=self.claims)
         await job.write(with_fields({key: job.status[key] for key in job.status if key != "closedSince"}, {}))
         self.request(job.target_key)
 
@@ -234,18 +235,18 @@ class InPlaceRestore:
     async def undo(self, job: RestoreJob, server: Server) -> None:
         """Undo a restore that failed or was deleted: restore the safety snapshot if needed, and reopen the agent.
 
-        The safety snapshot is restored in the steps Recover and Compare. Before Close there is nothing to undo.
+        Does nothing while the agent is open: before Close, and after an earlier call, since when clients may write.
 
         Raises:
             TransientError: If the undoing must be repeated.
             SpecInvalid: If the safety snapshot was deleted in Qdrant, or Qdrant rejects it. The API keeps answering
                 503, unless the restore's object is being deleted.
         """
-        step = current_step(job.status, InPlaceStep)
-        if step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
+        if "closedSince" not in job.status:
+            return
+        if needs_undo(job.status):
             await self._restore_safety(job, server)
-        if "closedSince" in job.status:
-            await self._serve(job, server)
+        await self._serve(job, server)
 
     async def _restore_safety(self, job: RestoreJob, server: Server) -> None:
         physical = str(job.physical)
@@ -256,6 +257,7 @@ class InPlaceRestore:
         except (SpecInvalid, StoreRejected, NotFound, ChecksumMismatch) as exc:
             if job.metadata.deletion_timestamp:
                 # No further pass of this restore can open the collection once the object is deleted.
+                await job.write(undone_status(job.status, "the safety snapshot is not restorable", job.stamp))
                 await self._serve(job, server)
             raise SpecInvalid(
                 Reason.NOT_UNDONE,
@@ -265,9 +267,7 @@ class InPlaceRestore:
         remaining = tuple(record for record in parse_records(old_metadata) if record.identity != job.identity)
         changes = records_to_json(remaining) | keep_as_completed(old_metadata) | _closed_metadata(job, old_metadata)
         await server.snapshots.write_metadata(physical, changes)
-        undo_step = {"name": UNDO, "endTime": render_second(job.now_ms / 1000), "message": f"{subject.name} is back"}
-        steps = [step for step in job.status.get("steps") or () if step["name"] != UNDO]
-        await job.write(with_fields(job.status, {"steps": [*steps, undo_step]}))
+        await job.write(undone_status(job.status, f"{subject.name} is back", job.stamp))
 
     async def roll_back(self, job: RestoreJob) -> bool:
         """Roll a restore in place back by another MemoryRestore, from the safety snapshot.

@@ -2,21 +2,25 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
+from agentmemory_operator.errors import RebuildCancelled, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.base import Vector
+from agentmemory_operator.rebuilds import budget
 from agentmemory_operator.rebuilds.catch_up import copy_differences
-from agentmemory_operator.rebuilds.drain import DrainStep
+from agentmemory_operator.rebuilds.drain import MAX_RENEWALS, DrainStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from tests.contract.rebuilds.test_move import Hook, Time
 from tests.support.engine.agents import SIZE, World, move_alias, vector_of
+from tests.support.engine.interleaved_store import Event, InterleavedStore
 from tests.support.job.rebuild_task import TIMEOUT_S, RebuildTask, open_rebuild
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
@@ -219,6 +223,47 @@ async def test_outdated_vector_is_embedded_again(qdrant_url: str) -> None:
         assert (rows[strange]["rev"], rows[right]["rev"]) == (2, 1)
 
 
+@pytest.mark.parametrize("is_deleted", [pytest.param(False, id="changed"), pytest.param(True, id="deleted")])
+async def test_concurrent_write_before_renewal(qdrant_url: str, is_deleted: bool) -> None:
+    """Qdrant then ignores the new vector. It is written again, and counted once; that of a deleted memory never is."""
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        task, _ = await move(rebuild)
+        agent, memory_id = rebuild.world.agent, await rebuild.world.add("strange")
+
+        async def write() -> None:
+            if is_deleted:
+                await delete_head(agent, memory_id, user_id="u")
+            else:
+                await change_head(agent, memory_id, {"importance": 0.9}, user_id="u")
+
+        points: Any = InterleavedStore(task.server.points, Event(lambda name, _: name == "batch", write))
+        task.server = replace(task.server, points=points)
+
+        assert (await drain(task)).endswith(f"; {0 if is_deleted else 1} outdated vectors embedded again")
+
+        if not is_deleted:
+            row, vectors = (await rebuild.points(rebuild.target))[memory_id], await rebuild.vectors(rebuild.target)
+            assert (row["importance"], cosine(vectors[memory_id], vector_of("new strange")) > 0.999) == (0.9, True)
+
+
+async def test_endless_writes_repeat_the_renewal(qdrant_url: str) -> None:
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        task, _ = await move(rebuild)
+        agent, memory_id = rebuild.world.agent, await rebuild.world.add("strange")
+
+        async def write() -> None:
+            await change_head(agent, memory_id, {"importance": 0.9}, user_id="u")
+
+        events = [Event(lambda name, _: name == "batch", write) for _ in range(MAX_RENEWALS)]
+        points: Any = InterleavedStore(task.server.points, *events)
+        task.server = replace(task.server, points=points)
+
+        with pytest.raises(StoreUnavailable, match="1 memories were changed"):
+            await drain(task)
+
+        assert (await drain(await rebuild.begin())).endswith("; 1 outdated vectors embedded again")
+
+
 def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     lengths = sum(x * x for x in one) ** 0.5 * sum(x * x for x in other) ** 0.5
     return float(sum(x * y for x, y in zip(one, other, strict=True)) / lengths)
@@ -242,3 +287,60 @@ async def test_outdated_keyword_vector_is_computed_again(qdrant_url: str) -> Non
 
 def words(vector: dict[str, dict[str, list[int]]]) -> list[int]:
     return sorted(vector[KEYWORD_VECTOR]["indices"])
+
+
+@dataclass(frozen=True)
+class RevokedModel(NewModel):
+    """Rejects the API key."""
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        raise SpecInvalid("EmbeddingKeyRejected", "the key was revoked")
+
+
+@pytest.mark.parametrize("is_late", [pytest.param(True, id="late point"), pytest.param(False, id="outdated vector")])
+async def test_drain_with_revoked_key_is_repeated(qdrant_url: str, is_late: bool) -> None:
+    """After the move a rebuild is neither paused nor failed."""
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        task, late = await move(rebuild)
+        await (late if is_late else rebuild.world).add("text")
+        task.embedder = RevokedModel()
+
+        with pytest.raises(TransientError, match="the key was revoked"):
+            await drain(task)
+
+        await drain(await rebuild.begin())
+        (vector,) = (await rebuild.vectors(rebuild.target)).values()
+        assert cosine(vector, vector_of("new text")) > 0.999
+
+
+@dataclass
+class Bucket:
+    """Token bucket that grants every other call."""
+
+    refill_s: float = 0
+    attempts: int = 0
+
+    def take(self, *_: object) -> bool:
+        self.attempts += 1
+        return self.attempts % 2 == 0
+
+
+async def test_drain_waits_for_budget_of_embedding_calls(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The object was edited since the move: that does not cancel the rebuild any more."""
+    bucket = Bucket()
+    monkeypatch.setattr(budget, "hourly_bucket", lambda *_: bucket)
+    async with open_rebuild(qdrant_url, embedder=NewModel()) as rebuild:
+        rebuild.spec = {"rebuild": {"maxEmbeddingCallsPerHour": 1}}
+        task, late = await move(rebuild)
+        await late.add("late")
+        await rebuild.world.add("strange")
+        rebuild.checks = cancel
+
+        assert await drain(task) == "1 late points; 1 outdated vectors embedded again"
+
+    # The late point, then both texts at once.
+    assert (bucket.attempts, task.record.calls) == (4, 2)
+
+
+def cancel() -> None:
+    raise RebuildCancelled("the object no longer asks for it")

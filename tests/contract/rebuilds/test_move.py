@@ -11,11 +11,12 @@ from agentmemory_operator.collections.announce import AliasLocks, release_writer
 from agentmemory_operator.collections.rules.announcement import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.collections.rules.changes import Change, SetAlias
 from agentmemory_operator.collections.rules.collection import ORIGIN_KEY, embedding_from_json
+from agentmemory_operator.collections.rules.rebuild_record import record_from_json
 from agentmemory_operator.errors import OutcomeUnknown, RebuildCancelled, StoreUnavailable
 from agentmemory_operator.rebuilds.move import MoveStep
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.rules.swap_checks import RECORDS_KEY
-from tests.support.engine.agents import create_copy, delete_collection, move_alias
+from tests.support.engine.agents import FakeEmbedder, create_copy, delete_collection, move_alias
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild
 
 Hook = Callable[[], Awaitable[None]]
@@ -92,6 +93,18 @@ async def test_target_holds_writes_until_the_move(rebuild: RebuildTask) -> None:
     assert phases == [*[Phase.ANNOUNCED] * 7, Phase.FINAL]
     # The last write ignores the announcement: the drain copies it.
     assert len(await rebuild.points(rebuild.target)) == len(await rebuild.points(rebuild.source)) - 1
+
+
+async def test_embedding_calls_before_the_last_passes_are_counted(qdrant_url: str) -> None:
+    async with open_rebuild(qdrant_url, embedder=FakeEmbedder()) as rebuild:
+        await rebuild.world.add("first")
+        task = await rebuild.begin()
+
+        await mover()(task)
+
+        record = record_from_json(await rebuild.metadata(rebuild.target))
+        assert record is not None
+        assert (record.calls, len(await rebuild.points(rebuild.target))) == (1, 1)
 
 
 async def test_early_announcement_shortens_the_wait(rebuild: RebuildTask) -> None:

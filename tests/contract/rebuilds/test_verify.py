@@ -294,6 +294,21 @@ async def test_new_embedding_finds_memories_by_their_text(qdrant_url: str) -> No
     assert "8 texts embedded again returned the same vectors" in message
 
 
+async def test_embedding_of_missing_points_is_counted(qdrant_url: str) -> None:
+    """So the budget for embedding calls limits it too."""
+    async with open_rebuild(qdrant_url, embedder=Model("new")) as rebuild:
+        await fill(rebuild)
+        missing = await rebuild.world.add("missing")
+
+        await verify(rebuild)
+        calls = rebuild.task.record.calls
+        await verify(rebuild)
+
+        assert missing in await rebuild.points(rebuild.target)
+    # The missing memory, the sampled texts, the probes; then the sampled texts alone, because the recall is known.
+    assert (calls, rebuild.task.record.calls) == (3, 4)
+
+
 async def test_worse_model_is_held(qdrant_url: str) -> None:
     async with open_rebuild(qdrant_url, embedder=Model("blind", is_blind=True)) as rebuild:
         await fill(rebuild)

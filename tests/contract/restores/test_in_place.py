@@ -280,6 +280,73 @@ async def test_postponed_cleanup_keeps_the_failure(world: InPlaceWorld, recovere
     assert (world.contents(), world.is_open()) == (NEW, True)
 
 
+async def fail_after_recovery(world: InPlaceWorld, key: Key) -> None:
+    """Fail a recovered restore; the next pass undoes it."""
+    world.fails = {"apply": StoreRejected(400, "no")}
+    await world.turn(key)
+    world.fails = {}
+
+
+def kill() -> None:
+    raise ProcessKilled
+
+
+LATE = dict.fromkeys((98, 99), "late")
+
+
+@pytest.mark.parametrize("last_call", ["save", "write_status"])
+async def test_killed_undo_keeps_later_writes(world: InPlaceWorld, recovered: Key, last_call: str) -> None:
+    """The operator is killed after it has opened the agent, and the API acknowledges writes before the next pass."""
+    await fail_after_recovery(world, recovered)
+    # After `save`, the claim no longer closes the agent.
+    world.after = {"save": kill if last_call == "save" else lambda: world.after.update(write_status=kill)}
+    with pytest.raises(ProcessKilled):
+        await world.turn(recovered)
+    world.after = {}
+    assert (world.contents(), world.metadata(world.physical).get(CLOSED_KEY)) == (NEW, None)
+    world.write(LATE, "late")
+
+    world.restores = world.passes()
+    await world.finish(recovered)
+
+    assert world.contents() == NEW | LATE
+    assert (world.is_open(), world.must_get(recovered)["metadata"]["finalizers"]) == (True, [])
+
+
+async def test_undo_with_changed_object_keeps_later_writes(world: InPlaceWorld, recovered: Key) -> None:
+    """The API server rejects the finalizer's removal by an older resourceVersion, as after each write of the status."""
+    await fail_after_recovery(world, recovered)
+    world.fails = {"write_finalizers": StoreUnavailable("the object has changed since it was read")}
+    await world.turn(recovered)
+    world.fails = {}
+    assert world.is_open()
+    world.write(LATE, "late")
+
+    await world.turn(recovered)
+
+    assert (world.contents(), world.is_open()) == (NEW | LATE, True)
+    assert world.must_get(recovered)["metadata"]["finalizers"] == []
+
+
+async def test_deletion_without_undo_keeps_later_writes(world: InPlaceWorld, recovered: Key) -> None:
+    """The safety snapshot is rejected, so the agent opens without it. It is not restored once that works again."""
+    await fail_after_recovery(world, recovered)
+    world.delete(recovered)
+    world.fails = {
+        "recover": StoreRejected(400, "no"),
+        "write_finalizers": StoreUnavailable("the object has changed since it was read"),
+    }
+    await world.turn(recovered)
+    world.fails = {}
+    assert world.metadata(world.physical).get(CLOSED_KEY) is None
+    world.write(LATE, "late")
+
+    await world.turn(recovered)
+
+    assert world.table.get(recovered) is None
+    assert world.contents() == OLD | LATE
+
+
 async def test_overdue_restore_reports_safety_snapshot(world: InPlaceWorld, recovered: Key) -> None:
     world.clock.move(ms=3_600_000)
 

@@ -33,7 +33,7 @@ class InPlaceStep(StrEnum):
 
 
 UNDO = "Undo"
-"""Name of the step that restores the safety snapshot after a failure."""
+"""Name of the step that restores the safety snapshot after a failure. It is recorded once that is done."""
 
 EQUAL_SETTINGS = {
     "size": "embedding.dimensions",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agentmemory_operator.restores.rules.in_place_steps import InPlaceStep
+from agentmemory_operator.restores.rules.in_place_steps import UNDO, InPlaceStep
 from agentmemory_operator.restores.rules.swap_checks import RestoreRecord, SwapStep
 from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, find_condition, is_true, merge_conditions
 from agentmemory_operator.spec.kinds.status_snapshot import MemoryRestoreStatus
@@ -103,6 +103,23 @@ def failed_status(old: Mapping[str, Any], reason: str, message: str, at: StatusS
     ended = {"endTime": at.now, **old, "progress": "failed"}
     status = {**ended, "steps": _end_steps(old, at, "failed")}
     return _merge(status, [ConditionState(SUCCEEDED, False, reason, message)], at)
+
+
+def needs_undo(status: Mapping[str, Any]) -> bool:
+    """Return whether an ended restore in place must restore its safety snapshot: Recover has started, Open has not.
+
+    False once that is recorded by `undone_status`.
+    """
+    is_changed = current_step(status, InPlaceStep) in (InPlaceStep.RECOVER, InPlaceStep.COMPARE)
+    return is_changed and not any(step["name"] == UNDO for step in _steps(status))
+
+
+def undone_status(old: Mapping[str, Any], message: str, at: StatusStamp) -> Json:
+    """Return the status of a restore in place whose safety snapshot is restored, or will never be.
+
+    It is written before the agent opens, so that no later pass restores the safety snapshot over new writes.
+    """
+    return with_fields(old, {"steps": [*_steps(old), {"name": UNDO, "endTime": at.now, "message": message}]})
 
 
 def is_rolling_back(status: Mapping[str, Any]) -> bool:

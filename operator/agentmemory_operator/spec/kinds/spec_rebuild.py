@@ -19,8 +19,8 @@ class RebuildSpec(Model):
 
     max_embedding_calls_per_hour: Annotated[int, Field(ge=1, le=MAX_CALLS_PER_HOUR)] | None = Field(
         default=None,
-        description="Maximum requests per hour to the embedding provider, of batchSize texts each, 1..10000000."
-        " Default: unlimited.",
+        description="Maximum requests per hour to the embedding provider, of batchSize texts each, 1..10000000. Does"
+        " not apply in the last seconds before the alias moves. Default: unlimited.",
     )
     embedding_price_per_million_tokens: Annotated[float, Field(ge=0, le=MAX_PRICE)] | None = Field(
         default=None,
@@ -87,7 +87,10 @@ class RebuildStatus(StatusModel):
     target: str | None = Field(default=None, description="New collection.")
     copied: int | None = Field(default=None, description="Points copied.")
     total: int | None = Field(default=None, description="Points to copy, as counted when the copy started.")
-    embedding_calls: int | None = Field(default=None, description="Requests to the embedding provider.")
+    embedding_calls: int | None = Field(
+        default=None,
+        description="Requests to the embedding provider, except those in the last seconds before the alias moves.",
+    )
     recall: RecallStatus | None = Field(default=None, description="Results of the probe searches (docs/rebuild.md).")
     start_time: str | None = Field(default=None, description="Start time.", json_schema_extra={"format": "date-time"})
     move_time: str | None = Field(
