@@ -6,7 +6,6 @@ A mark that is not cleared, for example because the process ends, costs the swee
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
@@ -18,8 +17,9 @@ log = logging.getLogger(__name__)
 
 # Seconds for which marks are collected.
 PERIOD_S = 0.05
-# Seconds for which a process that ends waits for its last marks to be cleared.
-CLOSE_S = 5.0
+# Seconds in which the marks of an agent are cleared, also the last ones of a process that ends. Less than the age at
+# which the sweep reads them.
+CLEAR_S = 5.0
 # Maximum number of marks of an agent that wait. The sweep clears the others.
 MAX_WAITING = 10_000
 
@@ -35,14 +35,10 @@ class DueMarks:
     async def clear(self, agent: Agent, rows: Iterable[Mapping[str, Any]]) -> None:
         """Clear the marks of rows that are unchanged since they were read."""
         revs = {row["id"]: row["rev"] for row in rows}
-        if not self._is_running:
+        if self._is_running:
+            self._add(agent, revs)
+        else:
             await clear_marks(agent, revs)
-            return
-        _, waiting = self._waiting.get(agent.alias, (agent, {}))
-        if len(waiting) < MAX_WAITING:
-            # Use the latest agent: an earlier one may have been opened before a move of the alias.
-            self._waiting[agent.alias] = agent, waiting | revs
-            self._has_waiting.set()
 
     async def run(self) -> None:
         """Clear marks until cancelled, then the rest of them."""
@@ -55,16 +51,33 @@ class DueMarks:
                 await self._clear_waiting()
         finally:
             self._is_running = False
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._clear_waiting(), CLOSE_S)
+            await self._clear_waiting()
+
+    def _add(self, agent: Agent, revs: Mapping[str, int]) -> None:
+        earlier, waiting = self._waiting.get(agent.alias, (agent, {}))
+        if earlier.epoch != agent.epoch:
+            # Rows of a replaced collection may have other neighbours in the new one, with the same `rev`.
+            waiting = {}
+        if len(waiting) < MAX_WAITING:
+            waiting.update(revs)
+            # Use the latest agent: an earlier one may have been opened before a move of the alias.
+            self._waiting[agent.alias] = agent, waiting
+            self._has_waiting.set()
 
     async def _clear_waiting(self) -> None:
         waiting, self._waiting = self._waiting, {}
-        for agent, revs in waiting.values():
-            try:
+        await asyncio.gather(*(self._clear(agent, revs) for agent, revs in waiting.values()))
+
+    async def _clear(self, agent: Agent, revs: Mapping[str, int]) -> None:
+        try:
+            # Limit the time for which an agent whose server does not respond delays the marks of others.
+            async with asyncio.timeout(CLEAR_S):
                 await clear_marks(agent, revs)
-            except AgentMemoryError as error:
-                log.info("clearing marks of agent %s is left to the sweep: %s", agent.settings.slug, error)
+        except asyncio.CancelledError:
+            self._add(agent, revs)
+            raise
+        except (AgentMemoryError, TimeoutError) as error:
+            log.info("clearing marks of agent %s is left to the sweep: %s", agent.settings.slug, error)
 
 
 async def clear_marks(agent: Agent, revs: Mapping[str, int]) -> None:

@@ -122,12 +122,13 @@ async def write_with_followers(
     agent: Agent, drafts: Sequence[MemoryDraft], reader: SessionRows, *, insert_only: bool = False
 ) -> dict[str, StoreRejected]:
     """As `write_drafts`; then rewrite the keyword texts of later memories that are to include the new ones."""
-    if not drafts or not reader.followers:
+    if not drafts or not reader.followers or reader.is_rewritten:
         return await write_drafts(agent, drafts, insert_only=insert_only)
     refused, followers = await asyncio.gather(
         write_drafts(agent, drafts, insert_only=insert_only), session_keywords.read_followers(agent, reader)
     )
     if not refused:
+        reader.is_rewritten = True
         await session_keywords.rewrite_followers(agent, reader, followers)
     return refused
 

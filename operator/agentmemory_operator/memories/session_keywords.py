@@ -21,6 +21,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+import orjson
+
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError
@@ -62,7 +64,7 @@ from agentmemory_operator.memories.session_rows import (
 )
 from agentmemory_operator.memories.zone_access import has_words
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.runtime.tasks import gather_bounded
+from agentmemory_operator.runtime.tasks import gather_bounded, map_with_pauses, run_in_slices
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
@@ -71,8 +73,8 @@ PAGE = 100
 PAGES_A_SWEEP = 100
 # Maximum number of memories that are rewritten right after a write, before what it has changed is read again.
 MAX_FOLLOWERS = 200
-# Qdrant accepts 32 MiB in a request, and a character may take 4 bytes. A number of a vector has at most 24 characters.
-MAX_REQUEST_CHARS, CHARS_A_NUMBER = 6 << 20, 24
+# Maximum size of a request. Qdrant accepts 32 MiB.
+MAX_REQUEST_BYTES = 24 << 20
 # Maximum number of rounds. Two suffice unless another writer changes a neighbour in the meantime.
 MAX_ROUNDS = 20
 log = logging.getLogger(__name__)
@@ -103,7 +105,7 @@ async def build_words(
         for row in sorted(({row["id"]: row for row in around} | new).values(), key=session_sort_key):
             if row["id"] in new:
                 words[row["id"]] = build_keyword_text(row, before, source)
-            elif row[ORDER_KEY] < members[0][ORDER_KEY]:
+            elif session_sort_key(row) < session_sort_key(members[0]):
                 neighbours += 1
             if is_member(row):
                 before.append(row)
@@ -132,9 +134,8 @@ async def rewrite_followers(agent: Agent, reader: SessionRows, followers: Sequen
     if not followers or agent.keyword is None:
         return
     windows = _windows_in(reader.plans, agent.keyword.window)
-    rewritten = [_rewritten(agent, agent.keyword, point, windows[point["payload"]["id"]]) for point in followers]
     try:
-        await _write_rewritten(agent, rewritten)
+        await _rewrite(agent, agent.keyword, [(point, windows[point["payload"]["id"]]) for point in followers])
     except AgentMemoryError as error:
         log.info("rewriting the followers of new memories of agent %s failed: %s", agent.settings.slug, error)
 
@@ -241,8 +242,7 @@ async def rewrite_texts(agent: Agent, ids: set[str], spans: Sequence[SessionSpan
         del remaining[:PAGE]
         eligible = await _read_eligible(agent, part)
         windows = await asyncio.gather(*(window_of(point["payload"]) for point in eligible))
-        pairs = zip(eligible, windows, strict=True)
-        await _write_rewritten(agent, [_rewritten(agent, source, point, before) for point, before in pairs])
+        await _rewrite(agent, source, list(zip(eligible, windows, strict=True)))
 
 
 async def _read_eligible(agent: Agent, ids: Sequence[str]) -> list[Json]:
@@ -263,20 +263,26 @@ def _windows_in(spans: Iterable[SessionSpan], window: int) -> dict[str, Sequence
     }
 
 
-async def _write_rewritten(agent: Agent, points: Sequence[Json]) -> None:
-    """Replace points by compare-and-set in one request, or in several if they are long."""
+async def _rewrite(agent: Agent, source: KeywordSource, points: Sequence[tuple[Json, Sequence[Row]]]) -> None:
+    """Rewrite the texts of points with what is before each, by compare-and-set in one request, or more if it is large.
+
+    A long text takes 0.1 s in some languages, so many of them would block the event loop.
+    """
     part: list[Json] = []
-    chars = 0
-    for point in points:
-        text_chars = len(point["vector"][KEYWORD_VECTOR]["text"]) + len(point["payload"]["content"])
-        point_chars = text_chars + CHARS_A_NUMBER * len(point["vector"].get("", ()))
-        if part and chars + point_chars > MAX_REQUEST_CHARS:
+    size = 0
+    build = map_with_pauses(lambda _, pair: _sized(_rewritten(agent, source, *pair)), points)
+    for point, point_size in await run_in_slices(build):
+        if part and size + point_size > MAX_REQUEST_BYTES:
             await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
-            part, chars = [], 0
+            part, size = [], 0
         part.append(point)
-        chars += point_chars
+        size += point_size
     if part:
         await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
+
+
+def _sized(point: Json) -> tuple[Json, int]:
+    return point, len(orjson.dumps(point))
 
 
 def _rewritten(agent: Agent, source: KeywordSource, point: Json, before: Sequence[Row]) -> Json:

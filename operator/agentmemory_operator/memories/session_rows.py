@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.memories.point_pages import page_limit, query_all
+from agentmemory_operator.memories.point_pages import MAX_ATTEMPTS, page_limit, query_all
 from agentmemory_operator.memories.rules.filters import Filter
 from agentmemory_operator.memories.rules.keywords import (
     group_by_session,
@@ -64,6 +64,8 @@ class SessionRows:
     Attributes:
         plans: Members around the memories that are to be written, with these.
         followers: Stored members among them whose keyword texts change by the write, by id.
+        is_rewritten: True once a part of the write has rewritten them. Again, after the next part, would change what
+            was read since.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -74,6 +76,7 @@ class SessionRows:
         self._starts: dict[tuple[str, str], int | None] = {}
         self.plans: list[SessionSpan] = []
         self.followers: dict[str, Row] = {}
+        self.is_rewritten = False
 
     async def find(
         self, filter_: Filter, *, limit: int, direction: str | None = None, keys: Sequence[str] = ROW_KEYS
@@ -203,26 +206,35 @@ class SessionRows:
         """Return the members of a session from a position to `window` or more after `members`, in order."""
         last, limit = session_sort_key(members[-1]), page_limit(self._agent, _rows_to_read(members, window))
         found: dict[str, Row] = {}
+        count = 0
         while True:
             page = await self._page(members[0], bound, "asc", limit=limit)
-            found |= {row["id"]: row for row in page}
             if len(page) < limit:
+                found |= {row["id"]: row for row in page}
                 break
             # The page may have only some of the rows at its last position.
-            complete = {id_: row for id_, row in found.items() if row[ORDER_KEY] < page[-1][ORDER_KEY]}
-            if sum(session_sort_key(row) > last for row in complete.values()) >= window:
-                found = complete
+            complete = [row for row in page if row[ORDER_KEY] < page[-1][ORDER_KEY]]
+            found |= {row["id"]: row for row in complete}
+            count += sum(session_sort_key(row) > last for row in complete)
+            if count >= window:
                 break
-            found |= {row["id"]: row for row in await self._at_same_position(page[-1])}
-            if sum(session_sort_key(row) > last for row in found.values()) >= window:
+            rest = {row["id"]: row for row in [*page[len(complete) :], *await self._at_same_position(page[-1])]}
+            found |= rest
+            count += sum(session_sort_key(row) > last for row in rest.values())
+            if count >= window:
                 break
-            bound = {"gt": page[-1][ORDER_KEY]}
+            bound, limit = {"gt": page[-1][ORDER_KEY]}, page_limit(self._agent, min(2 * limit, MAX_MERGED_ROWS))
         return sorted(found.values(), key=session_sort_key)
 
     async def _page(self, row: Row, bound: Mapping[str, int], direction: str, *, limit: int) -> list[Row]:
-        rows = await self.find(_session_of(row, bound), limit=limit, direction=direction)
-        # Qdrant reads payloads after the search: a row may have been deleted or superseded in between.
-        return [member for member in rows if is_member(member)]
+        for _ in range(MAX_ATTEMPTS):
+            rows = await self.find(_session_of(row, bound), limit=limit, direction=direction)
+            members = [member for member in rows if is_member(member)]
+            # Qdrant reads payloads after the search: a row may have been deleted or superseded in between. Then read
+            # again, because a page with fewer rows than its limit is the last of its session.
+            if len(members) == len(rows):
+                break
+        return members
 
     async def _at_same_position(self, row: Row) -> list[Row]:
         """Return up to `MAX_SAME_TIME` session members at a row's position.

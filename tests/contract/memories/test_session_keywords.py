@@ -100,6 +100,16 @@ async def test_order_of_equal_times_is_stable(world: World) -> None:
     assert [row.get(WINDOW_KEY, []) for row in ordered] == [ids[max(0, n - 2) : n] for n in range(8)]
 
 
+async def test_equal_times_keep_earlier_texts(world: World) -> None:
+    """A memory of the same time, with a lower id, precedes the new one and keeps its two neighbours."""
+    for number in range(8):
+        created_at = min(1000 + number, 1002)
+        await world.add(f"word{number}", session_id="s", created_at=created_at, idempotency_key=f"key{number}")
+        world.clock.move(ms=1)
+
+    await expect_windows(world)
+
+
 async def test_late_memory_updates_the_next_two(world: World) -> None:
     await add_in_session(world, "apple", "pear", "plum", "cherry", "grape")
     created = world.clock.now_ms() - 4_500
@@ -110,6 +120,27 @@ async def test_late_memory_updates_the_next_two(world: World) -> None:
     assert await find_by(world, "apple") == {"apple", "quince", "pear"}
     assert await find_by(world, "pear") == {"pear", "plum", "cherry"}
     assert await count_stale(world) == 0
+
+
+async def test_late_memories_of_several_rules_rewrite_once(world: World) -> None:
+    """A turn with an idempotency key is written and checked before a memory that is compared by its content."""
+    await add_in_session(world, "apple", "pear", "plum", "cherry")
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, deduplicate=True))
+    late = IncomingMemory(
+        user_id="u",
+        content="quince",
+        vector=vector_of("quince"),
+        session_id="s",
+        created_at=world.clock.now_ms() - 3_500,
+        idempotency_key="key",
+        is_turn=True,
+    )
+    other = IncomingMemory(user_id="u", content="melon", vector=vector_of("melon"), session_id="other")
+
+    await world.remember.store(world.agent, [late, other])
+
+    assert await find_by(world, "quince") == {"quince", "pear", "plum"}
+    await expect_windows(world)
 
 
 async def test_superseded_memory_leaves_later_texts(world: World) -> None:
@@ -332,14 +363,21 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
-async def test_long_followers_are_rewritten_in_parts(world: World) -> None:
+@pytest.mark.parametrize(
+    ("words", "metadata"), [pytest.param(5_900, 0, id="content"), pytest.param(1, 400_000, id="metadata")]
+)
+async def test_long_followers_are_rewritten_in_parts(world: World, words: int, metadata: int) -> None:
     """One request for all would exceed the 32 MiB that Qdrant accepts: a memory contains its own words three times."""
-    sessions, content = 70, "apple pear " * 5_900
+    sessions, content, more_data = 70, "apple pear " * words, {"note": "x" * metadata}
     await world.remember.store(
         world.agent,
         [
             IncomingMemory(
-                user_id="u", content=f"{content}{number} {more}", vector=vector_of(number), session_id=f"s{number}"
+                user_id="u",
+                content=f"{content}{number} {more}",
+                vector=vector_of(number),
+                session_id=f"s{number}",
+                metadata=more_data,
             )
             for number in range(sessions)
             for more in range(2)

@@ -31,6 +31,19 @@ class Store:
         self.batches.append([(ids["has_id"], rev["match"]["value"]) for ids, rev in cleared])
 
 
+class SlowStore(Store):
+    """Does not respond until released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_called, self.is_released = asyncio.Event(), asyncio.Event()
+
+    async def batch(self, collection: str, operations: Sequence[Json], **how: Any) -> None:
+        self.is_called.set()
+        await self.is_released.wait()
+        await super().batch(collection, operations, **how)
+
+
 @pytest.fixture
 def store() -> Store:
     return Store()
@@ -81,6 +94,46 @@ async def test_latest_agent_clears_marks(store: Store, agent: Agent) -> None:
     await stop(task)
 
     assert (earlier.batches, store.batches) == ([], [[(["a", "b"], 1)]])
+
+
+async def test_marks_of_a_replaced_collection_are_left_to_the_sweep(store: Store, agent: Agent) -> None:
+    """The new collection may have the same rows, marked as due, with other neighbours."""
+    marks = DueMarks()
+    task = await start(marks)
+
+    await marks.clear(agent, [{"id": "a", "rev": 1}])
+    await marks.clear(replace(agent, epoch=replace(agent.epoch, number=2)), [{"id": "b", "rev": 1}])
+    await stop(task)
+
+    assert store.batches == [[(["b"], 1)]]
+
+
+async def test_slow_agent_does_not_delay_others(store: Store, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due_marks, "PERIOD_S", 0.0)
+    slow, marks = SlowStore(), DueMarks()
+    task = await start(marks)
+
+    await marks.clear(replace(agent, physical="slow", store=slow), [{"id": "a", "rev": 1}])  # type: ignore[arg-type]
+    await marks.clear(agent, [{"id": "b", "rev": 1}])
+    async with asyncio.timeout(10):
+        while not store.batches:
+            await asyncio.sleep(0)
+    assert (slow.batches, store.batches) == ([], [[(["b"], 1)]])
+    slow.is_released.set()
+    await stop(task)
+
+
+async def test_marks_in_progress_are_cleared_at_the_end(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(due_marks, "PERIOD_S", 0.0)
+    slow, marks = SlowStore(), DueMarks()
+    task = await start(marks)
+
+    await marks.clear(replace(agent, store=slow), [{"id": "a", "rev": 1}])  # type: ignore[arg-type]
+    await slow.is_called.wait()
+    slow.is_released.set()
+    await stop(task)
+
+    assert slow.batches == [[(["a"], 1)]]
 
 
 async def test_failure_leaves_marks_to_the_sweep(store: Store, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

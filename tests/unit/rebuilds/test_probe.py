@@ -50,8 +50,8 @@ class Points:
         ("cortex", 50_000, {"enabled": True, "search_max_hnsw_ef": 128}, {"hnsw_ef": 128}),
         # The list beside the one by words.
         ("standard", 50_000, {}, {"hnsw_ef": 200}),
-        ("standard", 1000, {}, {"exact": True}),
-        ("standard", 1001, {}, {"hnsw_ef": 200}),
+        ("standard", 1500, {}, {"exact": True}),
+        ("standard", 1501, {}, {"hnsw_ef": 200}),
     ],
 )
 async def test_index_search_covers_all_candidates(

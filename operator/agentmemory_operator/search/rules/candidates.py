@@ -76,7 +76,7 @@ BUDGETS: Mapping[Effort, Budget] = {
     "Fast": Budget(
         whole=2_000, scored=600, hybrid=HybridBudget(whole=300, nearest=100, by_words=200, compares_words=False)
     ),
-    "Balanced": Budget(whole=3_000, scored=1_500, hybrid=HybridBudget(whole=1_000, nearest=200, by_words=200)),
+    "Balanced": Budget(whole=3_000, scored=1_500, hybrid=HybridBudget(whole=1_500, nearest=200, by_words=200)),
     "Exact": Budget(whole=3_000, scored=3_000),
 }
 

@@ -75,12 +75,12 @@ MATCH_ONLY = Weights(1, 0, 0)
     [
         ("Fast", 300, 1, 300, 300, False),
         ("Fast", 301, 1, 100, 200, False),
-        ("Balanced", 1000, 1, 1000, 1000, True),
-        ("Balanced", 1001, 1, 200, 200, True),
+        ("Balanced", 1500, 1, 1500, 1500, True),
+        ("Balanced", 1501, 1, 200, 200, True),
         ("Balanced", 10**5, 2, 200, 200, True),
         ("Exact", 3000, 1, 3000, 3000, True),
         ("Exact", 20_000, 1, 1500, 1500, True),
-        ("Balanced", 1001, 0, 3000, 3000, True),
+        ("Balanced", 1501, 0, 3000, 3000, True),
     ],
 )
 def test_words_need_shorter_lists(
