@@ -304,7 +304,7 @@ async def test_killed_undo_keeps_later_writes(world: InPlaceWorld, recovered: Ke
         await world.turn(recovered)
     world.after = {}
     assert (world.contents(), world.metadata(world.physical).get(CLOSED_KEY)) == (NEW, None)
-    world.write(LATE, "late")
+    world.write([*LATE], "late")
 
     world.restores = world.passes()
     await world.finish(recovered)
@@ -320,7 +320,7 @@ async def test_undo_with_changed_object_keeps_later_writes(world: InPlaceWorld, 
     await world.turn(recovered)
     world.fails = {}
     assert world.is_open()
-    world.write(LATE, "late")
+    world.write([*LATE], "late")
 
     await world.turn(recovered)
 
@@ -339,7 +339,7 @@ async def test_deletion_without_undo_keeps_later_writes(world: InPlaceWorld, rec
     await world.turn(recovered)
     world.fails = {}
     assert world.metadata(world.physical).get(CLOSED_KEY) is None
-    world.write(LATE, "late")
+    world.write([*LATE], "late")
 
     await world.turn(recovered)
 
