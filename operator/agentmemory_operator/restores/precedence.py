@@ -13,6 +13,7 @@ def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None
     """Return the condition reason and message that block a restore, or None if it can proceed.
 
     A restore waits while its AgentMemory is suspended or does not own its slug, and while another restore precedes it.
+    A restore in place also waits until other ones are undone.
     Before the start it also waits while the AgentMemory is missing or being deleted, or a rebuild is moving the alias.
     """
     key = job.target_key
@@ -35,6 +36,28 @@ def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None
     if preceding is not None:
         message = f"waiting for MemoryRestore {preceding.name} into {key.name}"
         return Reason.WAITS_FOR_RESTORE, message
+    if job.is_in_place and (undoing := undoing_message(job, table)):
+        return Reason.WAITS_FOR_RESTORE, undoing
+    return None
+
+
+def undoing_message(job: RestoreJob, table: ObjectTable, *, closed: str | None = None) -> str | None:
+    """Return a message if another restore in place failed or is being deleted, and is not undone yet; else None.
+
+    It may still restore its safety snapshot over the collection that it has closed, and then opens the agent.
+
+    Args:
+        closed: Considers only restores that have closed this collection. None considers all of the AgentMemory.
+    """
+    for key in table.list_job_keys(job.target_key, MEMORY_RESTORE):
+        document = table.get(key) or {"metadata": {}}
+        status = document.get("status") or {}
+        is_undoing = "closedSince" in status and (has_ended(status) or document["metadata"].get("deletionTimestamp"))
+        if key != job.key and is_undoing and closed in (None, status.get("physical")):
+            return (
+                f"waiting for MemoryRestore {key.name} to be undone, see its condition Succeeded. If that is "
+                f"impossible, restore a snapshot with mode Swap, then delete {key.name}"
+            )
     return None
 
 

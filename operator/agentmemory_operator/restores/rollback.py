@@ -18,6 +18,7 @@ from agentmemory_operator.lifecycle.erasure_restore import (
 from agentmemory_operator.memories.point_scan import count_changed
 from agentmemory_operator.ports.collections import observe_physical
 from agentmemory_operator.restores.job import RestoreJob
+from agentmemory_operator.restores.precedence import undoing_message
 from agentmemory_operator.restores.rules.status import rolled_back_status, rolling_back_status
 from agentmemory_operator.restores.rules.swap_checks import mark_rolled_back, parse_records, records_to_json
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -48,10 +49,8 @@ class Rollback:
             SpecInvalid, NotOwned: If it cannot be rolled back, or `check_target` raised. The alias was not moved.
             TransientError: If Qdrant is unavailable, or the outcome of a write is unknown. Call again to continue.
         """
-        restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
-        if previous is None:
-            raise SpecInvalid(Reason.PREVIOUS_GONE, "the replaced collection no longer exists")
-        await self._check_replaced(server, previous, memory)
+        restored, alias = str(job.physical), alias_of(memory.slug)
+        previous = await self._check_replaced(job, server, memory)
         is_moved = await self._check_live(server, alias, restored, previous)
         await job.write(rolling_back_status(job.status, job.stamp))
         await self._reapply(server, restored, previous, memory)
@@ -79,13 +78,19 @@ class Rollback:
         await switch.run(self.locks, self.announcer, expected_target=restored)
         await self._settle(job, server, memory, previous)
 
-    async def _check_replaced(self, server: Server, previous: str, memory: AgentMemory) -> None:
-        """Raise unless a collection of this agent exists. Its name comes from the status, which tenants can write.
+    async def _check_replaced(self, job: RestoreJob, server: Server, memory: AgentMemory) -> str:
+        """Return the replaced collection if this agent has it. Its name comes from the status, which tenants can write.
 
         Raises:
             NotOwned: If the collection belongs to another namespace.
-            SpecInvalid: If it no longer exists, or belongs to another agent of the namespace.
+            SpecInvalid: If it no longer exists, belongs to another agent of the namespace, or was closed by a restore
+                that is not undone.
         """
+        previous = job.previous
+        if previous is None:
+            raise SpecInvalid(Reason.PREVIOUS_GONE, "the replaced collection no longer exists")
+        if undoing := undoing_message(job, job.book.table, closed=previous):
+            raise SpecInvalid(Reason.WAITS_FOR_RESTORE, undoing)
         found = await server.snapshots.metadata(previous)
         if found is None or is_placeholder(found):
             raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous} no longer exists")
@@ -97,6 +102,7 @@ class Rollback:
                 f"{previous} was not replaced by this restore: it belongs to another agent. Nothing was changed; "
                 f"restore from a snapshot instead",
             )
+        return previous
 
     async def _check_live(self, server: Server, alias: str, restored: str, previous: str) -> bool:
         """Return whether the alias was moved back already.

@@ -378,6 +378,60 @@ async def test_agent_without_safety_snapshot_opens_after_deletion(
     assert (world.table.get(recovered), world.metadata(world.physical).get(CLOSED_KEY)) == (None, None)
 
 
+@pytest.fixture
+async def not_undone(world: InPlaceWorld, recovered: Key) -> Key:
+    """A failed restore whose safety snapshot Qdrant has rejected once."""
+    await fail_after_recovery(world, recovered)
+    world.fails = {"recover": StoreRejected(400, "no")}
+    await world.turn(recovered)
+    world.fails = {}
+    assert world.condition(recovered, "Succeeded") == "False/NotUndone"
+    return recovered
+
+
+@pytest.mark.parametrize("state", ["failed", "deleted"])
+async def test_waits_until_another_is_undone(world: InPlaceWorld, not_undone: Key, state: str) -> None:
+    """Otherwise the other one would restore its safety snapshot over later writes."""
+    if state == "deleted":
+        world.delete(not_undone)
+    second = world.restore("again", mode="InPlace")
+    for _ in range(12):
+        await world.turn(second)
+
+    assert world.condition(second, "Progressing") == "True/WaitsForRestore"
+    assert "MemoryRestore undo to be undone" in world.message(second, "Progressing")
+    await world.turn(not_undone)
+    assert world.contents() == NEW
+    await world.finish(second)
+    world.write([*LATE], "late")
+    if world.table.get(not_undone):
+        await world.turn(not_undone)
+    assert (world.contents(), world.is_open()) == (OLD | LATE, True)
+
+
+async def test_swap_is_not_rolled_back_until_another_is_undone(world: InPlaceWorld, not_undone: Key) -> None:
+    """The rollback of a swap makes the collection live again that the other restore has closed."""
+    closed, swap = world.physical, world.restore("again")
+    for _ in range(4):
+        await world.turn(swap)
+    found = world.metadata(world.alias)
+    assert read_reopening_epoch(found) is None
+    assert read_epoch(found).number >= world.table.claims.min_epoch_of(world.agent), "the agent is open"
+    world.write([*LATE], "late")
+    world.annotate(swap, {"agentmemory.dev/rollback": "now"})
+    for _ in range(2):
+        await world.turn(swap)
+
+    assert world.condition(swap, "RolledBack") == "False/WaitsForRestore"
+    assert "MemoryRestore undo to be undone" in world.message(swap, "RolledBack")
+    assert world.contents() == OLD | LATE
+    await world.turn(not_undone)
+    assert world.contents() == OLD | LATE, "only the replaced collection is overwritten"
+    await world.turn(swap)
+    assert world.condition(swap, "RolledBack") == "True/RolledBack"
+    assert (world.aliases()[world.alias], world.contents()) == (closed, NEW)
+
+
 async def test_deletion_midway_leaves_agent_unchanged(world: InPlaceWorld) -> None:
     key = await world.begin()
     while "closedSince" not in world.status(key):
