@@ -1,8 +1,8 @@
-"""`python -m bench.sampling FILE COMMAND ...`: run a command of the product, and sample where its CPU time goes.
+"""`python -m bench.sampling FILE COMMAND ...`: run a command of the product, and sample its CPU time.
 
-Every 4 ms of CPU time the innermost Python frame is counted, from the first search on. Time in C code (orjson, uvloop,
-sockets) counts for the frame that called it or that runs next. At its end the process writes a Markdown table to FILE:
-the share of each module of the product and of each library.
+From the first search, the innermost Python frame is recorded every 4 ms of CPU time. Time in C code (orjson, uvloop,
+sockets) is attributed to the frame that called it or that runs next. On exit the process writes a Markdown table to
+FILE with the share of each module of the product and of each library.
 """
 
 import atexit

@@ -1,4 +1,4 @@
-"""Clear the marks of memories whose keyword texts were checked, in the API process those of many requests together.
+"""Clear the marks of memories after their keyword texts were checked; in the API process, for many requests together.
 
 A mark that is not cleared, for example because the process ends, costs the sweep a check (`session_keywords.py`).
 """
@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 
 # Seconds for which marks are collected.
 PERIOD_S = 0.05
-# Seconds in which the marks of an agent are cleared, also the last ones of a process that ends. Less than the age at
-# which the sweep reads them.
+# Maximum duration in seconds of clearing an agent's marks, also at the end of the process. Less than the age at which
+# the sweep reads them.
 CLEAR_S = 5.0
-# Maximum number of marks of an agent that wait. The sweep clears the others.
+# Maximum number of waiting marks of an agent. The sweep clears further ones.
 MAX_WAITING = 10_000
 
 
@@ -70,7 +70,7 @@ class DueMarks:
 
     async def _clear(self, agent: Agent, revs: Mapping[str, int]) -> None:
         try:
-            # Limit the time for which an agent whose server does not respond delays the marks of others.
+            # Limit the delay that an unresponsive server of one agent causes to the marks of other agents.
             async with asyncio.timeout(CLEAR_S):
                 await clear_marks(agent, revs)
         except asyncio.CancelledError:
@@ -81,7 +81,7 @@ class DueMarks:
 
 
 async def clear_marks(agent: Agent, revs: Mapping[str, int]) -> None:
-    """Clear the marks of memories, given by id, whose `rev` is as given."""
+    """Clear the marks of memories, given by id, if their `rev` is still the given one."""
     by_rev: dict[int, list[str]] = {}
     for id_, rev in revs.items():
         by_rev.setdefault(rev, []).append(id_)

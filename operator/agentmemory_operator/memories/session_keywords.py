@@ -8,8 +8,8 @@ that changes a memory therefore
 3. rewrites stale texts, and repeats from 2 until none is stale (after `MAX_ROUNDS` rounds the sweep continues),
 4. clears `windowDue`, in an API process a little later (`due_marks.py`).
 
-A writer of new memories also reads around them before step 1, and rewrites between 1 and 2 what it expects to be stale.
-Step 2 finds what it expected wrongly.
+A writer of new memories also reads the memories around them before step 1, and rewrites the texts that it expects to be
+stale between 1 and 2. Step 2 finds the texts that it did not expect.
 
 Invariant: of two concurrent writers, at least one sees the change of the other, because each reads after it writes. If
 a writer crashes, the sweep finds its mark. A rewrite is a compare-and-set on `rev`, so it overwrites no concurrent
@@ -37,6 +37,7 @@ from agentmemory_operator.memories.rules.filters import (
     equals,
     point_filter,
 )
+from agentmemory_operator.memories.rules.ids import parts_within
 from agentmemory_operator.memories.rules.keywords import (
     IS_DUE,
     KeywordText,
@@ -71,7 +72,7 @@ SWEEP_AFTER_MS = 10_000
 PAGE = 100
 # Maximum number of pages of memories to which one sweep of an agent adds session positions or keyword vectors.
 PAGES_A_SWEEP = 100
-# Maximum number of memories that are rewritten right after a write, before what it has changed is read again.
+# Maximum number of memories that are rewritten right after a write, before the memories around it are read again.
 MAX_FOLLOWERS = 200
 # Maximum size of a request. Qdrant accepts 32 MiB.
 MAX_REQUEST_BYTES = 24 << 20
@@ -130,7 +131,7 @@ async def read_followers(agent: Agent, reader: SessionRows) -> list[Json]:
 
 
 async def rewrite_followers(agent: Agent, reader: SessionRows, followers: Sequence[Json]) -> None:
-    """Rewrite the texts of followers as planned. `update_stale_texts` checks them, and completes what fails."""
+    """Rewrite the texts of followers as planned. `update_stale_texts` checks them, and repeats failed rewrites."""
     if not followers or agent.keyword is None:
         return
     windows = _windows_in(reader.plans, agent.keyword.window)
@@ -154,7 +155,7 @@ async def update_stale_texts(
     Args:
         ids: Ids of changed memories; None values are skipped.
         written: User, session and position of those that were just inserted, which are not read by id.
-        reader: Reader that may have read what is around them since.
+        reader: Reader that may have read the memories around them after the change.
         marks: Clears the marks. None clears them before the call returns.
     """
     changed = {memory_id for memory_id in ids if memory_id}
@@ -216,7 +217,7 @@ async def _settle(
             return
         await rewrite_texts(agent, stale, spans)
         changed = changed | stale
-        # Read again by id what is no member any more.
+        # Read rows by id that are no longer members.
         placed = {id_: around[id_] for id_ in (placed.keys() | stale) & around.keys()}
 
 
@@ -264,20 +265,13 @@ def _windows_in(spans: Iterable[SessionSpan], window: int) -> dict[str, Sequence
 
 
 async def _rewrite(agent: Agent, source: KeywordSource, points: Sequence[tuple[Json, Sequence[Row]]]) -> None:
-    """Rewrite the texts of points with what is before each, by compare-and-set in one request, or more if it is large.
+    """Rewrite the texts of points, each given with the members before it, by compare-and-set.
 
-    A long text takes 0.1 s in some languages, so many of them would block the event loop.
+    This takes one request, or several if it would be too large. A long text takes 0.1 s in some languages, so many of
+    them would block the event loop: they are built in slices.
     """
-    part: list[Json] = []
-    size = 0
     build = map_with_pauses(lambda _, pair: _sized(_rewritten(agent, source, *pair)), points)
-    for point, point_size in await run_in_slices(build):
-        if part and size + point_size > MAX_REQUEST_BYTES:
-            await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
-            part, size = [], 0
-        part.append(point)
-        size += point_size
-    if part:
+    for part in parts_within(await run_in_slices(build), MAX_REQUEST_BYTES):
         await agent.store.batch(agent.alias, rewrite_operations(part), strong=True)
 
 
@@ -332,7 +326,7 @@ def _has_text(agent: Agent, row: Row) -> bool:
 
 
 def _row_of(record: MemoryRecord, index: int) -> Payload:
-    """Return what texts read of a record, with its session position if other keyword texts may include its words."""
+    """Return the fields of a record that texts use, with its session position if other texts may include its words."""
     row = {
         "id": record.id,
         "userId": record.user_id,

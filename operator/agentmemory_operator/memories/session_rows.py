@@ -1,7 +1,7 @@
 """Read the rows around memories in their sessions. Reads that tasks make at the same time share one request."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.memories.point_pages import MAX_ATTEMPTS, page_limit, query_all
 from agentmemory_operator.memories.rules.filters import Filter
+from agentmemory_operator.memories.rules.ids import parts_within
 from agentmemory_operator.memories.rules.keywords import (
     group_by_session,
     is_member,
@@ -126,7 +127,8 @@ class SessionRows:
                     await asyncio.sleep(0)
             finally:
                 self._waiting = []
-            for part in _requests_of(waiting):
+            sized = ((read, _rows_with_content(read[0])) for read in waiting)
+            for part in parts_within(sized, MAX_MERGED_ROWS, MAX_MERGED_READS):
                 await self._read(part)
         except asyncio.CancelledError:
             for _, future in waiting:
@@ -245,17 +247,8 @@ class SessionRows:
         return await self._page(row, {"gte": order, "lte": order}, "asc", limit=MAX_SAME_TIME)
 
 
-def _requests_of(waiting: Iterable[_Read]) -> Iterator[list[_Read]]:
-    part: list[_Read] = []
-    rows = 0
-    for body, future in waiting:
-        number = body["limit"] if "content" in body["with_payload"] else 0
-        if part and (len(part) == MAX_MERGED_READS or rows + number > MAX_MERGED_ROWS):
-            yield part
-            part, rows = [], 0
-        part.append((body, future))
-        rows += number
-    yield part
+def _rows_with_content(body: Json) -> int:
+    return body["limit"] if "content" in body["with_payload"] else 0
 
 
 def _rows_to_read(members: Sequence[Row], window: int) -> int:

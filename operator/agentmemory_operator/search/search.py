@@ -170,7 +170,7 @@ class _SearchSetup:
     @property
     def max_candidates(self) -> int:
         """Maximum number of memories on all lists."""
-        return self.plan.total + (self.plan.word_limit if self.words else 0) + len(self.activations)
+        return self.plan.union_size(len(self.activations)) if self.words else self.plan.total
 
     def filter_points(self, points: Sequence[Json]) -> list[Json]:
         """Return the points that reach the threshold and are not excluded by the model."""

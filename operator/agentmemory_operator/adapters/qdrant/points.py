@@ -8,7 +8,7 @@ budget of `ReadRetries`. A write is never repeated: without a response its outco
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
@@ -39,6 +39,7 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.memories.rules.exact_numbers import MARK, decode_numbers, encode_numbers, keys_with_texts
+from agentmemory_operator.memories.rules.ids import parts_within
 from agentmemory_operator.ports.base import Json, WriteContext
 from agentmemory_operator.ports.tracing import EngineCall, EngineMeter
 from agentmemory_operator.search.rules.score import JsonText
@@ -320,22 +321,16 @@ def _operation_of(method: str, path: str) -> str:
 async def _serialise(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
     """Serialise an upsert into requests. With many points, this runs in a thread to keep the event loop free."""
     if len(points) <= MAX_INLINE_POINTS:
-        return list(_requests_of(points))
-    return await asyncio.to_thread(lambda: list(_requests_of(points)))
+        return _requests_of(points)
+    return await asyncio.to_thread(_requests_of, points)
 
 
-def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
-    """Yield the points as JSON, in groups of at most 24 MiB. A larger point is a group of its own."""
-    part: list[orjson.Fragment] = []
-    size = 0
-    for point in points:
-        text = orjson.dumps(_encoded_point(point), option=orjson.OPT_SERIALIZE_NUMPY)
-        if part and size + len(text) > MAX_UPSERT_BYTES:
-            yield part
-            part, size = [], 0
-        part.append(orjson.Fragment(text))
-        size += len(text) + 1
-    yield part
+def _requests_of(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
+    """Return the points as JSON, in groups of at most 24 MiB; one empty group without points."""
+    texts = (orjson.dumps(_encoded_point(point), option=orjson.OPT_SERIALIZE_NUMPY) for point in points)
+    # Count the comma after each point, which the last one lacks.
+    sized = ((orjson.Fragment(text), len(text) + 1) for text in texts)
+    return list(parts_within(sized, MAX_UPSERT_BYTES + 1)) or [[]]
 
 
 def _error_of(

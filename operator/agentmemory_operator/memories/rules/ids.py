@@ -4,7 +4,7 @@ import base64
 import binascii
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -86,6 +86,25 @@ def is_id(value: str) -> bool:
 def chunks_of(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     """Yield consecutive parts of at most `size` items, for calls that take a limited number."""
     return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def parts_within(items: Iterable[tuple[T, int]], max_size: int, max_items: int | None = None) -> Iterator[list[T]]:
+    """Yield consecutive parts of items that are given with their sizes.
+
+    Args:
+        max_size: Maximum sum of the sizes in a part. A larger item is a part of its own.
+        max_items: Maximum number of items in a part. None does not limit it.
+    """
+    part: list[T] = []
+    total = 0
+    for item, size in items:
+        if part and (total + size > max_size or len(part) == max_items):
+            yield part
+            part, total = [], 0
+        part.append(item)
+        total += size
+    if part:
+        yield part
 
 
 def encode_cursor(*position: str | int | None) -> str:

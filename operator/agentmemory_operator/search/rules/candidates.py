@@ -118,6 +118,16 @@ class CandidatePlan:
         """Maximum number of candidates by similarity. Keyword and entity lists may add more."""
         return self.limit * len(self.filters)
 
+    def union_size(self, linked: int) -> int:
+        """Return the maximum number of candidates of a search by vectors and keywords.
+
+        Args:
+            linked: Number of memories linked to names in the query.
+        """
+        # If the plan is exact, all lists are parts of the same set of at most `limit` memories. Otherwise they may be
+        # disjoint.
+        return self.limit if self.is_exact else self.total + self.word_limit + linked
+
     def with_full_scans(self) -> "CandidatePlan":
         """Return the plan with lists by full scans, which are much more expensive.
 

@@ -165,9 +165,7 @@ def build_hybrid_queries(
     """
     activations = dict(islice(activations.items(), plan.limit))
     entity_lists = [_along_names(plan, activations, fusion)] if activations else []
-    # The union of the lists. If the plan is exact, all are parts of the same set of at most `limit` memories. Otherwise
-    # they may be disjoint.
-    total = plan.limit if plan.is_exact else plan.total + plan.word_limit + len(activations)
+    total = plan.union_size(len(activations))
     by_words = {**words, "filter": plan.filters[0], "limit": plan.word_limit}
     by_meaning = _by_meaning(plan, vector, distance)
     union = [*by_meaning, by_words, *entity_lists]

@@ -5,7 +5,7 @@ import uuid
 
 import pytest
 
-from agentmemory_operator.memories.rules.ids import is_id, keyed_id, time_ordered_id
+from agentmemory_operator.memories.rules.ids import is_id, keyed_id, parts_within, time_ordered_id
 
 NOW_MS = 1_795_000_000_000
 
@@ -33,3 +33,17 @@ def test_keyed_id_depends_on_agent_user_and_key() -> None:
 @pytest.mark.parametrize("value", ["", "7", "not-an-id", "018F0000-0000-7000-8000-000000000000", "{" + "0" * 32 + "}"])
 def test_other_spellings_are_no_id(value: str) -> None:
     assert not is_id(value)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "max_items", "parts"),
+    [
+        ([], None, []),
+        ([3, 3, 4], None, [[3, 3, 4]]),
+        ([3, 3, 5], None, [[3, 3], [5]]),
+        ([11, 1, 12], None, [[11], [1], [12]]),
+        ([0, 0, 0], 2, [[0, 0], [0]]),
+    ],
+)
+def test_parts_keep_to_both_limits(sizes: list[int], max_items: int | None, parts: list[list[int]]) -> None:
+    assert list(parts_within(((size, size) for size in sizes), 10, max_items)) == parts
