@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
+from agentmemory_operator.adapters.embedding.wordllama_tokenizer import WORDLLAMA_MEASURE
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.http.served_certificate import ServedCertificate
@@ -134,6 +135,7 @@ class Api:
         self._rerankers = Rerankers(settings, self._embedders.files, self._secrets_of)
         self.services = build_services(
             *(directory, self._rerankers.open, HookVerifier(directory, self._secrets_of, clock), self._open_model),
+            WORDLLAMA_MEASURE,
             meter=meter,
             writer=uuid4().hex[:8],
         )

@@ -29,6 +29,7 @@ from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
+    context_routes,
     entity_routes,
     item_routes,
     lineage_routes,
@@ -55,6 +56,7 @@ from agentmemory_operator.runtime.tasks import cancel, start_task
 # Routers in the order of matching. Those with the most requests come first.
 ROUTERS = (
     memory_routes.searching,
+    context_routes.router,
     memory_routes.agents,
     memory_routes.router,
     lineage_routes.router,

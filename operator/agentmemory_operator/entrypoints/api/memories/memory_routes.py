@@ -241,7 +241,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     body = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
     scopes = rights_of(request).default_scopes
-    search_request = body.search_request(default_scopes=scopes, default_time_zone=_time_zone_of(request))
+    search_request = body.search_request(default_scopes=scopes, default_time_zone=time_zone_of(request))
     result = await services.recall.search(opened, search_request)
     services.meter.candidates.observe(result.total_candidates)
     record_result(request, len(result.results), top_k=body.top_k)
@@ -249,7 +249,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     return response_views.json_response(content, headers={GENERATION_HEADER: str(result.generation)})
 
 
-def _time_zone_of(request: Request) -> str | None:
+def time_zone_of(request: Request) -> str | None:
     """Return the time zone that the header names, or None.
 
     Raises:
