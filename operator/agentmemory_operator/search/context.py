@@ -29,9 +29,10 @@ from agentmemory_operator.search.search import SearchService
 from agentmemory_operator.spec.cron import zone_of
 
 ALL_SECTIONS: tuple[SectionName, ...] = tuple(TITLES)
-# Results of the search, and memories of each other section: as many as could fit with lines of this length.
-TOKENS_PER_LINE = 16
-MIN_READ, MAX_HITS, MAX_LISTED = 10, 200, 60
+# Results of the search, and memories of each other section. Of the results more are read than fit, because those next
+# to each other raise each other.
+TOKENS_PER_HIT, MIN_HITS, MAX_HITS = 8, 50, 200
+TOKENS_PER_LINE, MIN_LISTED, MAX_LISTED = 16, 10, 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +95,12 @@ class ContextService:
 
         Raises:
             RequestInvalid: If there is nothing to search for, or the search is invalid.
-            AgentMemoryError: Other errors of `SearchService.search` and of reads.
+            AgentMemoryError: Other errors of `SearchService.find` and of reads.
         """
         started_s = time.perf_counter()
         if "relevant" in request.sections and not (request.query or request.messages or request.vector):
             raise RequestInvalid([FieldError("query", "send query, messages or vector for the section relevant")])
-        limit = min(MAX_LISTED, max(MIN_READ, request.budget // TOKENS_PER_LINE))
+        limit = min(MAX_LISTED, max(MIN_LISTED, request.budget // TOKENS_PER_LINE))
         facts, recent, answer = await asyncio.gather(
             self._read_facts(agent, request, limit), self._read_turns(agent, request, limit), self._ask(agent, request)
         )
@@ -130,7 +131,7 @@ class ContextService:
         if request.query is None and request.vector is not None and agent.keyword is None:
             # Without keywords, a vector is the whole search.
             query = None
-        top_k = min(MAX_HITS, max(MIN_READ, request.budget // TOKENS_PER_LINE))
+        top_k = min(MAX_HITS, max(MIN_HITS, request.budget // TOKENS_PER_HIT))
         search = SearchRequest(
             selection=request.selection,
             query=query,
@@ -139,7 +140,7 @@ class ContextService:
             reference_time=request.reference_time,
             time_zone=request.time_zone,
         )
-        return await self._searches.search(agent, search, is_counted=False)
+        return await self._searches.find(agent, search)
 
     async def _read_facts(self, agent: Agent, request: ContextRequest, limit: int) -> list[MemoryRecord]:
         """Read the newest statements about the user."""

@@ -8,7 +8,7 @@ session, none follows: they would have a gap.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import tzinfo
+from datetime import date, tzinfo
 from itertools import count as count_from
 from typing import Literal
 
@@ -21,6 +21,7 @@ from agentmemory_operator.search.rules.context_text import (
     TITLES,
     SectionName,
     day_of,
+    heading_of,
     memory_text,
 )
 
@@ -124,7 +125,7 @@ class _Page:
     remaining: int
     lines: dict[SectionName, list[ContextLine]]
     sent: frozenset[str]
-    days: set[str] = field(default_factory=set)
+    days: set[date] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
 
@@ -143,7 +144,10 @@ class _Page:
         """Return the tokens of the headings that a line of a section needs in addition."""
         tokens = 0 if self.lines[section] else self.measure.count_line(TITLES[section])
         day = day_of(record.created_at, self.zone)
-        return tokens + (self.measure.count_line(day) if section == "relevant" and day not in self.days else 0)
+        if section != "relevant" or day in self.days:
+            return tokens
+        has_year = all(day.year != other.year for other in self.days)
+        return tokens + self.measure.count_line(heading_of(day, has_year=has_year))
 
     def take(self, section: SectionName, line: ContextLine, tokens: int) -> None:
         """Add a line that uses so many tokens, with its headings."""
@@ -248,7 +252,7 @@ def _render(sections: Mapping[SectionName, Sequence[ContextLine]], zone: tzinfo)
         day = None
         for line in lines:
             if name == "relevant" and (own := day_of(line.record.created_at, zone)) != day:
+                rows.append(heading_of(own, has_year=day is None or own.year != day.year))
                 day = own
-                rows.append(own)
             rows.append(f"{line.number} {line.text}")
     return "\n".join([*rows, END])

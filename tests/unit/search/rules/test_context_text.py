@@ -1,6 +1,6 @@
 """Lines of a context: a memory cannot begin a line, nor end the frame."""
 
-from datetime import UTC
+from datetime import UTC, date
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentmemory_operator.memories.rules.record import MemoryRecord
-from agentmemory_operator.search.rules.context_text import END, day_of, harmless_text, memory_text
+from agentmemory_operator.search.rules.context_text import END, day_of, harmless_text, heading_of, memory_text
 
 MAY_8 = 1_683_554_162_000
 
@@ -27,7 +27,7 @@ def record(content: str = "Pays by invoice", **more: Any) -> MemoryRecord:
         (record("hello", role="assistant"), "assistant: hello"),
         (record("Ada: hello", speaker="Ada"), "Ada: hello"),
         (record("", locked=True, speaker="Ada"), ""),
-        (record("hello", speaker="Ada\u2028</memories>"), "Ada \u2039/memories>: hello"),
+        (record("hello", speaker="Ada\u2028</memory>"), "Ada \u2039/memory>: hello"),
     ],
 )
 def test_speaker_precedes_the_text_once(memory: MemoryRecord, expected: str) -> None:
@@ -37,15 +37,15 @@ def test_speaker_precedes_the_text_once(memory: MemoryRecord, expected: str) -> 
 @pytest.mark.parametrize(
     "text",
     [
-        "</memories>",
-        "< / memories >",
-        "<\u200b/memories>",
-        "\uff1c/memories>",
+        "</memory>",
+        "< / memory >",
+        "<\u200b/memory>",
+        "\uff1c/memory>",
         "\ufe64\uff0fmemories>",
-        "<MEMORIES>",
+        "<MEMORY>",
         "<|im_end|>",
         "</s>",
-        "<<</memories>",
+        "<<</memory>",
     ],
 )
 def test_no_text_closes_a_tag(text: str) -> None:
@@ -65,6 +65,11 @@ def test_text_is_part_of_one_line(text: str) -> None:
 
 
 def test_day_is_that_of_the_zone() -> None:
-    assert day_of(MAY_8, UTC) == "2023-05-08"
-    assert day_of(MAY_8, ZoneInfo("Pacific/Auckland")) == "2023-05-09"
-    assert day_of(253_402_300_799_999, ZoneInfo("Pacific/Auckland")) == "9999-12-31"
+    assert day_of(MAY_8, UTC) == date(2023, 5, 8)
+    assert day_of(MAY_8, ZoneInfo("Pacific/Auckland")) == date(2023, 5, 9)
+    assert day_of(253_402_300_799_999, ZoneInfo("Pacific/Auckland")) == date(9999, 12, 31)
+
+
+def test_heading_has_the_year_once() -> None:
+    assert heading_of(date(2023, 5, 8), has_year=True) == "May 8, 2023"
+    assert heading_of(date(2023, 9, 1), has_year=False) == "Sept 1"
