@@ -31,7 +31,7 @@ from agentmemory_operator.spec.cron import zone_of
 ALL_SECTIONS: tuple[SectionName, ...] = tuple(TITLES)
 # Results of the search, and memories of each other section. Of the results more are read than fit, because those next
 # to each other raise each other.
-TOKENS_PER_HIT, MIN_HITS, MAX_HITS = 8, 50, 200
+TOKENS_PER_HIT, MIN_HITS, MAX_HITS = 12, 50, 200
 TOKENS_PER_LINE, MIN_LISTED, MAX_LISTED = 16, 10, 60
 
 

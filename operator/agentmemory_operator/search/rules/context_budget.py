@@ -7,7 +7,7 @@ session, none follows: they would have a gap.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, tzinfo
 from itertools import count as count_from
 from typing import Literal
@@ -44,13 +44,16 @@ MIN_LINE_TOKENS = 16
 MAX_MISSES = 20
 # Maximum characters of a token of the tokenizers in use, for texts without repeated spaces.
 MAX_CHARS_PER_TOKEN = 16
-# The numbers of lines are counted as if they had two digits, or three if the budget has room for more than 99 lines.
-_MIN_TOKENS_OF_100 = 900
+MAX_NUMBER = "999"
+"""Longest number of a line. Lines are counted with it until they have their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TextMeasure:
     """Tokenizer of a context.
+
+    The tokens of a text must be those of its first line and, by `count_line`, of each further one. The tokens of a
+    number must depend on its length only.
 
     Attributes:
         name: Name of the tokenizer, for the caller.
@@ -74,11 +77,13 @@ class ContextLine:
         tokens: Tokens of the line with its number and line break, without headings.
         is_cut: True if the end of the memory is missing.
         number: Number in the text, from 1; 0 until the text is written.
+        day: Day of the memory in the request's time zone.
     """
 
     record: MemoryRecord
     text: str
     tokens: int
+    day: date
     is_cut: bool = False
     number: int = 0
 
@@ -112,10 +117,10 @@ class _Page:
     """Text under construction.
 
     Attributes:
-        remaining: Tokens of the budget that are not used.
+        remaining: Tokens of the budget that are not used, if each number has the maximum length.
         lines: Chosen lines by section, in the order of choice.
-        days: Days of `relevant` that have a heading.
         sent: Texts of the messages that the caller's prompt has already.
+        days: Days of `relevant` that have a heading.
         ids, texts: Ids and texts of the chosen memories.
     """
 
@@ -132,18 +137,16 @@ class _Page:
     def line_of(self, record: MemoryRecord) -> ContextLine:
         """Return the line of a memory, cut if it is longer than its share of the budget."""
         text, limit = memory_text(record), max(MIN_LINE_TOKENS, int(self.budget * MAX_LINE_SHARE))
-        placeholder = "100 " if self.budget >= _MIN_TOKENS_OF_100 else "10 "
-        part = text[: limit * MAX_CHARS_PER_TOKEN]
-        tokens = self.measure.count_line(placeholder + part)
+        day, part = day_of(record.created_at, self.zone), text[: limit * MAX_CHARS_PER_TOKEN]
+        tokens = self.measure.count_line(f"{MAX_NUMBER} {part}")
         if tokens <= limit and part == text:
-            return ContextLine(record, text, tokens)
+            return ContextLine(record, text, tokens, day)
         short = self.measure.cut(part, limit - MIN_LINE_TOKENS // 2).rstrip() + CUT_MARK
-        return ContextLine(record, short, self.measure.count_line(placeholder + short), is_cut=True)
+        return ContextLine(record, short, self.measure.count_line(f"{MAX_NUMBER} {short}"), day, is_cut=True)
 
-    def heading_tokens(self, section: SectionName, record: MemoryRecord) -> int:
+    def heading_tokens(self, section: SectionName, day: date) -> int:
         """Return the tokens of the headings that a line of a section needs in addition."""
         tokens = 0 if self.lines[section] else self.measure.count_line(TITLES[section])
-        day = day_of(record.created_at, self.zone)
         if section != "relevant" or day in self.days:
             return tokens
         has_year = all(day.year != other.year for other in self.days)
@@ -156,7 +159,18 @@ class _Page:
         self.ids.add(line.record.id)
         self.texts.add(normalise(line.record.content))
         if section == "relevant":
-            self.days.add(day_of(line.record.created_at, self.zone))
+            self.days.add(line.day)
+
+    def obstacle(self, section: SectionName, record: MemoryRecord) -> LeftOutReason | None:
+        """Return the reason why a memory is no line whatever the budget; None if it may be one."""
+        if record.locked or not record.content:
+            return "locked"
+        content = normalise(record.content)
+        if content in self.sent:
+            return "sent"
+        # Two turns of a conversation may have equal texts, for example "yes".
+        is_repeated = record.id in self.ids or (section != "recent" and content in self.texts)
+        return "repeated" if is_repeated else None
 
 
 def normalise(text: str) -> str:
@@ -180,14 +194,18 @@ def compose_context(
         zone: Time zone of the days.
         sent: Texts that the caller's prompt has already.
     """
-    frame = measure.count(_render({}, zone))
+    frame = measure.count(_render({}))
     page = _Page(measure, zone, budget, budget - frame, {name: [] for name in TITLES}, frozenset(map(normalise, sent)))
     waiting = {name: list(candidates.get(name, ())) for name in TITLES}
     left_out: list[LeftOutMemory] = []
     for section, share in STEPS:
         waiting[section] = list(_fill(page, section, waiting[section], int(budget * share), left_out))
     left_out += (LeftOutMemory(name, record.id, "budget") for name in TITLES for record in waiting[name])
-    return _written(page, left_out)
+    sections = _numbered(page)
+    saved = sum(old.tokens for lines in page.lines.values() for old in lines) - sum(
+        line.tokens for lines in sections.values() for line in lines
+    )
+    return ComposedContext(_render(sections), budget - page.remaining - saved, sections, left_out)
 
 
 def _fill(
@@ -196,13 +214,13 @@ def _fill(
     """Add memories to a section until `limit` tokens are used; yield those that do not fit now."""
     used, misses = 0, 0
     for record in records:
-        if reason := _obstacle(page, section, record):
+        if reason := page.obstacle(section, record):
             left_out.append(LeftOutMemory(section, record.id, reason))
             continue
         room = min(page.remaining, limit - used)
         if misses < MAX_MISSES and room >= MIN_LINE_TOKENS // 4:
             line = page.line_of(record)
-            tokens = line.tokens + page.heading_tokens(section, record)
+            tokens = line.tokens + page.heading_tokens(section, line.day)
             if tokens <= room:
                 page.take(section, line, tokens)
                 used, misses = used + tokens, 0
@@ -211,48 +229,27 @@ def _fill(
         yield record
 
 
-def _obstacle(page: _Page, section: SectionName, record: MemoryRecord) -> LeftOutReason | None:
-    if record.locked or not record.content:
-        return "locked"
-    content = normalise(record.content)
-    if content in page.sent:
-        return "sent"
-    # Two turns of a conversation may have equal texts, for example "yes".
-    is_repeated = record.id in page.ids or (section != "recent" and content in page.texts)
-    return "repeated" if is_repeated else None
+def _numbered(page: _Page) -> dict[SectionName, list[ContextLine]]:
+    """Return the lines of each section in the order of the text, with their numbers."""
+    widths = [page.measure.count_line(f"{'1' * digits} x") for digits in range(1, len(MAX_NUMBER) + 1)]
+    numbers, sections = count_from(1), {}
+    for name, lines in page.lines.items():
+        ordered = lines if name == "facts" else sorted(lines, key=lambda line: (line.record.created_at, line.record.id))
+        sections[name] = [
+            replace(line, number=number, tokens=line.tokens - widths[-1] + widths[len(str(number)) - 1])
+            for line, number in zip(ordered, numbers, strict=False)
+        ]
+    return sections
 
 
-def _written(page: _Page, left_out: list[LeftOutMemory]) -> ComposedContext:
-    """Write the text. If it is longer than the sum of its lines, leave out the last ones until it fits."""
-    while True:
-        numbers = count_from(1)
-        sections = {
-            name: [
-                ContextLine(line.record, line.text, line.tokens, line.is_cut, next(numbers))
-                for line in sorted(lines, key=_position if name != "facts" else lambda line: 0)
-            ]
-            for name, lines in page.lines.items()
-        }
-        text = _render(sections, page.zone)
-        tokens = page.measure.count(text)
-        chosen = next((name for name, _ in reversed(STEPS[: len(TITLES)]) if page.lines[name]), None)
-        if tokens <= page.budget or chosen is None:
-            return ComposedContext(text, tokens, sections, left_out)
-        left_out.append(LeftOutMemory(chosen, page.lines[chosen].pop().record.id, "budget"))
-
-
-def _position(line: ContextLine) -> tuple[int, str]:
-    return line.record.created_at, line.record.id
-
-
-def _render(sections: Mapping[SectionName, Sequence[ContextLine]], zone: tzinfo) -> str:
+def _render(sections: Mapping[SectionName, Sequence[ContextLine]]) -> str:
     rows = [START, NOTE]
     for name, lines in sections.items():
         rows += [TITLES[name]] if lines else []
         day = None
         for line in lines:
-            if name == "relevant" and (own := day_of(line.record.created_at, zone)) != day:
-                rows.append(heading_of(own, has_year=day is None or own.year != day.year))
-                day = own
+            if name == "relevant" and line.day != day:
+                rows.append(heading_of(line.day, has_year=day is None or line.day.year != day.year))
+                day = line.day
             rows.append(f"{line.number} {line.text}")
     return "\n".join([*rows, END])

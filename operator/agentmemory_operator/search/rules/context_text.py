@@ -34,7 +34,8 @@ CUT_MARK = "…"
 
 MAX_SPEAKER_CHARS = 64
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "June", "July", "Aug", "Sept", "Oct", "Nov", "Dec")
-_BREAKS = re.compile("[\x00-\x20\x7f-\xa0\u2028\u2029]+")
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]+")
+_TAG_SIGNS = frozenset("<\uff1c\ufe64")
 # `<`, and its wide and small forms, before `/`, `|` or the name of the frame, whatever signs are in between.
 _TAG = re.compile(r"[<\uff1c\ufe64](?=[^\w<\uff1c\ufe64]*(?:[/|\uff0f\uff5c]|memor))", re.IGNORECASE)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +43,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def harmless_text(text: str) -> str:
     """Return a text as a part of one line: without line breaks and control characters, and without tags that end it."""
-    return _TAG.sub("\u2039", _BREAKS.sub(" ", text).strip())
+    line = " ".join(text.split())
+    if not line.isprintable():
+        line = " ".join(_CONTROLS.sub(" ", line).split())
+    return _TAG.sub("\u2039", line) if _TAG_SIGNS.intersection(line) else line
 
 
 def speaker_of(record: MemoryRecord) -> str:
