@@ -53,7 +53,7 @@ class AgentMemoryRetriever(BaseRetriever):
         return await asyncio.to_thread(self._find, query, k)
 
     def _find(self, query: str, k: int | None) -> list[Document]:
-        found = find_memories(self.user, query, top_k=self.k if k is None else k, **self.options)
+        found = find_memories(self.user, query, limit=self.k if k is None else k, **self.options)
         return [_document(memory) for memory in found]
 
 
