@@ -19,16 +19,6 @@ export const METADATA = "langgraph";
 export const MAX_CONTENT_CHARS = 8192;
 const MAX_TTL_MINUTES = 100 * 366 * 24 * 60;
 
-/** Return the paths to embed: one path, or none. RangeError: several, or one that may lead to several texts. */
-export function checkSingleText(paths: readonly string[], name: string): readonly string[] {
-  if (paths.length > 1 || paths.some((path) => stepsOf(path).some((step) => step === "*" || step.startsWith("{")))) {
-    throw new RangeError(
-      `${name}: ${JSON.stringify(paths)} may lead to several texts, and an item has one vector: name one path of one text, or "$" for the whole value`,
-    );
-  }
-  return paths;
-}
-
 /** Return whether a namespace has the form `["memories", user, …]`, which determines its user. */
 export function hasUser(namespace: Namespace): boolean {
   return namespace.length > 1 && namespace[0] === USER_ROOT;
@@ -57,24 +47,29 @@ export function isVisible(text: string): boolean {
   return /[^\p{Z}\p{C}]/u.test(text);
 }
 
-/** Return the text of a value to embed; undefined if the paths lead to no text, or to white space only. */
+/** Return the texts of a value at the paths as one text to embed; undefined if they are white space only. */
 export function textToEmbed(value: Value, paths: readonly string[]): string | undefined {
-  const text = paths.map((path) => textAt(value, path)).join("");
+  // An item has one vector. LangGraph's own stores have one for each text.
+  const text = paths.flatMap((path) => [...textsAt(value, stepsOf(path))]).join("\n");
   return text.trim() ? text : undefined;
 }
 
-/** Return the text at a path like `chapters[0].title`; empty if there is none. An object or a list is its JSON. */
-function textAt(value: unknown, path: string): string {
-  for (const step of stepsOf(path)) {
-    if (Array.isArray(value)) value = /^-?\d+$/.test(step) ? value.at(Number(step)) : undefined;
-    else value = isObject(value) ? fieldOf(value, step) : undefined;
-  }
-  if (value === null || value === undefined) return "";
-  return typeof value === "object" ? stringify(value) : String(value);
+/** Yield the texts at a path. An object or a list is its JSON. */
+function* textsAt(value: unknown, [step, ...rest]: readonly string[]): Generator<string> {
+  if (step === undefined) {
+    if (value !== null && value !== undefined) yield typeof value === "object" ? stringify(value) : String(value);
+  } else if (step.startsWith("{")) {
+    for (const path of step.slice(1, -1).split(",")) yield* textsAt(value, [...stepsOf(path.trim()), ...rest]);
+  } else if (step === "*") {
+    if (typeof value === "object") for (const part of Object.values(value ?? {})) yield* textsAt(part, rest);
+  } else if (Array.isArray(value)) {
+    if (/^-?\d+$/.test(step)) yield* textsAt(value.at(Number(step)), rest);
+  } else if (isObject(value)) yield* textsAt(fieldOf(value, step), rest);
 }
 
+/** Return the steps of a path like `chapters[*].title` or `{title,body}`; none for `$`, the whole value. */
 function stepsOf(path: string): string[] {
-  return path === "$" ? [] : (path.match(/\{[^}]*\}|[^.[\]]+/g) ?? []);
+  return path === "$" ? [] : (path.match(/\{[^}]*\}|[^.[\]{]+/g) ?? []);
 }
 
 /** Return the expiry of an item that is stored now. RangeError: the lifetime is not positive, or beyond 100 years. */

@@ -29,7 +29,6 @@ import {
   METADATA,
   OWN_ROOT,
   USER_ROOT,
-  checkSingleText,
   expiryOf,
   foundItem,
   hasUser,
@@ -51,8 +50,8 @@ export interface StoreOptions {
   /** Owner of the namespaces that do not begin with `memories` and a user. */
   userId: string;
   /**
-   * Path of the value's text to embed, unless `put` names another. `$`, the default, embeds the whole value as JSON. An item
-   * has one vector, so only one path that leads to one text is allowed.
+   * Paths of the value's texts to embed, unless `put` names others. `$`, the default, is the whole value as JSON. An item has
+   * one vector, of its texts together.
    */
   fields?: readonly string[];
   /** Least score and similarity of search results; the agent's settings by default. */
@@ -95,7 +94,7 @@ export class AgentMemoryStore extends BaseStore {
     super();
     this.#agent = agent;
     this.#userId = userId;
-    this.#fields = checkSingleText(fields, "fields");
+    this.#fields = fields;
     this.#gates = {
       ...(threshold === undefined ? {} : { threshold }),
       ...(minSimilarity === undefined ? {} : { min_similarity: minSimilarity }),
@@ -201,7 +200,7 @@ export class AgentMemoryStore extends BaseStore {
     if (op.namespace.length === 0) throw new InvalidNamespaceError("Namespace cannot be empty.");
     const { prefix, userId } = this.#place(op.namespace);
     const value = op.value ?? {};
-    const paths = op.index === undefined ? this.#fields : checkSingleText(op.index || [], "index");
+    const paths = op.index === undefined ? this.#fields : op.index || [];
     const text = textToEmbed(value, paths);
     return {
       namespace: [...prefix],

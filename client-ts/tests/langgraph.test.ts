@@ -171,11 +171,6 @@ test("an expiry is sent with the put", async () => {
   });
 });
 
-test("paths of several texts are refused", async () => {
-  for (const fields of [["a", "b"], ["a[*].b"], ["*"], ["{a,b}"]]) assert.throws(() => newStore({ fields }), RangeError);
-  await assert.rejects(newStore().put(["n"], "k", { v: 1 }, ["a", "b"]), RangeError);
-});
-
 test("the namespaces that LangGraph refuses are refused before a request", async () => {
   await recorded([], async (url, seen) => {
     const store = new AgentMemoryStore(new Client(url).agent("a"), { userId: "u" });
@@ -262,4 +257,8 @@ test("the text at a path is found, and nothing where a value is null or inherite
   for (const [path, text] of Object.entries(cases)) assert.equal(textToEmbed(value, [path]), text, path);
   assert.equal(textToEmbed(value, ["constructor.name"]), undefined);
   assert.equal(textToEmbed(value, []), undefined);
+  const chapters = { title: "T", chapters: [{ text: "one" }, { text: "two" }, null, { other: 1 }], by: { a: "A", b: "B" } };
+  const several = { "chapters[*].text": "one\ntwo", "by.*": "A\nB", "{title,by.b}": "T\nB", "by.{a,b}": "A\nB" };
+  for (const [path, text] of Object.entries(several)) assert.equal(textToEmbed(chapters, [path]), text, path);
+  assert.equal(textToEmbed(chapters, ["title", "missing", "chapters[1].text"]), "T\ntwo");
 });
