@@ -7,7 +7,7 @@ from agentmemory_client.context_calls import Context, ContextLine, ContextSectio
 from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRelation
 from agentmemory_client.exchange import DEFAULT_URL
 from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
-from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem
+from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem, PreconditionFailed
 from agentmemory_client.values import (
     AgentSummary,
     ConversationStored,
@@ -62,6 +62,7 @@ __all__ = [
     "NamedEntity",
     "NamespaceSize",
     "Page",
+    "PreconditionFailed",
     "Preview",
     "Receipt",
     "ReceiptsPage",
