@@ -7,7 +7,11 @@ from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.fields import MAX_TIME_ZONE_CHARS, TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity.rights import PlainRoute, rights_of
 from agentmemory_operator.entrypoints.api.memories.context_requests import ContextIn, ContextOut, render_context
-from agentmemory_operator.entrypoints.api.memories.memory_routes import GENERATION_HEADER, time_zone_of
+from agentmemory_operator.entrypoints.api.memories.memory_routes import (
+    DESCRIBED_GENERATION,
+    GENERATION_HEADER,
+    time_zone_of,
+)
 from agentmemory_operator.entrypoints.api.memory_spans import record_result
 from agentmemory_operator.entrypoints.api.openapi import SEARCH_PROBLEMS, build_router, describe, with_header
 from agentmemory_operator.entrypoints.api.response_views import json_response
@@ -24,7 +28,7 @@ router = build_router("Search", PlainRoute)
             ContextOut,
             problems=SEARCH_PROBLEMS,
             body=ContextIn,
-            headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},
+            headers=DESCRIBED_GENERATION,
         ),
         TIME_ZONE_HEADER,
         {"type": "string", "minLength": 1, "maxLength": MAX_TIME_ZONE_CHARS},

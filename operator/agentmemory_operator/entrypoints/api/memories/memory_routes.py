@@ -82,6 +82,12 @@ from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
+DESCRIBED_GENERATION = {
+    GENERATION_HEADER: {
+        "description": "Generation of the AgentMemory object whose settings were used.",
+        "schema": {"type": "integer"},
+    }
+}
 # Maximum number of agents to count concurrently for the list of agents.
 MAX_CONCURRENT_COUNTS = 8
 
@@ -238,12 +244,7 @@ async def delete_memory(
             (SearchOut, ShownSearchOut),
             problems=SEARCH_PROBLEMS,
             body=SearchIn,
-            headers={
-                GENERATION_HEADER: {
-                    "description": "Generation of the AgentMemory object whose settings were used.",
-                    "schema": {"type": "integer"},
-                }
-            },
+            headers=DESCRIBED_GENERATION,
         ),
         TIME_ZONE_HEADER,
         {"type": "string", "minLength": 1, "maxLength": MAX_TIME_ZONE_CHARS},
