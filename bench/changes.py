@@ -191,7 +191,7 @@ async def _store(agent: Agent, number: int) -> str:
     return outcome.id
 
 
-def _delay_row(name: str, values_ms: Sequence[float]) -> tuple[str, ...]:
+def _delay_row(name: str, values_ms: list[float]) -> tuple[str, ...]:
     latency = latency_of(values_ms)
     return name, str(len(values_ms)), *(f"{value:.1f}" for value in (latency.p50, latency.p99, max(values_ms)))
 
