@@ -20,7 +20,7 @@ LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
+.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again test-adapters e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -111,6 +111,9 @@ test-all: tools coverage test-servers test-cluster test-tools test-faults ## run
 test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many drawn examples
 	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800
 	@$(PYTEST) -q tests/property -m "not faults" $(WORKERS) --hypothesis-profile thorough
+
+test-adapters: .venv/.dev ## run the adapters with their frameworks: ADAPTERS="strands langchain" NEWEST=1
+	@.venv/bin/python -m client.tests.adapters.run $(if $(NEWEST),--newest) $(ADAPTERS)
 
 e2e-kind: .venv/.dev tools ## run tests/e2e with the image in a kind cluster; needs docker or podman
 	@.venv/bin/python -m tests.e2e.kind
@@ -215,5 +218,5 @@ image-check: | .venv/bin/python ## check that the package index has wheels for t
 	  echo "$$lock: wheels for $$platform"; \
 	done; done
 
-clean: ## remove .venv
-	rm -rf .venv
+clean: ## remove .venv and the environments of test-adapters
+	rm -rf .venv .adapters

@@ -29,10 +29,11 @@ export class InvalidToken extends TypeError {
   override readonly name = "InvalidToken";
 }
 
-// The connection broke amid an answer, or what came is no JSON.
+// The connection broke during an answer, or the answer is not JSON. Other errors are the caller's own: a reason to abort, or
+// one of the function that returns the token.
 function unread(error: unknown): never {
-  const isMeant = error instanceof ApiUnreachable || error instanceof InvalidToken || (error instanceof DOMException && error.name === "AbortError");
-  throw isMeant ? error : new ApiUnreachable("the answer could not be read", { cause: error });
+  const isOfAnswer = (error instanceof TypeError && !(error instanceof InvalidToken)) || error instanceof SyntaxError;
+  throw isOfAnswer ? new ApiUnreachable("the answer could not be read", { cause: error }) : error;
 }
 
 /** Return the answer of a request; an error of the API is thrown. */

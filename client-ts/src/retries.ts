@@ -15,9 +15,21 @@ export interface RetryOptions {
   inFlight?: number;
 }
 
+/** How one request is sent, if not as all others. */
+export interface Sending {
+  /** How long one attempt waits for its answer to begin. */
+  timeoutMs?: number;
+  /** Attempts after the first. */
+  retries?: number;
+  /** True for a stream: it takes none of the `inFlight` turns, because other requests may be needed to read or write it. */
+  isTransfer?: boolean;
+  /** Returns the body of each attempt, which replaces that of the request. */
+  body?: () => ReadableStream<Uint8Array>;
+}
+
 // The API did nothing (429, 503), or may have (504), where a write is safe to repeat by its key.
 const TOO_MANY = 429;
-const REPEATED = new Set([TOO_MANY, 503, 504]);
+export const REPEATED = new Set([TOO_MANY, 503, 504]);
 const FIRST_WAIT_MS = 500;
 
 /**
@@ -26,19 +38,24 @@ const FIRST_WAIT_MS = 500;
  * At most `inFlight` attempts are under way; waiting for one costs no time-out. A request that was refused with 429 keeps
  * its turn: such requests are repeated one after the other, and no other is sent before they are done.
  */
-export function repeating(options: RetryOptions): (request: Request) => Promise<Response> {
-  const { token, retries = 3, timeoutMs = 30_000, waitMaxMs = 30_000, inFlight = 64 } = options;
+export function repeating(options: RetryOptions): (request: Request, sending?: Sending) => Promise<Response> {
+  const { token, waitMaxMs = 30_000, inFlight = 64 } = options;
   if (!(inFlight >= 1)) throw new RangeError(`inFlight: ${inFlight}: at least 1 request must be allowed`);
   if (typeof token === "string") checked(token);
   const turns = new Turns(inFlight);
   const refused = new Turns(1);
 
   /** One attempt; nothing where no answer came, and this was not the last. */
-  async function attempt(request: Request, headers: Headers, isLast: boolean): Promise<Response | undefined> {
+  async function attempt(
+    request: Request,
+    headers: Headers,
+    { body, timeoutMs = options.timeoutMs ?? 30_000 }: Sending,
+    isLast: boolean,
+  ): Promise<Response | undefined> {
     const shown = typeof token === "function" ? checked(await token()) : token;
     if (shown) headers.set("Authorization", `Bearer ${shown}`);
     try {
-      return await within(timeoutMs, request, headers);
+      return await within(timeoutMs, request, headers, body);
     } catch (error) {
       request.signal.throwIfAborted();
       if (isLast) throw new ApiUnreachable(`no answer from ${new URL(request.url).origin}`, { cause: error });
@@ -46,15 +63,16 @@ export function repeating(options: RetryOptions): (request: Request) => Promise<
     }
   }
 
-  return async (request) => {
+  return async (request, sending = {}) => {
     const { signal } = request;
+    const { retries = options.retries ?? 3, isTransfer = false } = sending;
     const headers = new Headers(request.headers);
     // One key for all attempts, so that they end in one memory.
     if (request.method === "POST" || request.method === "PUT") {
       if (!headers.has("Idempotency-Key")) headers.set("Idempotency-Key", crypto.randomUUID());
     }
     let made = 0;
-    const send = () => attempt(request, headers, made++ >= retries);
+    const send = () => attempt(request, headers, sending, made++ >= retries);
     const wait = (answer: Response | undefined) =>
       waitMs(made - 1, answer?.headers.get("Retry-After"), waitMaxMs);
     const sendInTurn = async () => {
@@ -76,7 +94,7 @@ export function repeating(options: RetryOptions): (request: Request) => Promise<
       });
     };
     for (;;) {
-      const answer = await turns.during(signal, sendInTurn);
+      const answer = await (isTransfer ? send() : turns.during(signal, sendInTurn));
       // What a lost attempt deleted is no error.
       if (made > 1 && request.method === "DELETE" && answer?.status === 404) return new Response(null, { status: 204 });
       if (answer && (made > retries || !REPEATED.has(answer.status))) return answer;
@@ -96,13 +114,22 @@ function checked(token: string): string {
   return token;
 }
 
-async function within(timeoutMs: number, request: Request, headers: Headers): Promise<Response> {
+async function within(
+  timeoutMs: number,
+  request: Request,
+  headers: Headers,
+  body: (() => ReadableStream<Uint8Array>) | undefined,
+): Promise<Response> {
   const late = new AbortController();
-  const timer = setTimeout(() => late.abort(new Error(`no answer within ${timeoutMs} ms`)), timeoutMs);
+  const stop = () => late.abort(new Error(`no answer within ${timeoutMs} ms`));
+  const timer = Number.isFinite(timeoutMs) ? setTimeout(stop, timeoutMs) : undefined;
   try {
     const signal = AbortSignal.any([request.signal, late.signal]);
     // The token and the body are for this address alone.
-    return await fetchByPath(new Request(request.clone(), { headers, signal, redirect: "manual" }));
+    const changed = { headers, signal, redirect: "manual" as const };
+    // A stream is sent as it is read: `duplex` is not among the types of `Request`.
+    const streamed = body ? { body: body(), duplex: "half" } : {};
+    return await fetchByPath(new Request(request.clone(), { ...changed, ...streamed }));
   } finally {
     clearTimeout(timer);
   }

@@ -6,7 +6,7 @@ from agentmemory_client.context import estimate_tokens, format_context
 from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRelation
 from agentmemory_client.exchange import DEFAULT_URL
 from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
-from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem
+from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem, PreconditionFailed
 from agentmemory_client.values import (
     AgentSummary,
     ConversationStored,
@@ -58,6 +58,7 @@ __all__ = [
     "NamedEntity",
     "NamespaceSize",
     "Page",
+    "PreconditionFailed",
     "Preview",
     "Receipt",
     "ReceiptsPage",

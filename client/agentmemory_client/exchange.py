@@ -122,6 +122,8 @@ class Call(Generic[T]):
     Attributes:
         read: Builds the result from the JSON of the response.
         key: Idempotency key; None if the call needs none.
+        headers: Further headers.
+        has_etag: True if the response has a header `ETag`, which `read` gets as the field `etag`.
         on_not_found: Builds the result if a retry finds the object deleted (404): an earlier attempt has deleted it.
         timeout_s: Timeout in seconds for a slow call; None for the connection's.
     """
@@ -132,12 +134,14 @@ class Call(Generic[T]):
     parameters: Mapping[str, Any] | None = None
     body: Any = None
     key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    has_etag: bool = False
     on_not_found: Callable[[], T] | None = None
     timeout_s: float | None = None
 
     def request(self, connection: Connection) -> dict[str, Any]:
         """Build the arguments of an httpx request, with the current token. Raises: As `Connection.authorization`."""
-        headers: dict[str, str | bytes] = {**connection.authorization}
+        headers: dict[str, str | bytes] = {**connection.authorization, **self.headers}
         headers |= {"Idempotency-Key": self.key.encode()} if self.key else {}
         sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": headers}
         sent |= {"timeout": self.timeout_s} if self.timeout_s else {}
@@ -156,7 +160,11 @@ class Call(Generic[T]):
             answer = response_of(outcome)
         if answer.status_code == 404 and is_repeated and self.on_not_found:
             return self.on_not_found()
-        return self.read(read_json(answer))
+        document = read_json(answer)
+        if self.has_etag:
+            # A proxy that compresses the response makes the tag a weak one.
+            document["etag"] = answer.headers.get("ETag", "").removeprefix("W/").strip('"') or None
+        return self.read(document)
 
     def next_page(self, **mark: str) -> "Call[T]":
         """Return the call for the next page. `mark` is the pagination parameter and its value."""
@@ -231,6 +239,19 @@ def build_path(agent: str, *parts: str) -> str:
 def _segment(name: str) -> str:
     # As path segments, "." and ".." select another endpoint. httpx sends percent-encoded segments unchanged.
     return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+
+
+def if_match_header(etag: str | None) -> dict[str, str]:
+    """Return the header that restricts a write to a version; none for None.
+
+    Raises:
+        ValueError: If `etag` is empty, as of a version that was not read. Nothing was sent.
+    """
+    if etag is None:
+        return {}
+    if not etag.strip('"'):
+        raise ValueError("if_match: is empty: read the memory or item first")
+    return {"If-Match": "*" if etag == "*" else '"{}"'.format(etag.strip('"'))}
 
 
 def new_idempotency_key() -> str:

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from agentmemory_client.exchange import Call, Listing, build_path, new_idempotency_key, to_json
+from agentmemory_client.exchange import Call, Listing, build_path, if_match_header, new_idempotency_key, to_json
 from agentmemory_client.problems import ApiError, read_error
 from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
@@ -22,6 +22,8 @@ class ItemOptions(TypedDict, total=False):
     Attributes:
         key: The API generates one if it is missing.
         user_id: Owner of the item. Required if the namespace does not contain the user.
+        if_match: Store only if the stored item has this `etag`; `*` requires any item.
+        if_none_match: True to store only if there is no item.
     """
 
     key: str
@@ -33,6 +35,8 @@ class ItemOptions(TypedDict, total=False):
     expires_at: datetime | str
     parent_id: str
     vector: Sequence[float]
+    if_match: str
+    if_none_match: bool
 
 
 class NewItem(ItemOptions):
@@ -50,14 +54,21 @@ def put_item(
     idempotency_key: str | None = None,
     **options: Unpack[ItemOptions],
 ) -> Call[ItemStored]:
-    """Store an item durably. It replaces the item that is stored under the same namespace and key."""
+    """Store an item durably. It replaces the item that is stored under the same namespace and key.
+
+    Raises:
+        PreconditionFailed: If the stored item is not the one of `if_match`, or exists despite `if_none_match`.
+    """
     given: dict[str, Any] = {**options}
+    headers = if_match_header(given.pop("if_match", None))
+    headers |= {"If-None-Match": "*"} if given.pop("if_none_match", False) else {}
     place: dict[str, Any] = {name: given.pop(name) for name in ("key", "user_id") if name in given}
     return Call(
         method="PUT",
         path=build_path(agent, "items"),
         parameters={"namespace": list(namespace), **place},
         body=to_json({"content": content, **given}),
+        headers=headers,
         key=idempotency_key or new_idempotency_key(),
         read=partial(read_value, ItemStored),
     )
@@ -68,7 +79,8 @@ def put_items(
 ) -> Call[list[ItemStored | ApiError]]:
     """Store up to 1,000 items. The results are in the order of the items; a refused item has an ApiError.
 
-    Items with the same key are stored in their order.
+    An item that does not meet its `if_match` or `if_none_match` has a PreconditionFailed. Items with the same key are
+    stored in their order.
     """
     return Call(
         method="POST",
@@ -87,7 +99,8 @@ def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | N
         ApiError: 404 if there is no such item.
     """
     parameters = _address(namespace, user_id) | {"key": key}
-    return Call(method="GET", path=build_path(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
+    read = partial(read_value, Memory)
+    return Call(method="GET", path=build_path(agent, "items"), parameters=parameters, read=read, has_etag=True)
 
 
 def item_versions(
@@ -102,16 +115,35 @@ def item_versions(
     )
 
 
-def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[None]:
+def delete_item(
+    agent: str,
+    namespace: Sequence[str],
+    key: str,
+    *,
+    user_id: str | None = None,
+    if_match: str | None = None,
+    idempotency_key: str | None = None,
+) -> Call[None]:
     """Delete an item.
 
+    Args:
+        if_match: Delete only the version with this `etag`; None deletes any.
+
     Raises:
+        PreconditionFailed: If the stored item is not the one of `if_match`.
         ApiError: 404 if there is no such item. A 404 after a retry is no error.
     """
-    parameters = _address(namespace, user_id) | {"key": key}
-    path = build_path(agent, "items")
-    # A 404 on a retry is no error: an earlier attempt has deleted the item.
-    return Call(method="DELETE", path=path, parameters=parameters, read=lambda answer: None, on_not_found=lambda: None)
+    return Call(
+        method="DELETE",
+        path=build_path(agent, "items"),
+        parameters=_address(namespace, user_id) | {"key": key},
+        headers=if_match_header(if_match),
+        # Without a condition, a retry needs no key. With one, an attempt whose response was lost would fail it.
+        key=idempotency_key or (new_idempotency_key() if if_match else None),
+        read=lambda answer: None,
+        # A 404 on a retry is no error: an earlier attempt has deleted the item.
+        on_not_found=lambda: None,
+    )
 
 
 def keys(agent: str, namespace: Sequence[str], *, user_id: str | None = None) -> Listing[str]:

@@ -50,7 +50,6 @@ from agentmemory_client.langgraph_values import (
     check_single_text,
     expiry_of,
     has_user,
-    is_visible,
     item_fields,
     literal_prefix,
     matches_condition,
@@ -59,6 +58,7 @@ from agentmemory_client.langgraph_values import (
     text_to_embed,
 )
 from agentmemory_client.problems import ApiError, ApiUnreachable
+from agentmemory_client.texts import is_visible
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Call[Any], Any, T]

@@ -1,6 +1,5 @@
 """Convert between LangGraph's values, namespaces and items, and an agent's memories."""
 
-import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -53,11 +52,6 @@ def matches_condition(condition: MatchCondition, namespace: Namespace) -> bool:
         return False
     compared = namespace[: len(path)] if condition.match_type == "prefix" else namespace[len(namespace) - len(path) :]
     return all(expected in ("*", part) for expected, part in zip(path, compared, strict=True))
-
-
-def is_visible(text: str) -> bool:
-    """Return whether a text has a visible character. A text without one has no meaning to rank by."""
-    return any(unicodedata.category(character)[0] not in "ZC" for character in text)
 
 
 def text_to_embed(value: Mapping[str, Any], paths: Sequence[str]) -> str | None:

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from agentmemory_client.exchange import Call, Listing, build_path, new_idempotency_key, to_json
+from agentmemory_client.exchange import Call, Listing, build_path, if_match_header, new_idempotency_key, to_json
 from agentmemory_client.problems import ApiError, read_error
 from agentmemory_client.values import (
     AgentSummary,
@@ -252,19 +252,41 @@ def get(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
     Raises:
         ApiError: 404 if the user has no such memory.
     """
-    return _read(_memory, user_id, agent, "memories", memory_id)
+    path = build_path(agent, "memories", memory_id)
+    return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memory, has_etag=True)
 
 
-def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Call[Memory]:
+def change(
+    agent: str,
+    user_id: str,
+    memory_id: str,
+    *,
+    if_match: str | None = None,
+    idempotency_key: str | None = None,
+    **options: Unpack[ChangeOptions],
+) -> Call[Memory]:
     """Change a memory in place and return its new state.
 
+    Args:
+        if_match: Change only the version with this `etag`; None changes any.
+
     Raises:
+        PreconditionFailed: If the stored version is not the one of `if_match`.
         ValueError: If there is no option. Nothing was sent.
     """
     if not options:
         raise ValueError(f"change: nothing to change: give one of {', '.join(ChangeOptions.__annotations__)}")
-    path = build_path(agent, "memories", memory_id)
-    return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=to_json(options), read=_memory)
+    return Call(
+        method="PATCH",
+        path=build_path(agent, "memories", memory_id),
+        parameters={"user_id": user_id},
+        body=to_json(options),
+        headers=if_match_header(if_match),
+        # Without a condition, a retry needs no key. With one, an attempt whose response was lost would fail it.
+        key=idempotency_key or (new_idempotency_key() if if_match else None),
+        read=_memory,
+        has_etag=True,
+    )
 
 
 def stats(agent: str, user_id: str | None = None) -> Call[Stats]:
@@ -306,15 +328,25 @@ def end(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:
     return Call(method="POST", path=path, parameters={"user_id": user_id}, read=lambda answer: dict(answer["counts"]))
 
 
-def delete(agent: str, user_id: str, memory_id: str) -> Call[None]:
+def delete(agent: str, user_id: str, memory_id: str, *, if_match: str | None = None) -> Call[None]:
     """Delete a memory. The memories that it replaced become visible again.
 
+    Args:
+        if_match: Delete only the version with this `etag`; None deletes any.
+
     Raises:
+        PreconditionFailed: If the stored version is not the one of `if_match`.
         ApiError: 404 if the user has no such memory. A 404 after a retry is no error.
     """
-    path = build_path(agent, "memories", memory_id)
-    # A 404 on a retry is no error: an earlier attempt has deleted the memory.
-    return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, on_not_found=lambda: None)
+    return Call(
+        method="DELETE",
+        path=build_path(agent, "memories", memory_id),
+        parameters={"user_id": user_id},
+        headers=if_match_header(if_match),
+        read=_nothing,
+        # A 404 on a retry is no error: an earlier attempt has deleted the memory.
+        on_not_found=lambda: None,
+    )
 
 
 def _search(read: Callable[[Any], T], user_id: str, agent: str, query: str | None, **options: Any) -> Call[T]:

@@ -37,6 +37,18 @@ class ApiError(Exception):
         super().__init__(f"{status} {self.title}: {self.detail}" if self.title else f"{status} {self.detail}")
 
 
+class PreconditionFailed(ApiError):
+    """The stored version is not the one that `if_match` or `if_none_match` names (412). Nothing was written.
+
+    Attributes:
+        etag: Tag of the stored version, for `if_match`; None if nothing is stored.
+    """
+
+    def __init__(self, status: int, document: dict[str, Any]) -> None:
+        super().__init__(status, document)
+        self.etag: str | None = document.get("etag")
+
+
 class ApiUnreachable(Exception):
     """There was no response, or an export ended before its last line.
 
@@ -44,9 +56,15 @@ class ApiUnreachable(Exception):
     """
 
 
+def build_error(document: dict[str, Any], status: int | None = None) -> ApiError:
+    """Build the error of a problem document. `status` is by default that of the document."""
+    status = document["status"] if status is None else status
+    return (PreconditionFailed if status == 412 else ApiError)(status, document)
+
+
 def read_error(result: dict[str, Any]) -> ApiError | None:
     """Return the error of one result of a batch, or None if it succeeded."""
-    return ApiError(result["error"]["status"], result["error"]) if "error" in result else None
+    return build_error(result["error"]) if "error" in result else None
 
 
 def read_problem(status: int, body: bytes) -> ApiError:
@@ -56,5 +74,5 @@ def read_problem(status: int, body: bytes) -> ApiError:
     except ValueError:
         document = None
     if not isinstance(document, dict) or "detail" not in document:
-        return ApiError(status, {"detail": body[:200].decode(errors="replace")})
-    return ApiError(status, document)
+        document = {"detail": body[:200].decode(errors="replace")}
+    return build_error(document, status)

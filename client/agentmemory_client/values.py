@@ -54,6 +54,7 @@ class Memory(Answer):
         zone: Privacy zone, which determines the encryption key; None if the memory is not encrypted.
         locked: True if its key is unavailable or was deleted.
         entities: Names that the memory mentions, each with name, kind and role.
+        etag: Tag of this version, for `if_match`; only of a memory or item that was read or changed alone, else None.
     """
 
     id: str
@@ -102,6 +103,7 @@ class Memory(Answer):
     consolidated: bool = False
     zone: str | None = None
     locked: bool = False
+    etag: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,12 +252,15 @@ class ItemStored(Answer):
 
     Attributes:
         message: Text that states if the item is new or replaced another one.
+        etag: Tag of the item right after this write, for `if_match`. None if a repeated write was deleted since, and
+            with an older API.
     """
 
     memory_id: str
     key: str
     message: str
     success: bool = True
+    etag: str | None = None
     warnings: tuple[str, ...] = ()
 
 

@@ -36,10 +36,18 @@ CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
         "remember",
         {"content": "Ada pays by invoice, 30 days", "tags": ["billing"]},
     ),
-    ("In a later conversation it looks before it answers.", "search", {"query": "how does she pay?", "top_k": 1}),
+    (
+        "In a later conversation it looks before it answers.",
+        "search_memories",
+        {"query": "how does she pay?", "top_k": 1},
+    ),
     ("Something else was kept too: the words of a stranger.", "remember", {"content": HOSTILE}),
-    ("The model reads them as data, under a note.", "search", {"query": "what does the mail ask for?", "top_k": 1}),
-    ("It obeys, and names another user.", "search", {"query": "account number", "user_id": "bob"}),
+    (
+        "The model reads them as data, under a note.",
+        "search_memories",
+        {"query": "what does the mail ask for?", "top_k": 1},
+    ),
+    ("It obeys, and names another user.", "search_memories", {"query": "account number", "user_id": "bob"}),
     ("It obeys, and looks for a tool that forgets.", "forget", {"user_id": "ada"}),
 )
 

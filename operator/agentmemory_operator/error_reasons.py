@@ -7,6 +7,7 @@ others never in a request: the unused column of their row has no effect.
 from collections.abc import Mapping
 
 from agentmemory_operator import errors as e
+from agentmemory_operator.memories.rules.preconditions import PreconditionFailed
 from agentmemory_operator.spec.kinds.conditions import Reason
 
 ERROR_REASONS: Mapping[type[e.AgentMemoryError], tuple[Reason, str]] = {
@@ -19,6 +20,7 @@ ERROR_REASONS: Mapping[type[e.AgentMemoryError], tuple[Reason, str]] = {
     e.Unauthenticated: (Reason.QDRANT_REJECTED, "unauthorized"),
     e.Forbidden: (Reason.QDRANT_REJECTED, "forbidden"),
     e.Conflict: (Reason.QDRANT_REJECTED, "conflict"),
+    PreconditionFailed: (Reason.QDRANT_REJECTED, "precondition-failed"),
     e.RestoreInProgress: (Reason.RESTORING, "internal-error"),
     e.RebuildPaused: (Reason.REBUILD_PAUSED, "internal-error"),
     e.RebuildAwaitsApproval: (Reason.AWAITING_APPROVAL, "internal-error"),

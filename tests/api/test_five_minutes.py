@@ -145,7 +145,7 @@ def test_pages_exist_for_each_way_in() -> None:
 def test_mcp_file_of_page_connects(api_url: str, tmp_path: pathlib.Path) -> None:
     list(lay_out(tmp_path, "mcp.md", api_url, "ada"))
     server = json.loads((tmp_path / ".mcp.json").read_text())["mcpServers"]["memory"]
-    call = {"name": "search", "arguments": {"query": "q"}}
+    call = {"name": "search_memories", "arguments": {"query": "q"}}
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
 
     answer = httpx.post(

@@ -11,7 +11,6 @@ from typing import Any
 import httpx
 import httpx2
 import pytest
-import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -44,9 +43,9 @@ def text_of(result: Any) -> str:
 async def test_model_remembers_and_finds(stack: Stack, user: str, mode: str) -> None:
     async with connected(stack, mode=mode, Agent="words", User=user) as client:
         stored = await client.call_tool("remember", {"content": "Ada pays by invoice", "type": "fact"})
-        await client.call_tool("upsertMemory", {"content": "blue", "key": "colour"})
-        replaced = await client.call_tool("upsertMemory", {"content": "green", "key": "colour"})
-        found = await client.call_tool("search", {"query": "how does she pay?", "top_k": 1})
+        await client.call_tool("upsert_memory", {"content": "blue", "key": "colour"})
+        replaced = await client.call_tool("upsert_memory", {"content": "green", "key": "colour"})
+        found = await client.call_tool("search_memories", {"query": "how does she pay?", "top_k": 1})
 
     assert stored.structured_content["event"] == "ADD"
     assert "replaced the item" in replaced.structured_content["message"]
@@ -61,9 +60,9 @@ async def test_model_remembers_and_finds(stack: Stack, user: str, mode: str) -> 
 async def test_connecting_needs_no_agent_or_user(stack: Stack, mode: str) -> None:
     async with connected(stack, mode=mode) as client:
         tools = await client.list_tools()
-        called = await client.call_tool("search", {"query": "q"})
+        called = await client.call_tool("search_memories", {"query": "q"})
 
-    assert [tool.name for tool in tools.tools] == ["remember", "search", "upsertMemory"]
+    assert [tool.name for tool in tools.tools] == ["remember", "search_memories", "upsert_memory"]
     assert all("user_id" not in tool.input_schema["properties"] for tool in tools.tools)
     assert called.is_error
     assert "?agent=NAME in the URL" in text_of(called)
@@ -95,8 +94,8 @@ async def test_model_names_user_only_if_nothing_else_does(stack: Stack, user: st
         missing = await client.call_tool("remember", {"content": "c"})
         await client.call_tool("remember", {"content": "c", "user_id": user})
     async with connected(stack, f"?agent=words&user_id={user}") as client:
-        found = await client.call_tool("search", {"query": "c"})
-        named = await client.call_tool("search", {"query": "c", "user_id": "somebody-else"})
+        found = await client.call_tool("search_memories", {"query": "c"})
+        named = await client.call_tool("search_memories", {"query": "c", "user_id": "somebody-else"})
 
     assert all("user_id" in tool.input_schema["required"] for tool in tools)
     assert "'user_id' is a required property" in text_of(missing)
@@ -108,9 +107,9 @@ async def test_model_names_user_only_if_nothing_else_does(stack: Stack, user: st
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("search", {"query": "q", "include_scopes": ["global"]}, "include_scopes"),
-        ("search", {"query": "q", "top_k": 1000}, "1000 is greater than the maximum of 50"),
-        ("search", {}, "'query' is a required property"),
+        ("search_memories", {"query": "q", "include_scopes": ["global"]}, "include_scopes"),
+        ("search_memories", {"query": "q", "top_k": 1000}, "1000 is greater than the maximum of 50"),
+        ("search_memories", {}, "'query' is a required property"),
         ("remember", {"content": "c", "author": "system"}, "author"),
         ("remember", {"content": " "}, "content: must not be blank"),
         ("remember", {"content": "c", "type": "unheard-of"}, "type"),
@@ -123,16 +122,25 @@ async def test_forbidden_arguments_are_refused(
 ) -> None:
     async with connected(stack, Agent="words", User=user) as client:
         refused = await client.call_tool(name, arguments)
-        found = await client.call_tool("search", {"query": "c"})
+        found = await client.call_tool("search_memories", {"query": "c"})
 
     assert refused.is_error
     assert message in text_of(refused)
     assert found.structured_content["memories"] == []
 
 
+@pytest.mark.parametrize("name", ["search", "search_memories"])
+async def test_names_of_the_tools_route_work_too(stack: Stack, user: str, name: str) -> None:
+    async with connected(stack, Agent="words", User=user) as client:
+        await client.call_tool("upsertMemory", {"content": "blue", "key": "colour"})
+        found = await client.call_tool(name, {"query": "blue"})
+
+    assert [memory["key"] for memory in found.structured_content["memories"]] == ["colour"]
+
+
 async def test_conflicting_users_are_refused(stack: Stack, user: str) -> None:
     async with connected(stack, "?agent=words&user_id=ada", User=user) as client:
-        called = await client.call_tool("search", {"query": "q"})
+        called = await client.call_tool("search_memories", {"query": "q"})
         with pytest.raises(MCPError, match="name different users"):
             await client.list_tools()
 
@@ -141,7 +149,7 @@ async def test_conflicting_users_are_refused(stack: Stack, user: str) -> None:
 
 async def test_unknown_agent_is_named(stack: Stack, user: str) -> None:
     async with connected(stack, Agent="nobody", User=user) as client:
-        called = await client.call_tool("search", {"query": "q"})
+        called = await client.call_tool("search_memories", {"query": "q"})
 
     assert called.is_error
     assert "nobody" in text_of(called)
@@ -154,7 +162,7 @@ async def test_results_are_bounded_and_texts_stay_data(stack: Stack, client: htt
     client.post("/v1/agents/words/memories/batch", json={"memories": batch}).raise_for_status()
 
     async with connected(stack, Agent="words", User=user) as model:
-        found = await model.call_tool("search", {"query": "ignore", "top_k": 50})
+        found = await model.call_tool("search_memories", {"query": "ignore", "top_k": 50})
 
     answer = found.structured_content
     assert json.loads(text_of(found)) == answer
@@ -197,7 +205,7 @@ def test_call_needs_no_session(client: httpx.Client, user: str) -> None:
         "jsonrpc": "2.0",
         "id": 7,
         "method": "tools/call",
-        "params": {"name": "search", "arguments": {"query": "q"}},
+        "params": {"name": "search_memories", "arguments": {"query": "q"}},
     }
     headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-06-18"}
 
@@ -206,16 +214,6 @@ def test_call_needs_no_session(client: httpx.Client, user: str) -> None:
     assert answer.status_code == 200
     assert "mcp-session-id" not in answer.headers
     assert answer.json()["result"]["structuredContent"]["memories"] == []
-
-
-def test_kagent_manifest_has_the_known_fields() -> None:
-    manifest = yaml.safe_load((ROOT / "examples" / "mcp" / "kagent.yaml").read_text())
-    known = {"description", "protocol", "url", "timeout", "headersFrom", "sseReadTimeout", "terminateOnClose"}
-
-    assert (manifest["apiVersion"], manifest["kind"]) == ("kagent.dev/v1alpha2", "RemoteMCPServer")
-    assert manifest["spec"].keys() <= known | {"allowedNamespaces"}
-    assert manifest["spec"]["url"].endswith("/mcp?agent=support-bot")
-    assert all(("value" in header) is not ("valueFrom" in header) for header in manifest["spec"]["headersFrom"])
 
 
 async def test_python_of_the_page_runs(stack: Stack) -> None:
@@ -287,7 +285,7 @@ async def test_tools_accept_values_of_their_schema(stack: Stack, typed: Stack, u
         "reference_time str",
         "types list",
         "min_similarity float",
-    } <= drawn["search"]
+    } <= drawn["search_memories"]
     assert {"status_value str", "valid_from str", "knowledge_category str", "type str"} <= drawn["remember"]
 
 
@@ -311,9 +309,9 @@ async def test_time_zone_of_the_application(stack: Stack, user: str) -> None:
     query = {"query": "What was there today?", "reference_time": "2026-01-01T03:00:00Z"}
 
     async with connected(stack, Agent="words", User=user, Timezone="America/New_York") as client:
-        found = await client.call_tool("search", query)
+        found = await client.call_tool("search_memories", query)
     async with connected(stack, Agent="words", User=user, Timezone="Mars/Base") as client:
-        refused = await client.call_tool("search", query)
+        refused = await client.call_tool("search_memories", query)
 
     assert not found.is_error, text_of(found)
     assert refused.is_error
@@ -324,8 +322,8 @@ async def test_search_at_a_past_time(stack: Stack, user: str) -> None:
     async with connected(stack, Agent="words", User=user) as client:
         stated = {"content": "Ada lives in Rome", "type": "fact", "valid_from": "2026-01-01T00:00:00Z"}
         await client.call_tool("remember", stated)
-        before = await client.call_tool("search", {"query": "Rome", "at_time": "2025-06-01T00:00:00Z"})
-        after = await client.call_tool("search", {"query": "Rome", "at_time": "2026-06-01T00:00:00Z"})
+        before = await client.call_tool("search_memories", {"query": "Rome", "at_time": "2025-06-01T00:00:00Z"})
+        after = await client.call_tool("search_memories", {"query": "Rome", "at_time": "2026-06-01T00:00:00Z"})
 
     assert before.structured_content["memories"] == []
     assert [memory["content"] for memory in after.structured_content["memories"]] == ["Ada lives in Rome"]

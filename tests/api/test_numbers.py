@@ -108,8 +108,8 @@ def test_long_digit_string_stays_text(client: httpx.Client, user: str) -> None:
 async def test_mcp_tool_stores_exact_integers(stack: Stack, client: httpx.Client, user: str) -> None:
     async with connected(stack, Agent="words", User=user) as model:
         order = {"content": "An order", "key": "order"}
-        stored = await model.call_tool("upsertMemory", {**order, "metadata": SENT})
-        refused = await model.call_tool("upsertMemory", {**order, "metadata": {"n": 2**63}})
+        stored = await model.call_tool("upsert_memory", {**order, "metadata": SENT})
+        refused = await model.call_tool("upsert_memory", {**order, "metadata": {"n": 2**63}})
 
     id_ = stored.structured_content["memory_id"]
     answer = client.get(f"/v1/agents/words/memories/{id_}", params={"user_id": user}).json()

@@ -32,7 +32,7 @@ __all__ = ["operator"]
 
 SECRET, FORGED = "the safe opens with 4711", "the system says so"
 EVERYTHING = ("read", "write", "admin", "impersonate", "delegate")
-MODEL_STORES = {"name": "upsertMemory", "arguments": {"content": "of ada", "key": "k"}}
+MODEL_STORES = {"name": "upsert_memory", "arguments": {"content": "of ada", "key": "k"}}
 # Each request names another author in some field.
 OTHER_AUTHOR: dict[Endpoint, dict[str, Any]] = {
     ("POST", "/v1/agents/{agent}/memories"): {
@@ -217,7 +217,7 @@ def test_model_acts_only_for_the_users_token(voices: Voices, at: int) -> None:
     tools = voices.model("tools/list", {}, "token", at=at).json()["result"]["tools"]
     own = voices.model("tools/call", MODEL_STORES, "token", at=at).json()["result"]
     as_bob = voices.model("tools/call", MODEL_STORES, "bound", at=at, user="bob").json()["result"]
-    named = {"name": "upsertMemory", "arguments": {"content": FORGED, "user_id": "bob"}}
+    named = {"name": "upsert_memory", "arguments": {"content": FORGED, "user_id": "bob"}}
     argued = [voices.model("tools/call", named, holder, at=at).json()["result"] for holder in ("token", "bound")]
     unknown = voices.model("initialize", {}, "nobody", at=at)
 

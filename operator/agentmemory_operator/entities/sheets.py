@@ -18,11 +18,11 @@ from agentmemory_operator.entities.rules.sheet import (
     sheet_id,
     sheet_to_json,
 )
+from agentmemory_operator.entities.user_points import UserPoint, change_point
 from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.rules.entities import fold
 from agentmemory_operator.memories.rules.record import ENTITY_SHEET_KEY, Payload
-from agentmemory_operator.memories.stored_memories import UserPoint, change_point
 from agentmemory_operator.ports.base import Json
 
 

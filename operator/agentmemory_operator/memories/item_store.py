@@ -2,7 +2,7 @@
 
 A write
 1. reads the point,
-2. writes it by compare-and-set on `rev`, with a mark; the point keeps the last 16 marks,
+2. checks its precondition, and writes it by compare-and-set on `rev`, with a mark; the point keeps the last 16 marks,
 3. reads it again. Qdrant does not report whether a conditional write took effect; the mark does, even if later
    writes followed.
 4. Without the mark, it starts again with the row just read. If marks may have been dropped, the outcome is unknown.
@@ -62,7 +62,14 @@ from agentmemory_operator.memories.rules.item_rules import (
     prefix_filter,
 )
 from agentmemory_operator.memories.rules.item_versions import NUMBER_KEY, version_number, versions_of
-from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, record_of
+from agentmemory_operator.memories.rules.preconditions import (
+    Precondition,
+    check_precondition,
+    is_repeated,
+    request_mark,
+    tagged_record,
+)
+from agentmemory_operator.memories.rules.record import REQUEST_MARKS_KEY, MemoryRecord, Payload
 from agentmemory_operator.memories.tombstone_writes import read_confirmed, tombstone_write, write_tombstones
 from agentmemory_operator.memories.zone_access import find_id_scope, find_vector_errors, id_scope
 from agentmemory_operator.ports.base import Clock, Json
@@ -82,12 +89,14 @@ class StoredItem:
 
     Attributes:
         warnings: Messages about secrets that were removed from it, and about numbers that filters will not find.
+        etag: Entity tag right after the write. None if it was repeated by its idempotency key, and was deleted since.
     """
 
     memory_id: str
     key: str
     outcome: Outcome
     warnings: tuple[str, ...] = ()
+    etag: str | None = None
 
 
 PlacedItem = tuple[Address, ItemContent]
@@ -140,6 +149,7 @@ class Items:
             SpecInvalid: If the embedding provider's key, model or number of dimensions is wrong.
             Conflict: If the idempotency key was used with another body, or the stored item has another parent or an
                 immutable type.
+            PreconditionFailed: If the stored item does not meet the precondition.
             StoreRejected: If Qdrant rejects the point.
             EmbedderUnavailable, StoreUnavailable: If nothing was written. Retry.
             OutcomeUnknown: If it may have been written. Read before retrying.
@@ -156,7 +166,7 @@ class Items:
         write = ItemWrite(agent, address, item, scope)
         outcome = await self._wait_for(agent, memory_id, write)
         agent.sizes.forget(address.user_id)
-        return StoredItem(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
+        return StoredItem(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings, etag=write.etag)
 
     async def put_many(self, agent: Agent, items: Sequence[PlacedItem]) -> list[StoredItem | AgentMemoryError]:
         """Write each item; return one result per item, in order: the stored item, or its error.
@@ -201,7 +211,7 @@ class Items:
         row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
             raise _not_found(address)
-        return record_of(row | {NUMBER_KEY: version_number(row)})
+        return tagged_record(row | {NUMBER_KEY: version_number(row)})
 
     async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
         """Return the earlier versions of an item, newest first, at most `keep_versions` of the agent's settings.
@@ -215,26 +225,40 @@ class Items:
             raise _not_found(address)
         return versions_of(row, keep=agent.settings.keep_versions)
 
-    async def delete(self, agent: Agent, address: Address, *, is_admin: bool = False) -> None:
+    async def delete(
+        self,
+        agent: Agent,
+        address: Address,
+        *,
+        is_admin: bool = False,
+        precondition: Precondition | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
         """Delete an item.
 
         Args:
             is_admin: True if items of immutable types may be deleted.
+            precondition: Condition on the stored item; None for none.
+            idempotency_key: A repeated deletion with the same key deletes nothing. None: every deletion is a new one.
 
         Raises:
             NotFound: If it does not exist or has expired.
             Forbidden: If its type is immutable and `is_admin` is false.
+            PreconditionFailed, Conflict: If the item does not meet the precondition, or the key had another request.
             RequestInvalid, KeysUnavailable: As in `find_id_scope`.
-            StoreUnavailable: If it was not deleted. Retry.
-            OutcomeUnknown: If it may have been deleted.
+            StoreUnavailable, OutcomeUnknown: If it was not deleted (retry), or may have been deleted.
         """
+        request = request_mark(idempotency_key, "DELETE") if idempotency_key else None
 
         async def bury(row: Payload | None, mark: str) -> bool:
+            if is_repeated(request, marks_of(row, REQUEST_MARKS_KEY)):
+                return False
             now_ms = self._clock.now_ms()
             if row is None or not is_live(row, agent.settings.ranking.endings, now_ms):
                 raise _not_found(address)
+            check_precondition(precondition, row)
             check_deletable(agent, row, is_admin=is_admin)
-            await write_tombstones(agent, [tombstone_write(row, item_tombstone(row, mark, now_ms))])
+            await write_tombstones(agent, [tombstone_write(row, item_tombstone(row, mark, now_ms, request=request))])
             return True
 
         memory_id = await _id_of(agent, address)
@@ -313,9 +337,10 @@ class Items:
 
         async def write_last(row: Payload | None, mark: str) -> bool:
             nonlocal merged
-            merged = merge_puts(writes, row, self._clock.now_ms())
+            now_ms = self._clock.now_ms()
+            merged = merge_puts(writes, row, now_ms, mark=mark)
             if merged.effective_writes:
-                await merged.write(self._clock.now_ms(), mark=mark, keep_versions=agent.settings.keep_versions)
+                await merged.write(now_ms, mark=mark, keep_versions=agent.settings.keep_versions)
             return bool(merged.effective_writes)
 
         await self._change(agent, memory_id, write_last)

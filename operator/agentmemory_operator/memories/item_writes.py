@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from typing import Any, Literal
 
 from agentmemory_operator.agents.checks import is_immutable, normalise_vector
@@ -24,10 +23,19 @@ from agentmemory_operator.memories.rules.item_rules import (
     namespace_key,
 )
 from agentmemory_operator.memories.rules.item_versions import versions_after
+from agentmemory_operator.memories.rules.preconditions import (
+    Precondition,
+    PreconditionFailed,
+    append_request,
+    etag_of,
+    is_repeated,
+    request_mark,
+)
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     ITEM_NAMESPACE_KEY,
     LOGGED_KEY,
+    REQUEST_ETAGS_KEY,
     REQUEST_MARKS_KEY,
     STORED_KEY,
     WRITE_MARKS_KEY,
@@ -39,8 +47,12 @@ from agentmemory_operator.memories.rules.record import (
 )
 from agentmemory_operator.memories.zone_access import has_vector, with_encrypted_fields
 from agentmemory_operator.ports.base import Json, Vector
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 _AUTHOR_KEYS = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})
+
+# Tag that no stored item has.
+_UNKNOWN = ""
 
 Outcome = Literal["created", "replaced", "repeated"]
 """Result of a PUT. "repeated": its idempotency key shows that it was already done."""
@@ -60,6 +72,7 @@ class ItemContent:
             another provider.
         idempotency_key: The same key with the same body is the same write; with another body it is a Conflict. An item
             stores its last 16 keys. None: every PUT is a new write.
+        precondition: Condition on the item that the PUT replaces; None for every item, or none. No part of the body.
     """
 
     content: str
@@ -72,6 +85,7 @@ class ItemContent:
     parent_id: str | None = None
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
+    precondition: Precondition | None = None
 
     def mark(self, secret: str) -> str | None:
         """Return the request mark: hashes of the idempotency key and of the body, as `key:body`. None without a key.
@@ -84,7 +98,7 @@ class ItemContent:
             return None
         fields = self.importance, self.tags, self.category, self.expires_at, self.parent_id
         body = repr((self.content, self.metadata, list(self.vector or ()), *fields))
-        return f"{_digest(secret + self.idempotency_key)}:{_digest(secret + body)}"
+        return request_mark(self.idempotency_key, body, secret=secret)
 
 
 async def scrub_item(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
@@ -103,11 +117,15 @@ class ItemWrite:
     Attributes:
         mark: `ItemContent.mark`; None without an idempotency key.
         outcome: Result of the PUT, or its error; None until it is decided.
+        etag: Entity tag of the item right after the PUT. None until it is decided, and if a repeated PUT was deleted.
+        sent: Write mark under which it was last sent, with the outcome if that took effect; None if it was not sent.
     """
 
     def __init__(self, agent: Agent, address: Address, item: ItemContent, scope: str) -> None:
         self.mark = item.mark(scope if address.zone else "")
         self.outcome: Outcome | AgentMemoryError | None = None
+        self.etag: str | None = None
+        self.sent: tuple[str, Outcome | AgentMemoryError] | None = None
         self._agent = agent
         self._address = address
         self._scope = scope
@@ -145,6 +163,26 @@ class ItemWrite:
     def _has_same_content(self, row: Payload, now_ms: int) -> bool:
         is_same = row.get("content") == self._item.content and not self._agent.takes_vectors
         return is_same and self.is_replacement(row, now_ms)
+
+    def find_failure(self, row: Payload | None, now_ms: int, *, is_first: bool) -> PreconditionFailed | None:
+        """Return the error if the stored item does not meet the precondition, else None.
+
+        Args:
+            is_first: False if the PUT follows another one in the same write. No caller knows that item's tag yet, and
+                `merge_puts` adds it to the error.
+        """
+        if self._item.precondition is None:
+            return None
+        is_live_row = row is not None and self.is_replacement(row, now_ms)
+        return self._item.precondition.find_failure(_UNKNOWN if not is_first else etag_of(row) if is_live_row else None)
+
+    def etag_after(self, row: Payload | None, now_ms: int, mark: str) -> str:
+        """Return the entity tag of the item after this PUT replaced `row`, with `mark` as its write mark."""
+        item = self._item
+        kept = row if row is not None and self.is_replacement(row, now_ms) else {"id": self._address.id_in(self._scope)}
+        written = {"observedBy": [item.author] if item.author else None, "category": item.category}
+        marks = {CHANGED_KEY: None, ZONE_KEY: self._address.zone, WRITE_MARKS_KEY: [mark]}
+        return etag_of({**kept, **written, **marks, "importance": item.importance})
 
     def find_conflict(self, row: Payload | None, now_ms: int) -> Conflict | None:
         """Return the error if the stored item is immutable, or has another parent than the PUT names; else None.
@@ -262,8 +300,14 @@ class MergedPuts:
         versions = versions_after(
             row, [write.build_content(now_ms) for write in self.effective_writes], keep=keep_versions
         )
-        requests = marks_of(self.row, REQUEST_MARKS_KEY) + [write.mark for write in self.effective_writes if write.mark]
-        marks = {WRITE_MARKS_KEY: append_mark(self.row, mark), REQUEST_MARKS_KEY: requests[-MAX_WRITE_MARKS:]}
+        etags = [f"{write.mark.partition(':')[0]}:{write.etag}" for write in self.effective_writes if write.mark]
+        marks = {
+            WRITE_MARKS_KEY: append_mark(self.row, mark),
+            REQUEST_MARKS_KEY: append_request(self.row, *(write.mark for write in self.effective_writes)),
+            REQUEST_ETAGS_KEY: [*marks_of(self.row, REQUEST_ETAGS_KEY), *etags][-MAX_WRITE_MARKS:] or None,
+        }
+        for write, outcome in self.outcomes:
+            write.sent = mark, outcome
         await last.write(self.row, now_ms, marks | versions, count=len(self.effective_writes))
 
     def set_outcomes(self) -> None:
@@ -272,36 +316,61 @@ class MergedPuts:
             write.outcome = outcome
 
 
-def merge_puts(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int) -> MergedPuts:
-    """Decide the outcomes of PUTs that are executed in order on the stored item; write nothing."""
+def merge_puts(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int, *, mark: str) -> MergedPuts:
+    """Decide outcomes and entity tags of PUTs that are executed in order on the stored item; write nothing.
+
+    Args:
+        mark: Id of the write that stores the last of them.
+    """
     request_marks, taking, outcomes = marks_of(row, REQUEST_MARKS_KEY), list[ItemWrite](), []
     for write in writes:
-        outcome = _earlier(write, request_marks) or write.find_conflict(row, now_ms)
-        if outcome is None:
-            outcome = "replaced" if taking or write.is_replacement(row, now_ms) else "created"
+        if write.sent and write.sent[0] in marks_of(row):
+            # A caller that was cancelled had sent it, and it took effect: its precondition is not met any more.
+            outcomes.append((write, write.sent[1]))
+            continue
+        outcome = _decide(write, row, now_ms, request_marks=request_marks, is_first=not taking)
+        if outcome == "created" and taking:
+            outcome = "replaced"
+        if outcome in ("created", "replaced"):
             taking.append(write)
             request_marks.extend([write.mark] if write.mark else [])
         outcomes.append((write, outcome))
+    _set_etags(taking, outcomes, row, now_ms, mark=mark)
     return MergedPuts(row, tuple(taking), tuple(outcomes))
+
+
+def _decide(
+    write: ItemWrite, row: Payload | None, now_ms: int, *, request_marks: Sequence[str], is_first: bool
+) -> Outcome | AgentMemoryError:
+    try:
+        if is_repeated(write.mark, request_marks):
+            return "repeated"
+    except Conflict as error:
+        return error
+    refusal = write.find_failure(row, now_ms, is_first=is_first) or write.find_conflict(row, now_ms)
+    return refusal or ("replaced" if write.is_replacement(row, now_ms) else "created")
+
+
+def _set_etags(
+    taking: Sequence[ItemWrite],
+    outcomes: Sequence[tuple[ItemWrite, Outcome | AgentMemoryError]],
+    row: Payload | None,
+    now_ms: int,
+    *,
+    mark: str,
+) -> None:
+    """Set the entity tags of writes, and in the errors of those whose precondition an earlier write broke."""
+    for number, write in enumerate(taking, 1):
+        write.etag = write.etag_after(row, now_ms, mark if number == len(taking) else f"{mark}.{number}")
+    etags = dict(entry.split(":") for entry in marks_of(row, REQUEST_ETAGS_KEY))
+    etags |= {write.mark.partition(":")[0]: write.etag for write in taking if write.mark}
+    for write, outcome in outcomes:
+        if outcome == "repeated" and write.mark:
+            write.etag = etags.get(write.mark.partition(":")[0])
+        if isinstance(outcome, PreconditionFailed) and outcome.etag == _UNKNOWN:
+            outcome.etag = taking[-1].etag
 
 
 def unchanged_filter(row: Mapping[str, Any], *conditions: Json) -> Json:
     """Return the filter for a point that still has the `rev` of `row` and meets the conditions."""
     return point_filter(row["id"], equals("rev", row["rev"]), *conditions)
-
-
-def _earlier(write: ItemWrite, request_marks: Sequence[str]) -> Outcome | AgentMemoryError | None:
-    """Return "repeated" if an earlier request had this key and body, a Conflict if only the key, else None."""
-    if write.mark is None:
-        return None
-    key = write.mark.partition(":")[0]
-    # For a deleted item, compare only the key: its tombstone does not keep the hash of the body.
-    if write.mark in request_marks or f"{key}:" in request_marks:
-        return "repeated"
-    if any(mark.partition(":")[0] == key for mark in request_marks):
-        return Conflict("Idempotency-Key: already used with another body; send a new key")
-    return None
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]

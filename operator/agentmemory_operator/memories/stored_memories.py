@@ -1,23 +1,28 @@
-"""Read, list, count, change and delete stored memories; and change the points with facts about users.
+"""Read, list, count, change and delete stored memories.
 
 A change in place by a caller covers only the fields in `CHANGEABLE_KEYS`.
 """
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from agentmemory_operator.agents.checks import check_deletable, is_immutable
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
+from agentmemory_operator.errors import (
+    Conflict,
+    FieldError,
+    NotFound,
+    OutcomeUnknown,
+    RequestInvalid,
+)
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import outcome_unknown_on_failure
 from agentmemory_operator.memories.incoming import scrub_metadata
 from agentmemory_operator.memories.point_pages import (
     change_row,
-    conditional_upsert,
     page_limit,
     read_memories,
     read_row,
@@ -32,18 +37,27 @@ from agentmemory_operator.memories.rules.filters import (
     Selection,
     equals,
     narrow,
-    point_filter,
     visible_filter,
 )
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor, is_id
+from agentmemory_operator.memories.rules.item_rules import append_mark, has_all_marks_since, marks_of
 from agentmemory_operator.memories.rules.links import predecessors
+from agentmemory_operator.memories.rules.preconditions import (
+    Precondition,
+    append_request,
+    check_precondition,
+    is_repeated,
+    request_mark,
+    tagged_record,
+)
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     EDIT_MARK_KEY,
     LOGGED_KEY,
     PUBLIC_PAYLOAD,
-    STORED_KEY,
+    REQUEST_MARKS_KEY,
     TOMBSTONE_KEY,
+    WRITE_MARKS_KEY,
     MemoryRecord,
     Payload,
     hash_content,
@@ -51,6 +65,7 @@ from agentmemory_operator.memories.rules.record import (
 )
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.tasks import update
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 CHANGEABLE_KEYS = ("importance", "tags", "metadata", "expiresAt", "pinned")
 """Payload keys that a caller may change in place, because no vector is computed from them."""
@@ -101,7 +116,7 @@ async def read_memory(agent: Agent, memory_id: str, *, user_id: str) -> MemoryRe
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
     """
-    return record_of(await read_own_row(agent, memory_id, user_id=user_id))
+    return tagged_record(await read_own_row(agent, memory_id, user_id=user_id))
 
 
 async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
@@ -122,15 +137,27 @@ async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
     return MemoryPage(records, last.encode(agent, selection) if last else None)
 
 
-async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], *, user_id: str) -> MemoryRecord:
+async def change_head(
+    agent: Agent,
+    memory_id: str,
+    changes: Mapping[str, Any],
+    *,
+    user_id: str,
+    precondition: Precondition | None = None,
+    idempotency_key: str | None = None,
+) -> MemoryRecord:
     """Change a memory in place; return it as it is stored now.
 
     Args:
         changes: Values by payload key, only those in `CHANGEABLE_KEYS`; None deletes the value.
+        precondition: Condition on the stored version; None for none.
+        idempotency_key: A repeated request with the same key and changes changes nothing. None: each is a new change.
 
     Raises:
         NotFound: If the memory is unknown, expired, deleted, or of another user.
-        Conflict: If it is superseded, because earlier versions are not changed, or its type is immutable.
+        PreconditionFailed: If the stored version does not meet the precondition.
+        Conflict: If it is superseded, because earlier versions are not changed, or its type is immutable. Also if the
+            idempotency key was used with other changes.
         KeysUnavailable: If a changed field is encrypted in its zone, and its key is unavailable or deleted.
         StoreUnavailable: If writers changed it in every attempt, or Qdrant is unavailable.
         OutcomeUnknown: If it may have been changed.
@@ -139,36 +166,71 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
         changes = {**changes, "metadata": await scrub_metadata(agent, metadata)}
 
     async def write(row: Payload) -> Payload | None:
-        if successor := row.get("supersededById"):
-            raise Conflict(f"memory {memory_id} is superseded by {successor}: change its newest version")
-        if is_immutable(agent, row):
-            rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
-            raise Conflict(f"memory {memory_id} cannot be changed: {rule}: store a new memory instead")
-        now_ms = agent.clock.now_ms()
-        logged = {**changes, CHANGED_KEY: now_ms, LOGGED_KEY: now_ms}
-        return await change_and_confirm(agent, row, logged, NOT_SUPERSEDED, NOT_DELETED)
+        request = _request_mark(row, changes, idempotency_key)
+        if is_repeated(request, marks_of(row, REQUEST_MARKS_KEY)):
+            return row
+        check_precondition(precondition, row)
+        _check_changeable(agent, row)
+        return await _edit(agent, row, changes, request)
 
     read = partial(read_own_row, agent, memory_id, user_id=user_id)
     changed = await update(read, write, busy=chains.contention_error(memory_id))
     agent.sizes.forget(user_id)
-    return record_of(changed)
+    return tagged_record(changed)
 
 
-async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: bool = False) -> None:
+def _request_mark(row: Payload, changes: Mapping[str, Any], idempotency_key: str | None) -> str | None:
+    # Store no hash of the changes in a zone: guesses of encrypted metadata could be tested against it.
+    body = "" if row.get(ZONE_KEY) else repr(sorted(changes.items()))
+    return request_mark(idempotency_key, body) if idempotency_key else None
+
+
+def _check_changeable(agent: Agent, row: Payload) -> None:
+    if successor := row.get("supersededById"):
+        raise Conflict(f"memory {row['id']} is superseded by {successor}: change its newest version")
+    if is_immutable(agent, row):
+        rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
+        raise Conflict(f"memory {row['id']} cannot be changed: {rule}: store a new memory instead")
+
+
+async def _edit(agent: Agent, row: Payload, changes: Mapping[str, Any], request: str | None) -> Payload | None:
+    """Change a head in place; return the stored row, or None if it was not changed, or was deleted since.
+
+    Args:
+        request: Request mark of the change; None without one.
+    """
+    now_ms = agent.clock.now_ms()
+    edit = {**changes, CHANGED_KEY: now_ms, LOGGED_KEY: now_ms, EDIT_MARK_KEY: (mark := secrets.token_hex(8))}
+    edit |= {WRITE_MARKS_KEY: append_mark(row, mark)}
+    edit |= {REQUEST_MARKS_KEY: append_request(row, request)} if request else {}
+    await change_row(agent, row, edit, NOT_SUPERSEDED, NOT_DELETED, now_ms=now_ms)
+    with outcome_unknown_on_failure():
+        after = await read_row(agent, row["id"])
+    if mark in marks_of(after) or has_all_marks_since(row, after):
+        return after if after and mark in marks_of(after) and TOMBSTONE_KEY not in after else None
+    raise OutcomeUnknown(f"memory {row['id']} was changed concurrently: read before retrying")
+
+
+async def delete_head(
+    agent: Agent, memory_id: str, *, user_id: str, is_admin: bool = False, precondition: Precondition | None = None
+) -> None:
     """Delete the head of a chain; its predecessors become heads again.
 
     Args:
         is_admin: True if a memory of an immutable type may be deleted.
+        precondition: Condition on the stored version; None for none.
 
     Raises:
         NotFound: If the memory is unknown, expired, of another user, or already deleted.
         Forbidden: If its type is immutable and `is_admin` is false.
+        PreconditionFailed: If the stored version does not meet the precondition.
         Conflict: If it is superseded; delete the head first.
         StoreUnavailable: If writers changed it in every attempt, or Qdrant is unavailable.
         OutcomeUnknown: If it may have been deleted.
     """
 
     async def write(row: Payload) -> Payload | None:
+        check_precondition(precondition, row)
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: delete its newest version first")
         check_deletable(agent, row, is_admin=is_admin)
@@ -291,63 +353,3 @@ def _bad_cursor(cursor: str) -> RequestInvalid:
         f"{cursor!r} is not a next_cursor of this list: start without one, or repeat the parameters of the first page"
     )
     return RequestInvalid([FieldError("cursor", message)])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UserPoint:
-    """Address of facts about a user that are not memories: one point per kind of fact.
-
-    Attributes:
-        key: Payload key of the facts.
-        name: Name of the facts, for messages.
-    """
-
-    id: str
-    user_id: str
-    key: str
-    name: str
-
-
-async def change_point(agent: Agent, user_point: UserPoint, change: Callable[[Payload | None], Json | None]) -> None:
-    """Write the facts that `change` returns for the stored payload; None leaves the point unchanged.
-
-    Args:
-        change: May be called several times. Its argument is None if the point does not exist.
-
-    Raises:
-        StoreUnavailable: If other writers changed the point in every attempt, or Qdrant is unavailable.
-        OutcomeUnknown: If the point may have been changed.
-    """
-
-    async def write(row: Payload | None) -> Payload | None:
-        facts = change(row)
-        if facts is None:
-            return {}
-        mark = secrets.token_hex(8)
-        point = {
-            "id": user_point.id,
-            "vector": {},
-            "payload": _facts_payload(agent, user_point, facts, row) | {EDIT_MARK_KEY: mark},
-        }
-        if row is None:
-            await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
-        else:
-            unchanged = point_filter(user_point.id, equals("rev", row["rev"]))
-            await agent.store.batch(agent.alias, [conditional_upsert(point, unchanged)], strong=True)
-        return await read_if_marked(agent, user_point.id, mark)
-
-    busy = StoreUnavailable(f"{user_point.name} of this user: changed concurrently all the time, retry")
-    await update(partial(read_row, agent, user_point.id), write, busy=busy)
-
-
-def _facts_payload(agent: Agent, point: UserPoint, facts: Json, row: Payload | None) -> Payload:
-    """Build the payload of changed facts: a tombstone for readers of memories, which is erased with the user."""
-    now_ms = agent.clock.now_ms()
-    # Keep the time of the first write, because an erasure compares it and erases the whole point. Start again after an
-    # erasure.
-    since_ms = row[STORED_KEY] if row is not None and point.key in row else now_ms
-    marks = {"id": point.id, "agentId": agent.settings.slug, "userId": point.user_id, "pending": False}
-    # Write 0 as the time of deletion: counts and the removal of tombstones search for later times, and so exclude this
-    # point.
-    times = {"updatedAt": now_ms, STORED_KEY: since_ms, TOMBSTONE_KEY: 0}
-    return marks | times | {"rev": (row["rev"] if row else 0) + 1, point.key: facts}

@@ -21,6 +21,7 @@ from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
 from agentmemory_operator.memories.rules.ids import content_id
+from agentmemory_operator.memories.rules.preconditions import Precondition, check_precondition, tagged_record
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     CONNECTIONS_KEY,
@@ -55,17 +56,25 @@ _REMOVED_KEYS = frozenset({ZONE_KEY, ENTITIES_KEY, ORDER_KEY, WINDOW_KEY, EVIDEN
 
 
 async def change_zone(
-    agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
+    agent: Agent,
+    memory_id: str,
+    zone: str | None,
+    *,
+    user_id: str,
+    is_admin: bool = False,
+    precondition: Precondition | None = None,
 ) -> MemoryRecord:
     """Move all versions of a memory to a zone, or with None out of its zone; return the memory as it is stored then.
 
     Args:
         is_admin: True if the caller may lower the zone. If False, other versions in a higher zone stay in it.
+        precondition: Condition on the memory, checked before any version is moved, unless it is in the zone already.
 
     Raises:
         RequestInvalid: If `find_zone_errors` finds an error, or the embedder rejects the text of a version.
         NotFound: If the memory is unknown, expired, deleted, or of another user.
         Forbidden: If the zone would be lowered and `is_admin` is false.
+        PreconditionFailed: If the memory does not meet the precondition.
         Conflict: If the memory is an item, because the zone is part of its address. Also if a version has no vector,
             needs one after the move, and the agent has no embedder; other versions may have been moved.
         SpecInvalid, KeysUnavailable: If the embedder is misconfigured, or a key unavailable. Versions may have moved.
@@ -78,25 +87,37 @@ async def change_zone(
         raise Forbidden(f"zone: {memory_id} is {row[ZONE_KEY]}: lowering its zone needs the verb admin")
     if ITEM_NAMESPACE_KEY in row:
         raise Conflict(f"zone: {memory_id} is an item, and its zone is part of its address: put it again in that zone")
-    ids: set[str] = set()
-    for _ in range(MAX_ATTEMPTS):  # Read again after the move: another writer may have added a version.
-        version_ids = await read_version_ids(agent, row, max_versions=sys.maxsize, busy=contention_error(memory_id))
-        if not (remaining_ids := set(version_ids) - ids):
-            break
-        for version_id in remaining_ids:
-            await _move(agent, version_id, zone, is_admin=is_admin)
-        ids |= remaining_ids
-        row = await read_own_row(agent, memory_id, user_id=user_id)
-    else:
-        raise contention_error(memory_id)
+    ids = await _move_versions(agent, row, zone, is_admin=is_admin, precondition=precondition)
     with outcome_unknown_on_failure():
         await session_keywords.update_stale_texts(agent, ids)
         if zone is not None:
             await _disconnect(agent, ids)
-        return record_of(await read_own_row(agent, memory_id, user_id=user_id))
+        return tagged_record(await read_own_row(agent, memory_id, user_id=user_id))
 
 
-async def _move(agent: Agent, memory_id: str, zone: str | None, *, is_admin: bool) -> None:
+async def _move_versions(
+    agent: Agent, row: Payload, zone: str | None, *, is_admin: bool, precondition: Precondition | None
+) -> set[str]:
+    """Move all versions of a memory; return their ids."""
+    memory_id, user_id, ids = row["id"], row["userId"], set[str]()
+    preconditions = {memory_id: precondition}
+    for _ in range(MAX_ATTEMPTS):  # Read again after the move: another writer may have added a version.
+        version_ids = await read_version_ids(agent, row, max_versions=sys.maxsize, busy=contention_error(memory_id))
+        if not (remaining_ids := set(version_ids) - ids):
+            break
+        # Start with the named version: if it does not meet the precondition, no version is moved.
+        for version_id in sorted(remaining_ids, key=lambda id_: id_ != memory_id):
+            await _move(agent, version_id, zone, is_admin=is_admin, precondition=preconditions.get(version_id))
+        ids |= remaining_ids
+        row = await read_own_row(agent, memory_id, user_id=user_id)
+    else:
+        raise contention_error(memory_id)
+    return ids
+
+
+async def _move(
+    agent: Agent, memory_id: str, zone: str | None, *, is_admin: bool, precondition: Precondition | None = None
+) -> None:
     """Move one version, unless it was deleted, is in the zone already, or may not be lowered to it."""
 
     async def write(points: Sequence[Json]) -> Payload | None:
@@ -104,6 +125,7 @@ async def _move(agent: Agent, memory_id: str, zone: str | None, *, is_admin: boo
         before = row.get(ZONE_KEY)
         if not row or TOMBSTONE_KEY in row or before == zone or (is_lower_zone(before, zone) and not is_admin):
             return row
+        check_precondition(precondition, row)
         check_unlocked(row)
         mark = secrets.token_hex(8)
         moved = await _moved(agent, points[0], zone, mark)

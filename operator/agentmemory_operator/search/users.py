@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.entities.user_points import UserPoint, change_point
 from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.point_pages import query_all, read_row, read_without_tombstones
 from agentmemory_operator.memories.rules.filters import Filter, equals, equals_any, narrow
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
 from agentmemory_operator.memories.rules.profile import UserProfile, profile_from_payload, profile_id, profile_to_facts
 from agentmemory_operator.memories.rules.record import PROFILE_KEY, TOMBSTONE_KEY, Payload
-from agentmemory_operator.memories.stored_memories import UserPoint, change_point
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.search.rules.memory_states import state_filters
 

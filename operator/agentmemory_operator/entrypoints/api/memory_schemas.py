@@ -216,6 +216,9 @@ class ItemStoredOut(Answer):
     memory_id: str
     key: str
     message: str = Field(description="Text that states whether the item is new or replaced another.")
+    etag: str | None = Field(
+        description="Tag of the item right after this PUT, for `If-Match`. null if a repeated PUT was deleted since."
+    )
     warnings: list[str]
 
 
@@ -268,6 +271,9 @@ class ProblemOut(Answer):
     errors: list[FieldProblemOut] = Field(description="The first 50 invalid fields; in a batch the first 5 per item.")
     more_errors: int = Field(description="Number of further errors.")
     request_id: str
+    etag: str | None = Field(
+        default=None, description="Only with status 412: tag of the stored version; null if nothing is stored."
+    )
 
 
 class ErrorOut(Answer):

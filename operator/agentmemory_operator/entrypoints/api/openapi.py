@@ -30,6 +30,13 @@ from agentmemory_operator.entrypoints.api.memories import (
     forget_requests,
     item_requests,
 )
+from agentmemory_operator.entrypoints.api.preconditions import (
+    ETAG,
+    IF_MATCH,
+    IF_MATCH_SCHEMA,
+    IF_NONE_MATCH,
+    IF_NONE_MATCH_SCHEMA,
+)
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 from agentmemory_operator.entrypoints.api.transfer import change_requests, transfer_requests
 
@@ -75,6 +82,8 @@ PLAIN_PARAMETERS = {
     "name": "Name of the entity, hook or kind of error.",
     "idempotency-key": "Identifies the request: repeat it with the same key and body to retry safely.",
     TIME_ZONE_HEADER: "IANA time zone of the days in a query without `time_zone`.",
+    IF_MATCH: "Only if the stored version has this `ETag` (in double quotes), or with `*` any; otherwise 412.",
+    IF_NONE_MATCH: "`*`: only if nothing is stored; otherwise 412.",
     "last-event-id": "Cursor of the last event received, to resume a stream.",
 }
 """Descriptions of path and header parameters. Models describe query parameters."""
@@ -142,6 +151,9 @@ _ANSWERS = (
     memory_schemas.ProblemTypeOut,
 )
 
+ETAG_HEADER = {
+    ETAG: {"description": "Tag of the stored version, for `If-Match`.", "schema": {"type": "string"}},
+}
 ASSETS = "/docs/assets"
 # Disable the public validation service to which Swagger UI sends the document by default.
 PARAMETERS = {"validatorUrl": None}
@@ -153,7 +165,7 @@ def describe(
     problems: Sequence[int],
     status: int = 200,
     body: type[BaseModel] | tuple[type[BaseModel], ...] | None = None,
-    headers: dict[str, str] | None = None,
+    headers: dict[str, Any] | None = None,
     media_type: str = JSON,
 ) -> dict[str, Any]:
     """Build the keyword arguments of a route that describe its body and responses.
@@ -163,16 +175,14 @@ def describe(
         problems: Statuses of the errors that the route may return.
         status: Status of a successful response.
         body: Model of the request body, or a tuple of alternatives; None if the route reads no body.
-        headers: Name and description of each response header; the values are integers.
+        headers: Header Object of OpenAPI of each response header, by name.
         media_type: Media type of the request body, or of the response if there is no body.
     """
     responses: dict[int | str, Any] = {code: {} for code in problems}
     if answer:
         responses[status] = {"content": {JSON if body else media_type: {"schema": _ref(answer, of="anyOf")}}}
     if headers:
-        responses[status]["headers"] = {
-            name: {"description": meaning, "schema": {"type": "integer"}} for name, meaning in headers.items()
-        }
+        responses[status]["headers"] = headers
     arguments: dict[str, Any] = {"status_code": status, "responses": responses}
     if not body and media_type != JSON:
         # With this response class, FastAPI adds no media type of its own to the document.
@@ -185,8 +195,18 @@ def describe(
 
 def with_header(arguments: dict[str, Any], name: str, schema: dict[str, Any]) -> dict[str, Any]:
     """Add an optional request header to the result of `describe`, for a route that reads the header itself."""
-    parameters = [{"name": name, "in": "header", "schema": schema}]
-    return arguments | {"openapi_extra": arguments.get("openapi_extra", {}) | {"parameters": parameters}}
+    extra = arguments.get("openapi_extra", {})
+    parameters = [*extra.get("parameters", ()), {"name": name, "in": "header", "schema": schema}]
+    return arguments | {"openapi_extra": extra | {"parameters": parameters}}
+
+
+def with_preconditions(arguments: dict[str, Any], *, can_create: bool = False) -> dict[str, Any]:
+    """Add the headers of conditional requests to the result of `describe`, and `ETag` to a response with a body."""
+    described = with_header(arguments, IF_MATCH, IF_MATCH_SCHEMA)
+    described = with_header(described, IF_NONE_MATCH, IF_NONE_MATCH_SCHEMA) if can_create else described
+    status, responses = arguments["status_code"], arguments["responses"]
+    answers = {} if status == 204 else {status: responses[status] | {"headers": ETAG_HEADER}}
+    return described | {"responses": responses | answers}
 
 
 def build_router(tag: str, route_class: type[APIRoute], *, prefix: str = "/v1/agents") -> APIRouter:
@@ -275,6 +295,8 @@ def _problem(status: int) -> dict[str, Any]:
         "description": titles,
         "content": {MEDIA_TYPE: {"schema": _ref(memory_schemas.ProblemOut)}},
     }
+    if status == 412:
+        response["headers"] = ETAG_HEADER
     if status in (429, 503, 504):
         meaning = "Seconds to wait before the next attempt."
         response["headers"] = {"Retry-After": {"description": meaning, "schema": {"type": "integer"}}}

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
+from agentmemory_operator.entrypoints.api.preconditions import etag_header
 from agentmemory_operator.error_reasons import row_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -24,6 +25,7 @@ from agentmemory_operator.errors import (
     TransientError,
     Unauthenticated,
 )
+from agentmemory_operator.memories.rules.preconditions import PreconditionFailed
 
 MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "/problems/"
@@ -93,6 +95,14 @@ CONFLICT = ProblemType(
     "The request conflicts with stored data",
     "A superseded memory cannot be superseded again (supersede its newest version), and an "
     "Idempotency-Key cannot be reused with another body. Nothing was written.",
+)
+PRECONDITION_FAILED = ProblemType(
+    "precondition-failed",
+    412,
+    "The stored version is another",
+    "`If-Match` names another version than the stored one, or `If-None-Match: *` was sent and the item is stored "
+    "already. The header `ETag` and the field `etag` have the tag of the stored version; without them nothing is "
+    "stored. Nothing was written: read, decide, and repeat the request with that tag.",
 )
 TOO_SLOW = ProblemType(
     "too-slow",
@@ -201,6 +211,7 @@ PROBLEMS: tuple[ProblemType, ...] = (
     NOT_FOUND,
     METHOD_NOT_ALLOWED,
     CONFLICT,
+    PRECONDITION_FAILED,
     TOO_SLOW,
     BODY_TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
@@ -231,6 +242,7 @@ class Problem:
 
     Attributes:
         more_errors: Number of invalid fields that `errors` does not list.
+        extra: Further fields of the JSON object.
     """
 
     type: ProblemType
@@ -238,6 +250,7 @@ class Problem:
     errors: tuple[FieldError, ...] = ()
     more_errors: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def body(self, request_id: str, *, max_errors: int = RequestInvalid.MAX_ERRORS) -> dict[str, Any]:
         """Build the JSON object of the response, or of one item of a batch.
@@ -257,6 +270,7 @@ class Problem:
             ],
             "more_errors": self.more_errors + len(self.errors) - len(listed),
             "request_id": request_id,
+            **self.extra,
         }
 
     def response(self, request_id: str) -> Response:
@@ -274,7 +288,7 @@ class ProblemRaised(Exception):
 
 
 def problem_of(error: AgentMemoryError) -> Problem:
-    """Convert an error of a use case to a problem, with `Retry-After` or `WWW-Authenticate` where it applies.
+    """Convert an error of a use case to a problem, with `Retry-After`, `WWW-Authenticate` or `ETag` where it applies.
 
     The detail includes `server_message`, so only the caller of the failed request may get it.
     """
@@ -282,7 +296,10 @@ def problem_of(error: AgentMemoryError) -> Problem:
     errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
     more_errors = error.more_errors if isinstance(error, RequestInvalid) else 0
     detail = f"{error}: {error.server_message}" if error.server_message else str(error)
-    return Problem(type=type_, detail=detail, errors=errors, more_errors=more_errors, headers=_headers_of(error))
+    extra = {"etag": error.etag} if isinstance(error, PreconditionFailed) else {}
+    return Problem(
+        type=type_, detail=detail, errors=errors, more_errors=more_errors, headers=_headers_of(error), extra=extra
+    )
 
 
 def not_ready_problem(detail: str) -> Problem:
@@ -308,6 +325,8 @@ def _headers_of(error: AgentMemoryError) -> dict[str, str]:
     match error:
         case Unauthenticated():
             return {"WWW-Authenticate": 'Bearer realm="agentmemory"'}
+        case PreconditionFailed():
+            return etag_header(error.etag)
         case TransientError():
             seconds = error.retry_after_s
         case SpecInvalid() | NotOwned():

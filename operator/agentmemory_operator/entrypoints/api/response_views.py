@@ -192,7 +192,7 @@ def render_stored_item(item: StoredItem) -> Json:
     """Render the JSON of `ItemStoredOut`."""
     message = _PUT_MESSAGES[item.outcome]
     stored = {"success": True, "memory_id": item.memory_id, "key": item.key, "message": message}
-    return stored | {"warnings": item.warnings}
+    return stored | {"etag": item.etag, "warnings": item.warnings}
 
 
 def render_page(page: MemoryPage, agent: Agent, view: MemoryView = FULL_VIEW) -> Json:

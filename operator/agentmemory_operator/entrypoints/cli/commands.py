@@ -53,6 +53,12 @@ COMMANDS = {
     "dev": CommandEntry(
         "Run", "Run a development stack in one process: Qdrant, operator and API for a folder of manifests.", *_SERVERS
     ),
+    "mcp": CommandEntry(
+        "Run",
+        "Serve the memories of a user to an MCP host on standard input and output, by calling the API.",
+        "mcp_command.add_mcp",
+        ("api_access", "inspection"),
+    ),
     "init": CommandEntry(
         "Run",
         "Write commented manifests of an agent, for a cluster or `dev`; existing files are never overwritten.",

@@ -11,6 +11,7 @@ from agentmemory_operator.memories.rules.filters import Condition, Filter, Selec
 from agentmemory_operator.memories.rules.ids import item_id
 from agentmemory_operator.memories.rules.record import (
     ITEM_NAMESPACE_KEY,
+    REQUEST_MARKS_KEY,
     TOMBSTONE_KEY,
     WRITE_MARKS_KEY,
     Payload,
@@ -170,6 +171,13 @@ def is_live(row: Mapping[str, Any], types: Sequence[MemoryType], now_ms: int) ->
     return TOMBSTONE_KEY not in row and not is_expired(row, types, now_ms)
 
 
-def item_tombstone(row: Mapping[str, Any], mark: str, now_ms: int) -> Payload:
-    """Return the tombstone of an item. It keeps the write marks, which show the writes before the deletion."""
-    return tombstone_of(row, now_ms) | {WRITE_MARKS_KEY: append_mark(row, mark)}
+def item_tombstone(row: Mapping[str, Any], mark: str, now_ms: int, *, request: str | None = None) -> Payload:
+    """Return the tombstone of an item. It keeps the write marks, which show the writes before the deletion.
+
+    Args:
+        request: Request mark of the deletion; None without an idempotency key.
+    """
+    tombstone = tombstone_of(row, now_ms) | {WRITE_MARKS_KEY: append_mark(row, mark)}
+    if request is None:
+        return tombstone
+    return tombstone | {REQUEST_MARKS_KEY: [*marks_of(tombstone, REQUEST_MARKS_KEY), request][-MAX_WRITE_MARKS:]}

@@ -153,6 +153,7 @@ class MemoryRecord(StatedMemory):
         item_version: Version number of an item, from 1; None for other memories.
         locked: True if it was not decrypted, mostly because its zone key is deleted or unavailable. The content and all
             other encrypted fields are empty.
+        etag: Entity tag (`rules/preconditions.py`), not stored; None if it was not computed.
     """
 
     id: str
@@ -188,6 +189,7 @@ class MemoryRecord(StatedMemory):
     consolidated: bool = False
     item_version: int | None = None
     locked: bool = False
+    etag: str | None = field(default=None, compare=False)
 
     @property
     def last_changed_at(self) -> int:
@@ -198,7 +200,7 @@ class MemoryRecord(StatedMemory):
 ATTRIBUTES_BY_API_NAME = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id", "version": "item_version"}
 """Name in the API -> attribute of `MemoryRecord`, where they differ."""
 
-_STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
+_STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name not in ("locked", "etag")]
 PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working", "run_id": RUN_KEY}
 """Attribute of `MemoryRecord` -> payload key."""
 _read_stored = attrgetter(*PAYLOAD_KEYS)
@@ -216,7 +218,6 @@ and whether later texts need an update; see `memories/session_keywords.py`."""
 
 ACCESS_MARKS_KEY = "accessMarks"
 """Marks of flushes of access counts, by the last 16 API processes; see `memories/access_counts.py`."""
-
 
 WORKING_USED_KEY = "usedAt"
 """Sort key of a working memory, by last use within its session; see `memories/working_memory.py`."""
@@ -257,7 +258,6 @@ STORED_KEY = "storedAt"
 CHANGED_KEY = "changedAt"
 """Time of the last edit in place by a caller. Links and counts raise `updatedAt` only."""
 
-
 ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 """Id of the erasure on a tombstone of `forget`, and the contents of the receipt point: `lifecycle/rules/erasure.py`."""
 
@@ -273,13 +273,13 @@ PROFILE_KEY = "userProfile"
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Earlier versions of an item, newest first, and the time at which the oldest of them was stored."""
 
-WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
-"""Ids of the latest writes of an item, and of the latest requests with an idempotency key; see
-`memories/item_store.py`."""
+WRITE_MARKS_KEY, REQUEST_MARKS_KEY, REQUEST_ETAGS_KEY = "writeMarks", "requestMarks", "requestEtags"
+"""Ids of the latest writes of an item or memory, marks of the latest requests with an idempotency key, and the entity
+tags that PUTs among these led to, as `key:etag`; see `memories/item_store.py` and `rules/preconditions.py`."""
 
 PUBLIC_PAYLOAD: Mapping[str, Any] = {
     "exclude": [
-        *(VERSIONS_KEY, ACCESS_MARKS_KEY, WRITE_MARKS_KEY, REQUEST_MARKS_KEY, EDIT_MARK_KEY),
+        *(VERSIONS_KEY, ACCESS_MARKS_KEY, WRITE_MARKS_KEY, REQUEST_MARKS_KEY, REQUEST_ETAGS_KEY, EDIT_MARK_KEY),
         *("lookupIds", "requestId", "requestHash", "contentHash", WINDOW_KEY, WINDOW_DUE_KEY, LOGGED_KEY),
     ]
 }

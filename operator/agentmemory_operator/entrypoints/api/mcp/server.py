@@ -8,7 +8,8 @@ request.
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -23,8 +24,21 @@ from agentmemory_operator.agents.authorisation import AgentRights, check_rights
 from agentmemory_operator.entrypoints.api.bodies import MAX_BODY_BYTES, check_keys, read_body, reserve_parsed_body
 from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
-from agentmemory_operator.entrypoints.api.mcp.request_target import agent_missing, read_target, user_missing
+from agentmemory_operator.entrypoints.api.mcp.request_target import (
+    RequestTarget,
+    agent_missing,
+    read_target,
+    user_missing,
+)
+from agentmemory_operator.entrypoints.api.mcp.resources import (
+    build_read,
+    list_resources,
+    list_templates,
+    parse_uri,
+    render_resource,
+)
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import (
+    MCP_NAMES,
     ApiRequest,
     build_request,
     list_tools,
@@ -94,19 +108,75 @@ def _server() -> Any:
         instructions="Long-term memory of one user. Search before you answer what may depend on earlier conversations.",
         on_list_tools=_list_tools,
         on_call_tool=_call_tool,
+        on_list_resources=_list_resources,
+        on_list_resource_templates=_list_resource_templates,
+        on_read_resource=_read_resource,
     )
 
 
 async def _list_tools(context: Any, _: Any) -> Any:
     types = import_module("mcp_types")
-    request = context.request
+    tools = [replace(tool, name=MCP_NAMES.get(tool.name, tool.name)) for tool in list_tools(*_offer(context.request))]
+    return types.ListToolsResult(tools=[types.Tool.model_validate(tool) for tool in render_mcp_tools(tools)])
+
+
+async def _list_resources(context: Any, _: Any) -> Any:
+    types = import_module("mcp_types")
+    resources = [types.Resource.model_validate(resource) for resource in list_resources(*_offer(context.request))]
+    return types.ListResourcesResult(resources=resources)
+
+
+async def _list_resource_templates(context: Any, _: Any) -> Any:
+    types = import_module("mcp_types")
+    templates = [
+        types.ResourceTemplate.model_validate(template) for template in list_templates(*_offer(context.request))
+    ]
+    return types.ListResourceTemplatesResult(resource_templates=templates)
+
+
+async def _read_resource(context: Any, read: Any) -> Any:
+    types = import_module("mcp_types")
+    with _as_protocol_error({"uri": read.uri}):
+        address = parse_uri(str(read.uri))
+        rights, target = _named_target(context.request)
+        status, document = await _send_request(context.request, build_read(address, rights, target))
+        if status >= 400:
+            raise McpRequestRejected(render_problem(document))
+    text = json.dumps(render_resource(address, document), ensure_ascii=False)
+    content = types.TextResourceContents(uri=read.uri, mime_type="application/json", text=text)
+    return types.ReadResourceResult(contents=[content])
+
+
+@contextlib.contextmanager
+def _as_protocol_error(data: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Convert AgentMemoryError to an error of the protocol, for methods other than `tools/call`."""
     try:
-        addressee = read_target(request)
-        rights = None if addressee.agent is None else _rights(request, addressee.agent)
+        yield
     except AgentMemoryError as error:
-        raise import_module("mcp.shared.exceptions").MCPError(types.INVALID_PARAMS, str(error)) from error
-    tools = [types.Tool.model_validate(tool) for tool in render_mcp_tools(list_tools(rights, addressee))]
-    return types.ListToolsResult(tools=tools)
+        invalid_params = import_module("mcp_types").INVALID_PARAMS
+        raise import_module("mcp.shared.exceptions").MCPError(invalid_params, str(error), data) from error
+
+
+def _offer(request: Request) -> tuple[AgentRights | None, RequestTarget]:
+    """Return rights (None if no agent is named) and target, which decide what a list contains."""
+    with _as_protocol_error():
+        target = read_target(request)
+        return None if target.agent is None else _rights(request, target.agent), target
+
+
+def _named_target(request: Request) -> tuple[AgentRights, RequestTarget]:
+    """Return the caller's rights, and the target, which names an agent.
+
+    Raises:
+        TargetUnresolved: If nothing names the agent, or nothing names the user and the caller may not.
+    """
+    target = read_target(request)
+    if target.agent is None:
+        raise agent_missing()
+    rights = _rights(request, target.agent)
+    if target.user_id is None and not target.can_model_name_user(rights):
+        raise user_missing()
+    return rights, target
 
 
 async def _call_tool(context: Any, call: Any) -> Any:
@@ -119,22 +189,17 @@ async def _call_tool(context: Any, call: Any) -> Any:
     return types.CallToolResult(content=[types.TextContent(type="text", text=text)], structured_content=result)
 
 
-class ToolCallRejected(AgentMemoryError):
-    """A tool call that is invalid or that the API rejects. The message is for the model."""
+class McpRequestRejected(AgentMemoryError):
+    """A tool call or read of a resource that is invalid or that the API rejects. The message is for the model."""
 
 
 async def _run_tool(request: Request, name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    addressee = read_target(request)
-    if addressee.agent is None:
-        raise agent_missing()
-    rights = _rights(request, addressee.agent)
-    tool = _tool(name, list_tools(rights, addressee))
-    if addressee.user_id is None and not addressee.can_model_name_user(rights):
-        raise user_missing()
+    rights, target = _named_target(request)
+    tool = _tool(name, list_tools(rights, target))
     _check_arguments(tool, arguments)
-    status, document = await _send_request(request, build_request(tool, arguments, addressee, addressee.agent))
+    status, document = await _send_request(request, build_request(tool, arguments, target, rights.settings.slug))
     if status >= 400:
-        raise ToolCallRejected(render_problem(document))
+        raise McpRequestRejected(render_problem(document))
     return render_result(tool, document)
 
 
@@ -144,10 +209,10 @@ def _rights(request: Request, slug: str) -> AgentRights:
 
 def _tool(name: str, tools: list[Tool]) -> Tool:
     for tool in tools:
-        if tool.name == name:
+        if name in (tool.name, MCP_NAMES.get(tool.name)):
             return tool
-    names = ", ".join(tool.name for tool in tools) or "none"
-    raise ToolCallRejected(f"this caller has no tool {name[:64]!r}: use one of {names}")
+    names = ", ".join(MCP_NAMES.get(tool.name, tool.name) for tool in tools) or "none"
+    raise McpRequestRejected(f"this caller has no tool {name[:64]!r}: use one of {names}")
 
 
 def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
@@ -155,7 +220,7 @@ def _check_arguments(tool: Tool, arguments: Mapping[str, Any]) -> None:
     validator = import_module("jsonschema").Draft202012Validator(tool.parameters)
     for error in validator.iter_errors(arguments):
         location = f"{error.json_path.removeprefix('$.')}: " if error.json_path != "$" else ""
-        raise ToolCallRejected(f"{tool.name}: {location}{_message_of(error)}")
+        raise McpRequestRejected(f"{MCP_NAMES.get(tool.name, tool.name)}: {location}{_message_of(error)}")
 
 
 def _message_of(error: Any) -> str:
@@ -168,7 +233,7 @@ def _message_of(error: Any) -> str:
 
 async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int, dict[str, Any]]:
     """Send a request to the application inside `Edge`, as the caller of the MCP request; return status and body."""
-    body = json.dumps(api_request.body).encode()
+    body = b"" if api_request.body is None else json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [pair for pair in request.scope["headers"] if pair[0] == TIME_ZONE_HEADER.lower().encode()]
     scope = {name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS}

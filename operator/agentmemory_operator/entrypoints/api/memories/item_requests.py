@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from agentmemory_operator.entrypoints.api.fields import (
     Body,
@@ -20,10 +20,15 @@ from agentmemory_operator.entrypoints.api.fields import (
     ZoneName,
 )
 from agentmemory_operator.entrypoints.api.memory_requests import MAX_BATCH_ITEMS, Parameters
+from agentmemory_operator.entrypoints.api.preconditions import ETAG_PATTERN
+from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.item_rules import Address, owner_of
+from agentmemory_operator.memories.rules.preconditions import Precondition
 
 MAX_KEYS_PER_PAGE = 1_000
+MAX_ETAG_CHARS = 64
+EntityTag = Annotated[str, Field(max_length=MAX_ETAG_CHARS, pattern=ETAG_PATTERN)]
 
 
 class ItemIn(Body):
@@ -47,15 +52,18 @@ class ItemIn(Body):
         default=None, description="Vector of the content. Required with provider `none`, otherwise not allowed."
     )
 
-    def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
+    def new_item(
+        self, *, author: str | None, idempotency_key: str | None, precondition: Precondition | None
+    ) -> ItemContent:
         """Convert to the `ItemContent` of the use case.
 
         Args:
             author: Authenticated caller; None stores no author.
             idempotency_key: Key from the request header; None if the client sends none.
+            precondition: Condition on the stored item; None for none.
         """
         fields = {name: getattr(self, name) for name in ItemIn.model_fields} | {"tags": tuple(self.tags)}
-        return ItemContent(**fields, author=author, idempotency_key=idempotency_key)
+        return ItemContent(**fields, author=author, idempotency_key=idempotency_key, precondition=precondition)
 
 
 class PlacedItemIn(ItemIn):
@@ -69,6 +77,21 @@ class PlacedItemIn(ItemIn):
     zone: ZoneName | None = Field(
         default=None, description="Privacy zone; the same key in another zone is another item. Default: none."
     )
+    if_match: EntityTag | None = Field(
+        default=None, description="Store only if the stored item has this tag, or with `*` if there is an item."
+    )
+    if_none_match: StrictBool = Field(default=False, description="True to store only if there is no item.")
+
+    @property
+    def precondition(self) -> Precondition | None:
+        """Condition on the stored item, or None.
+
+        Raises:
+            RequestInvalid: If both conditions are given.
+        """
+        if self.if_match is not None and self.if_none_match:
+            raise RequestInvalid([FieldError("if_none_match", "cannot be combined with if_match: send one of them")])
+        return Precondition(self.if_match) if self.if_match or self.if_none_match else None
 
     def address_of(self, key: str) -> Address:
         """Return owner, namespace, key and zone of the item with this key.

@@ -40,7 +40,15 @@ from agentmemory_operator.entrypoints.api.memory_schemas import (
     VersionsOut,
 )
 from agentmemory_operator.entrypoints.api.memory_spans import record_result
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
+from agentmemory_operator.entrypoints.api.openapi import (
+    ETAG_HEADER,
+    READ_PROBLEMS,
+    WRITE_PROBLEMS,
+    build_router,
+    describe,
+    with_preconditions,
+)
+from agentmemory_operator.entrypoints.api.preconditions import etag_header, forbid_preconditions, read_precondition
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.item_store import PlacedItem, StoredItem
@@ -51,7 +59,11 @@ from agentmemory_operator.spec.caller_rights import Verb
 router = build_router("Items", GuardedRoute)
 
 
-@router.put("/{agent}/items", summary="Put an item", **describe(ItemStoredOut, problems=WRITE_PROBLEMS, body=ItemIn))
+@router.put(
+    "/{agent}/items",
+    summary="Put an item",
+    **with_preconditions(describe(ItemStoredOut, problems=(*WRITE_PROBLEMS, 412), body=ItemIn), can_create=True),
+)
 async def put_item(
     agent: str,
     request: Request,
@@ -60,15 +72,17 @@ async def put_item(
 ) -> Response:
     """Store an item durably under a key of a namespace. It replaces an existing item; the last write wins.
 
-    A repeated request with the same Idempotency-Key and body does not replace a later write.
+    A repeated request with the same Idempotency-Key and body does not replace a later write. With `If-Match` only this
+    version is replaced, with `If-None-Match: *` none; otherwise the response is a 412.
     """
-    services = services_of(request)
+    services, precondition = services_of(request), read_precondition(request, can_create=True)
     address = parameters.address_of(parameters.key or services.items.new_key(idempotency_key))
     body = await read_model(request, ItemIn)
-    item = body.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
+    author = rights_of(request).author
+    item = body.new_item(author=author, idempotency_key=idempotency_key, precondition=precondition)
     put = await services.items.put(await services.directory.open(agent), address, item)
     record_result(request, 1, id=put.memory_id)
-    return response_views.json_response(response_views.render_stored_item(put))
+    return response_views.json_response(response_views.render_stored_item(put), headers=etag_header(put.etag))
 
 
 @router.post(
@@ -83,6 +97,7 @@ async def put_items(
     replace later writes.
     """
     services, rights = services_of(request), rights_of(request)
+    forbid_preconditions(request, "not for a batch: set if_match or if_none_match of its items")
 
     def read_item(document: ParsedBody, key: str | None) -> PlacedItem:
         parsed = validate_body(PlacedItemIn, document)
@@ -90,7 +105,7 @@ async def put_items(
         owner = owner_in_namespace(parsed.namespace, has_user=parsed.user_id is not None)
         rights.check_users([owner] if owner else [], field="namespace")
         address = parsed.address_of(parsed.key or services.items.new_key(key))
-        return address, parsed.new_item(author=rights.author, idempotency_key=key)
+        return address, parsed.new_item(author=rights.author, idempotency_key=key, precondition=parsed.precondition)
 
     body = await read_body(request, max_bytes=MAX_BATCH_BYTES)
     reader = BatchReader(ItemsEnvelope, read_item, partial(reserve_parts, request), idempotency_key)
@@ -102,14 +117,18 @@ async def put_items(
     return response_views.json_response({"results": results})
 
 
-@router.get("/{agent}/items", summary="Read an item", **describe(MemoryOut, problems=READ_PROBLEMS))
+@router.get(
+    "/{agent}/items",
+    summary="Read an item",
+    **describe(MemoryOut, problems=READ_PROBLEMS, headers=ETAG_HEADER),
+)
 async def get_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
     """Read the item of a key. Another user's item is a 404."""
     services, address = services_of(request), parameters.address
     opened = await services.directory.open(agent)
     record = await services.items.get(opened, address)
     record_result(request, 1, id=record.id)
-    return response_views.json_response(response_views.render_memory(record, opened))
+    return response_views.json_response(response_views.render_memory(record, opened), headers=etag_header(record.etag))
 
 
 @router.get(
@@ -123,12 +142,29 @@ async def list_item_versions(agent: str, request: Request, parameters: Annotated
     return response_views.json_response({"results": [response_views.render_memory(record, opened) for record in found]})
 
 
-@router.delete("/{agent}/items", summary="Delete an item", **describe(None, problems=(*READ_PROBLEMS, 504), status=204))
-async def delete_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
-    """Delete the item of a key."""
+@router.delete(
+    "/{agent}/items",
+    summary="Delete an item",
+    **with_preconditions(describe(None, problems=(*READ_PROBLEMS, 409, 412, 504), status=204)),
+)
+async def delete_item(
+    agent: str,
+    request: Request,
+    parameters: Annotated[ItemParameters, Query()],
+    idempotency_key: Annotated[HeaderName | None, Header()] = None,
+) -> Response:
+    """Delete the item of a key; with `If-Match` only this version, otherwise the response is a 412.
+
+    A repeated request with the same Idempotency-Key deletes nothing more.
+    """
     services, address = services_of(request), parameters.address
-    is_admin = rights_of(request).has_verb(Verb.ADMIN)
-    await services.items.delete(await services.directory.open(agent), address, is_admin=is_admin)
+    await services.items.delete(
+        await services.directory.open(agent),
+        address,
+        is_admin=rights_of(request).has_verb(Verb.ADMIN),
+        precondition=read_precondition(request),
+        idempotency_key=idempotency_key,
+    )
     record_result(request, 1)
     return Response(status_code=204)
 

@@ -1,13 +1,14 @@
 """The routes to update a memory, and to read its versions and descendants."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api import response_views
 from agentmemory_operator.entrypoints.api.bodies import read_model
+from agentmemory_operator.entrypoints.api.fields import HeaderName
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.memory_requests import (
     ChangeIn,
@@ -17,7 +18,14 @@ from agentmemory_operator.entrypoints.api.memory_requests import (
 )
 from agentmemory_operator.entrypoints.api.memory_schemas import HistoryOut, MemoryOut, PageOut, TreeOut
 from agentmemory_operator.entrypoints.api.memory_spans import record_result
-from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, build_router, describe
+from agentmemory_operator.entrypoints.api.openapi import (
+    READ_PROBLEMS,
+    WRITE_PROBLEMS,
+    build_router,
+    describe,
+    with_preconditions,
+)
+from agentmemory_operator.entrypoints.api.preconditions import etag_header, read_precondition
 from agentmemory_operator.entrypoints.api.use_cases import open_agent, parse_id
 from agentmemory_operator.memories.hierarchy import list_children, read_tree
 from agentmemory_operator.memories.history import read_history
@@ -29,22 +37,33 @@ router = build_router("Memories", GuardedRoute)
 
 
 @router.patch(
-    "/{agent}/memories/{id}", summary="Update a memory", **describe(MemoryOut, problems=WRITE_PROBLEMS, body=ChangeIn)
+    "/{agent}/memories/{id}",
+    summary="Update a memory",
+    **with_preconditions(describe(MemoryOut, problems=(*WRITE_PROBLEMS, 412), body=ChangeIn)),
 )
 async def update_memory(
-    agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
+    agent: str,
+    id: str,
+    request: Request,
+    parameters: Annotated[UserParameters, Query()],
+    idempotency_key: Annotated[HeaderName | None, Header()] = None,
 ) -> Response:
-    """Change fields of the newest version of a memory. To change its content, store a new memory with `supersedes`."""
+    """Change fields of the newest version of a memory. To change its content, store a new memory with `supersedes`.
+
+    With `If-Match` it changes only this version, otherwise the response is a 412. A repeated request with the same
+    Idempotency-Key and body changes nothing more.
+    """
+    options: dict[str, Any] = {"user_id": parameters.user_id, "precondition": read_precondition(request)}
     body = await read_model(request, ChangeIn)
     memory_id = parse_id(id)
     opened = await open_agent(request, agent)
     if "zone" in body.model_fields_set:
         is_admin = rights_of(request).has_verb(Verb.ADMIN)
-        record = await change_zone(opened, memory_id, body.zone, user_id=parameters.user_id, is_admin=is_admin)
+        record = await change_zone(opened, memory_id, body.zone, is_admin=is_admin, **options)
     else:
-        record = await change_head(opened, memory_id, body.changes(), user_id=parameters.user_id)
+        record = await change_head(opened, memory_id, body.changes(), idempotency_key=idempotency_key, **options)
     record_result(request, 1, id=memory_id)
-    return response_views.json_response(response_views.render_memory(record, opened))
+    return response_views.json_response(response_views.render_memory(record, opened), headers=etag_header(record.etag))
 
 
 @router.get(

@@ -58,13 +58,16 @@ from agentmemory_operator.entrypoints.api.memory_schemas import (
 )
 from agentmemory_operator.entrypoints.api.memory_spans import record_result
 from agentmemory_operator.entrypoints.api.openapi import (
+    ETAG_HEADER,
     READ_PROBLEMS,
     SEARCH_PROBLEMS,
     WRITE_PROBLEMS,
     build_router,
     describe,
     with_header,
+    with_preconditions,
 )
+from agentmemory_operator.entrypoints.api.preconditions import etag_header, read_precondition
 from agentmemory_operator.entrypoints.api.response_views import json_response
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
 from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
@@ -188,7 +191,9 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
 
 
 @router.get(
-    "/{agent}/memories/{id}", summary="Read a memory", **describe((MemoryOut, ShownMemoryOut), problems=READ_PROBLEMS)
+    "/{agent}/memories/{id}",
+    summary="Read a memory",
+    **describe((MemoryOut, ShownMemoryOut), problems=READ_PROBLEMS, headers=ETAG_HEADER),
 )
 async def get_memory(
     agent: str, id: str, request: Request, parameters: Annotated[MemoryParameters, Query()]
@@ -201,22 +206,26 @@ async def get_memory(
     record_result(request, 1, id=memory_id)
     if record.type in opened.settings.session_types:
         await services.working.mark_used(opened, record)
-    return response_views.json_response(parameters.apply_format(parameters.render(record, opened)))
+    memory = parameters.apply_format(parameters.render(record, opened))
+    return response_views.json_response(memory, headers=etag_header(record.etag))
 
 
 @router.delete(
     "/{agent}/memories/{id}",
     summary="Delete a memory",
-    **describe(None, problems=(*READ_PROBLEMS, 409, 504), status=204),
+    **with_preconditions(describe(None, problems=(*READ_PROBLEMS, 409, 412, 504), status=204)),
 )
 async def delete_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
-    """Delete the newest version of a memory. The version before it becomes the newest."""
-    memory_id = parse_id(id)
+    """Delete the newest version of a memory. The version before it becomes the newest.
+
+    With `If-Match` it deletes only this version, otherwise the response is a 412.
+    """
+    memory_id, precondition = parse_id(id), read_precondition(request)
     opened = await open_agent(request, agent)
     is_admin = rights_of(request).has_verb(Verb.ADMIN)
-    await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
+    await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin, precondition=precondition)
     record_result(request, 1, id=memory_id)
     return Response(status_code=204)
 
@@ -229,7 +238,12 @@ async def delete_memory(
             (SearchOut, ShownSearchOut),
             problems=SEARCH_PROBLEMS,
             body=SearchIn,
-            headers={GENERATION_HEADER: "Generation of the AgentMemory object whose settings were used."},
+            headers={
+                GENERATION_HEADER: {
+                    "description": "Generation of the AgentMemory object whose settings were used.",
+                    "schema": {"type": "integer"},
+                }
+            },
         ),
         TIME_ZONE_HEADER,
         {"type": "string", "minLength": 1, "maxLength": MAX_TIME_ZONE_CHARS},

@@ -26,7 +26,7 @@ from agentmemory_operator.runtime.object_table import AGENT_MEMORY
 
 if TYPE_CHECKING:
     # The import takes half a second, which other commands should not wait for.
-    from agentmemory_client import AsyncAgent
+    from agentmemory_client import AsyncAgent, AsyncClient
 
     Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]
     """Sends the request of a command to an agent."""
@@ -91,12 +91,18 @@ class ApiTarget:
             AgentMemoryError: If the options do not determine the API, the object cannot be read, or a request to the
                 API fails inside the block.
         """
+        async with self.open_client(name, options) as (client, agent):
+            yield client.agent(agent)
+
+    @asynccontextmanager
+    async def open_client(self, name: str, options: "ServerOptions") -> "AsyncIterator[tuple[AsyncClient, str]]":
+        """Yield a client, and the name of the agent in the API. Args and Raises: As for `open_agent`."""
         url, stack = options.stacks.find_api(options.url or self.access.url, options.context)
         agent = name
         if options.namespace is not None or options.context is not None:
             agent = await self._agent_of(name, options, stack.manifests if stack else None)
         async with self.access.open_client(url, options.token or self.access.token) as client:
-            yield client.agent(agent)
+            yield client, agent
 
     async def _agent_of(self, name: str, options: "ServerOptions", manifests: Path | None) -> str:
         async with self.inspection.open_objects(options.context, manifests) as (reader, default):
