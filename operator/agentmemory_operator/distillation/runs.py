@@ -369,9 +369,10 @@ def _fact_of(fact: DistilledFact) -> Fact:
 def _memory_of(record: MemoryRecord, fact: DistilledFact, number: int) -> IncomingMemory:
     run = run_id_of(record)
     # Only the turns of a conversation share metadata and expiry. The last memory of an ended session has its own.
-    shared = {"metadata": record.metadata, "expires_at": record.expires_at} if record.conversation_id else {}
+    is_turn = record.conversation_id is not None
     return IncomingMemory(
-        **shared,
+        metadata=record.metadata if is_turn else {},
+        expires_at=record.expires_at if is_turn else None,
         user_id=record.user_id,
         content=fact.content,
         type=fact.type,

@@ -159,6 +159,24 @@ def test_everyone_needs_admin(guarded: Mem0Site) -> None:
     assert status(guarded, "token-chief", "GET", "/v1/entities/") == 200
 
 
+def test_id_in_stored_metadata_is_not_trusted(guarded: Mem0Site) -> None:
+    """A user cannot make an administrator's client change another user's memory by storing its id."""
+    text = uuid4().hex
+    secret = guarded.add(text, "bob", key=user_token(guarded, "bob"))
+    ada = user_token(guarded, "ada")
+    trap = {"user_id": "ada", "content": uuid4().hex, "metadata": {"mem0": {"id": secret, "mark": "0" * 16}}}
+    stored = guarded.native("POST", "/memories", key=ada, json=trap).json()["id"]
+
+    body = {"filters": {"user_id": "ada", "memory_ids": [secret, stored]}}
+    [listed] = guarded.call("POST", "/v3/memories/", key="token-chief", json=body).json()["results"]
+    assert listed["id"] == stored
+    updated = guarded.call("PUT", f"/v1/memories/{stored}/", key=ada, json={"text": uuid4().hex}).json()
+    assert updated["id"] == stored
+    [listed] = guarded.call("POST", "/v3/memories/", key="token-chief", json=body).json()["results"]
+    assert listed["id"] == stored
+    assert guarded.texts({"user_id": "bob", "memory_ids": [secret]}, key="token-chief") == [text]
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

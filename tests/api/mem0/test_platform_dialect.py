@@ -1,5 +1,6 @@
 """The platform dialect of mem0, as its clients use it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import pytest
@@ -131,6 +132,9 @@ def test_native_supersede_is_followed(site: Mem0Site, user: str) -> None:
 
     memory = site.call("GET", f"/v1/memories/{memory_id}/").json()
     assert (memory["id"], memory["memory"]) == (memory_id, "Ada drinks coffee")
+    site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks water"})
+    [listed] = site.call("POST", "/v3/memories/", json={"filters": {"user_id": user}}).json()["results"]
+    assert (listed["id"], listed["memory"]) == (memory_id, "Ada drinks water")
 
 
 def test_history_has_an_entry_for_each_version(site: Mem0Site, user: str) -> None:
@@ -155,6 +159,43 @@ def test_delete_removes_all_versions(site: Mem0Site, user: str) -> None:
     assert site.texts({"user_id": user}) == []
     native = {"user_id": user, "include_superseded": True}
     assert site.native("GET", "/memories", params=native).json()["results"] == []
+
+
+def test_interrupted_deletion_can_be_repeated(site: Mem0Site, user: str) -> None:
+    memory_id = site.add("Ada drinks tea", user)
+    for text in ("Ada drinks coffee", "Ada drinks water"):
+        site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": text})
+    versions = site.native("GET", f"/memories/{memory_id}/history", params={"user_id": user}).json()["results"]
+    site.native("DELETE", f"/memories/{versions[-1]['id']}", params={"user_id": user})
+
+    assert site.call("GET", f"/v1/memories/{memory_id}/").json()["memory"] == "Ada drinks coffee"
+    assert site.call("DELETE", f"/v1/memories/{memory_id}/").status_code == 200
+    assert site.call("GET", f"/v1/memories/{memory_id}/").status_code == 404
+
+
+def test_concurrent_updates_leave_one_chain(site: Mem0Site, user: str) -> None:
+    memory_id = site.add("Ada drinks tea", user)
+
+    def change(number: int) -> int:
+        answer = site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": f"Ada drinks {number} cups"})
+        return answer.status_code
+
+    with ThreadPoolExecutor(6) as pool:
+        statuses = list(pool.map(change, range(6)))
+    assert set(statuses) <= {200, 409}
+
+    [listed] = site.call("POST", "/v3/memories/", json={"filters": {"user_id": user}}).json()["results"]
+    entries = site.call("GET", f"/v1/memories/{memory_id}/history/").json()
+    assert listed["id"] == memory_id
+    assert len(entries) == 1 + statuses.count(200)
+
+
+def test_unusual_metadata_is_rendered(site: Mem0Site, user: str) -> None:
+    body = {"user_id": user, "content": "Ada drinks tea", "metadata": {"mem0": "unusual", "cup": "blue"}}
+    memory_id = site.native("POST", "/memories", json=body).json()["id"]
+
+    memory = site.call("GET", f"/v1/memories/{memory_id}/").json()
+    assert (memory["metadata"], memory["agent_id"]) == ({"cup": "blue"}, None)
 
 
 def test_delete_all_leaves_other_runs(site: Mem0Site, user: str) -> None:

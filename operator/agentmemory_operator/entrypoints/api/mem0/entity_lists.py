@@ -127,5 +127,5 @@ async def _results_of(agent: Agent, row: Payload) -> list[Json]:
         rows = [point["payload"] for point in (await read_memories(agent, body))[0]]
     else:
         rows = [row]
-    memories = map(render_memory, map(record_of, rows))
+    memories = [render_memory(record_of(row), agent) for row in rows]
     return [memory | {"event": "ADD", "data": {"memory": memory["memory"]}} for memory in memories]

@@ -80,7 +80,7 @@ async def delete_all(
     user_id = entities.get("user_id")
     if user_id is None:
         raise user_missing()
-    document = {name: value for name, value in entities.items() if name != "user_id" and value != ANY_VALUE}
+    document: Json = {name: value for name, value in entities.items() if name != "user_id" and value != ANY_VALUE}
     document |= {"metadata": _object(metadata)} if metadata else {}
     if user_id == ANY_VALUE:
         return await delete_of_everyone(services, agent, rights, document)
@@ -118,7 +118,7 @@ async def _forget(services: Services, agent: Agent, owner: str, document: Json) 
 def _object(text: str) -> Json:
     try:
         value = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict) or not value:
         raise filter_error("metadata", "must be a JSON object with at least one key")

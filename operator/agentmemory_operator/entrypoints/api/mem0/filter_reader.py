@@ -38,7 +38,10 @@ from agentmemory_operator.memories.rules.record import CHANGED_KEY, STORED_KEY
 from agentmemory_operator.spec.canonical_names import canonical
 
 RESERVED_KEY = "mem0"
-"""Key of a memory's metadata that contains `id`, `created_at`, `agent_id` and `app_id`."""
+"""Key of a memory's metadata that contains `agent_id` and `app_id`, and after an update `id`, `mark` and `created_at`.
+
+`id` is that of the first version, `created_at` its time. `mark` shows that `id` is authentic (`public_id`).
+"""
 
 ANY_VALUE = "*"
 USER_FIELD = Field("user_id", "userId", FieldKind.WORD)

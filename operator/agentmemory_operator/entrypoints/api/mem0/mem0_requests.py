@@ -45,8 +45,9 @@ def _text_of(content: Any) -> Any:
     parts = [content] if isinstance(content, Mapping) else content
     if not isinstance(parts, list):
         return content
-    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
-    if not all(isinstance(text, str) for text in texts):
+    found = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    texts = [text for text in found if isinstance(text, str)]
+    if len(texts) < len(found):
         raise _refuse("must be text: images and documents cannot be stored")
     return "\n".join(texts)
 

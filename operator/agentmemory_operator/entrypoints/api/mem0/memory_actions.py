@@ -4,6 +4,7 @@ The id is that of the first version of a chain, or of any other version. Its own
 read, and is checked then: a memory of a user that the caller may not act for is as unknown as a deleted one.
 """
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -13,7 +14,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.distillation.conversations import CONVERSATION, Conversation, SpokenTurn, store_conversation
 from agentmemory_operator.entrypoints.api.mem0.filter_reader import RESERVED_KEY
 from agentmemory_operator.entrypoints.api.mem0.mem0_requests import Mem0AddIn, Mem0UpdateIn
-from agentmemory_operator.entrypoints.api.mem0.memory_views import EVENTS, own_fields, public_id
+from agentmemory_operator.entrypoints.api.mem0.memory_views import EVENTS, own_fields, public_id, version_key
 from agentmemory_operator.entrypoints.api.problems import BAD_REQUEST, Problem, ProblemRaised
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound
@@ -151,7 +152,8 @@ async def _store_verbatim(
         for place, message in enumerate(_stored_messages(body))
     ]
     outcomes = await services.remember.store(agent, memories)
-    results, warnings = [], []
+    results: list[Json] = []
+    warnings: list[str] = []
     for memory, outcome in zip(memories, outcomes, strict=True):
         if isinstance(outcome, AgentMemoryError):
             raise outcome
@@ -220,7 +222,7 @@ async def update_memory(
     found = await find_memory(agent, rights, sent_id)
     for attempt in range(MAX_ATTEMPTS):
         try:
-            await _change(services, agent, rights, found.head, change)
+            await _change(services, agent, rights, found, change)
         except Conflict:
             before, found = found.head.id, await find_memory(agent, rights, sent_id)
             # A conflict with an unchanged head is not caused by another writer, so a retry cannot succeed.
@@ -232,31 +234,44 @@ async def update_memory(
 
 
 async def _change(
-    services: Services, agent: Agent, rights: AgentRights, head: MemoryRecord, change: Mem0UpdateIn
+    services: Services, agent: Agent, rights: AgentRights, found: FoundMemory, change: Mem0UpdateIn
 ) -> None:
-    sent = change.model_fields_set
+    head, sent = found.head, change.model_fields_set
     expires_at = change.expiration_date if "expiration_date" in sent else head.expires_at
     metadata = head.metadata
     if change.metadata is not None:
         kept = {RESERVED_KEY: own} if (own := own_fields(head)) else {}
         metadata = {**change.metadata, **kept}
     if change.text is not None and change.text != head.content:
-        [outcome] = await services.remember.store(agent, [_successor(head, change.text, metadata, expires_at, rights)])
+        version = _successor(agent, found, change.text, metadata, expires_at, rights)
+        [outcome] = await services.remember.store(agent, [version])
         if isinstance(outcome, AgentMemoryError):
             raise outcome
         return
-    changes = {"metadata": metadata} if change.metadata is not None else {}
+    changes: Json = {"metadata": metadata} if change.metadata is not None else {}
     changes |= {"expiresAt": expires_at} if "expiration_date" in sent else {}
     if changes:
         await change_head(agent, head.id, changes, user_id=head.user_id)
 
 
 def _successor(
-    head: MemoryRecord, text: str, metadata: Mapping[str, Any], expires_at: int | None, rights: AgentRights
+    agent: Agent,
+    found: FoundMemory,
+    text: str,
+    metadata: Mapping[str, Any],
+    expires_at: int | None,
+    rights: AgentRights,
 ) -> IncomingMemory:
-    """Return the next version of a memory: as `head`, with another text."""
+    """Return the next version of a memory: as its head, with another text.
+
+    A head that was stored by another request has no public id of its own; the memory keeps the one that was sent.
+    """
+    head = found.head
     stated = {name: getattr(head, name) for name in _STATED}
-    own = {"created_at": render_time(head.created_at), **own_fields(head), "id": public_id(head)}
+    public, mark = public_id(head, agent), secrets.token_hex(8)
+    first_id = found.sent_id if public == head.id else public
+    created = {"created_at": render_time(head.created_at)} if public == head.id else {}
+    own = {**own_fields(head), **created, "id": first_id, "mark": mark}
     version = IncomingMemory(
         **{**stated, **_ORIGIN},
         type=head.type,
@@ -264,5 +279,6 @@ def _successor(
         knowledge_category=head.knowledge_category,
         stored_by=rights.author,
         supersedes=head.id,
+        idempotency_key=version_key(first_id, mark),
     )
     return replace(version, content=text, metadata={**metadata, RESERVED_KEY: own}, expires_at=expires_at)

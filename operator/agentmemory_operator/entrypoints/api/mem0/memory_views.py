@@ -4,10 +4,11 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entrypoints.api.mem0.filter_reader import RESERVED_KEY
 from agentmemory_operator.entrypoints.api.mem0.mem0_times import expiration_date
 from agentmemory_operator.memories.insert import Event
-from agentmemory_operator.memories.rules.ids import is_id
+from agentmemory_operator.memories.rules.ids import keyed_id
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.spec.times import render_time
 
@@ -18,15 +19,28 @@ EVENTS: Mapping[Event, str] = {"ADD": "ADD", "SUPERSEDE": "UPDATE", "CORROBORATE
 
 
 def own_fields(record: MemoryRecord) -> Mapping[str, Any]:
-    """Return mem0's fields of a memory: `id`, `created_at`, `agent_id` and `app_id`, as far as they are set."""
+    """Return mem0's fields of a memory, as far as they are set: `RESERVED_KEY` lists them."""
     found = record.metadata.get(RESERVED_KEY)
     return found if isinstance(found, Mapping) else {}
 
 
-def public_id(record: MemoryRecord) -> str:
-    """Return the id of a memory for mem0's clients: that of its first version."""
-    first = own_fields(record).get("id")
-    return first if isinstance(first, str) and is_id(first) else record.id
+def version_key(first_id: str, mark: str) -> str:
+    """Return the idempotency key of a version that an update adds. Keys of callers have no control characters."""
+    return f"\x1fmem0\x1f{first_id}\x1f{mark}"
+
+
+def public_id(record: MemoryRecord, agent: Agent) -> str:
+    """Return the id of a memory for mem0's clients: that of its first version.
+
+    Callers may store any metadata, for example the id of another user's memory. So the stored id counts only if the id
+    of the record was derived from it, which no request of a caller can achieve.
+    """
+    own = own_fields(record)
+    first_id, mark = own.get("id"), own.get("mark")
+    if not isinstance(first_id, str) or not isinstance(mark, str):
+        return record.id
+    is_own = record.id == keyed_id(agent.id_slug, record.user_id, version_key(first_id, mark))
+    return first_id if is_own else record.id
 
 
 def user_metadata(record: MemoryRecord) -> Json:
@@ -34,7 +48,7 @@ def user_metadata(record: MemoryRecord) -> Json:
     return {name: value for name, value in record.metadata.items() if name != RESERVED_KEY}
 
 
-def render_memory(record: MemoryRecord, *, id: str | None = None) -> Json:
+def render_memory(record: MemoryRecord, agent: Agent, *, id: str | None = None) -> Json:
     """Render a memory.
 
     Args:
@@ -44,7 +58,7 @@ def render_memory(record: MemoryRecord, *, id: str | None = None) -> Json:
     created_at = own.get("created_at")
     content = "" if record.locked else record.content
     return {
-        "id": id or public_id(record),
+        "id": id or public_id(record, agent),
         "memory": content,
         "user_id": record.user_id,
         "agent_id": own.get("agent_id"),
@@ -77,7 +91,8 @@ def select_fields(memory: Json, fields: Sequence[str] | None) -> Json:
 
 def render_history(records: Sequence[MemoryRecord], memory_id: str) -> list[Json]:
     """Render the versions of a memory, oldest first: the first as an ADD, later ones as an UPDATE each."""
-    entries, before = [], None
+    entries: list[Json] = []
+    before = None
     for record in records:
         content = None if record.locked else record.content
         entries.append(

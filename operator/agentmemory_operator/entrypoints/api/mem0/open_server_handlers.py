@@ -31,9 +31,10 @@ async def list_all(agent: str, request: Request) -> Response:
     parameters = platform_handlers.read_query(request, Mem0QueryParameters)
     size = parameters.top_k or parameters.limit or DEFAULT_PAGE_SIZE
     part = read_filter([parameters.entities])
-    page = await list_memories(await open_agent(request, agent), rights_of(request), part, number=1, size=size)
+    opened = await open_agent(request, agent)
+    page = await list_memories(opened, rights_of(request), part, number=1, size=size)
     record_result(request, len(page.records))
-    return json_response({"results": list(map(render_memory, page.records))})
+    return json_response({"results": [render_memory(record, opened) for record in page.records]})
 
 
 async def update(agent: str, request: Request) -> Response:

@@ -1,6 +1,7 @@
 """Handlers of the platform dialect, which mem0's clients and CLI use. Each takes the agent's name and the request."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,7 +15,6 @@ from agentmemory_operator.entrypoints.api.mem0 import erasing, memory_actions
 from agentmemory_operator.entrypoints.api.mem0.entity_lists import list_entities
 from agentmemory_operator.entrypoints.api.mem0.filter_reader import filter_error, read_filter
 from agentmemory_operator.entrypoints.api.mem0.listing import (
-    NumberedPage,
     list_memories,
     owner_of,
     read_owners,
@@ -148,37 +148,37 @@ async def search_results(
     answer = await services.recall.search(opened, search_request)
     services.meter.candidates.observe(answer.total_candidates)
     record_result(request, len(answer.results), top_k=body.top_k)
-    memories = [render_memory(hit.record) | {"score": relevance(hit.score)} for hit in answer.results]
+    memories = [render_memory(hit.record, opened) | {"score": relevance(hit.score)} for hit in answer.results]
     return body, [select_fields(memory, body.fields) for memory in memories]
 
 
 async def list_paged(agent: str, request: Request) -> Response:
     """List memories, newest first, with the number of all and the addresses of the neighbouring pages."""
     body, page = await read_page(agent, request)
-    return json_response(_paged(request, page, body), headers=without_effect(body))
+    return json_response(page.envelope(request), headers=without_effect(body))
 
 
 async def list_by_v2(agent: str, request: Request) -> Response:
     """List memories, for clients of v2: a list, or an object if the request names a page."""
     body, page = await read_page(agent, request)
     is_paged = body.page is not None or "page" in request.query_params
-    return json_response(_paged(request, page, body) if is_paged else _rendered(page, body))
+    return json_response(page.envelope(request) if is_paged else page.results)
 
 
 async def list_by_query(agent: str, request: Request) -> Response:
     """List memories by query parameters, for clients of v1."""
     body = read_query(request, Mem0ListIn)
     page = await _read_page(request, await open_agent(request, agent), body, read_query(request, Mem0PageParameters))
-    return json_response(_paged(request, page, body) if body.page is not None else _rendered(page, body))
+    return json_response(page.results if body.page is None else page.envelope(request))
 
 
-async def read_page(agent: str, request: Request) -> tuple[Mem0ListIn, NumberedPage]:
+async def read_page(agent: str, request: Request) -> tuple[Mem0ListIn, "RenderedPage"]:
     """Read the page that a request with a body names. The query parameters take precedence."""
     body, position = await read_model(request, Mem0ListIn), read_query(request, Mem0PageParameters)
     return body, await _read_page(request, await open_agent(request, agent), body, position)
 
 
-async def _read_page(request: Request, opened: Agent, body: Mem0ListIn, position: Mem0PageParameters) -> NumberedPage:
+async def _read_page(request: Request, opened: Agent, body: Mem0ListIn, position: Mem0PageParameters) -> "RenderedPage":
     page = await list_memories(
         opened,
         rights_of(request),
@@ -187,29 +187,37 @@ async def _read_page(request: Request, opened: Agent, body: Mem0ListIn, position
         size=position.page_size or body.page_size or DEFAULT_PAGE_SIZE,
     )
     record_result(request, len(page.records))
-    return page
+    results = [select_fields(render_memory(record, opened), body.fields) for record in page.records]
+    return RenderedPage(results, total=page.total, number=page.number, size=page.size)
 
 
-def _rendered(page: NumberedPage, body: Mem0ListIn) -> list[Json]:
-    return [select_fields(render_memory(record), body.fields) for record in page.records]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RenderedPage:
+    """A page of a list.
 
+    Attributes:
+        total: Number of entries of the whole list.
+        number: Number of the page, from 1.
+        size: Number of entries per page.
+    """
 
-def _paged(request: Request, page: NumberedPage, body: Mem0ListIn) -> Json:
-    return page_envelope(request, _rendered(page, body), total=page.total, number=page.number, size=page.size)
+    results: Sequence[Json] = field(kw_only=False)
+    total: int
+    number: int
+    size: int
 
+    def envelope(self, request: Request) -> Json:
+        """Build the object of the page: the total, the addresses of its neighbours, and its results."""
 
-def page_envelope(request: Request, results: Sequence[Json], *, total: int, number: int, size: int) -> Json:
-    """Build the object of a page: the total, the addresses of its neighbours, and its results."""
+        def address(number: int) -> str:
+            return str(request.url.include_query_params(page=number, page_size=self.size))
 
-    def address(other: int) -> str:
-        return str(request.url.include_query_params(page=other, page_size=size))
-
-    return {
-        "count": total,
-        "next": address(number + 1) if number * size < total else None,
-        "previous": address(number - 1) if number > 1 else None,
-        "results": results,
-    }
+        return {
+            "count": self.total,
+            "next": address(self.number + 1) if self.number * self.size < self.total else None,
+            "previous": address(self.number - 1) if self.number > 1 else None,
+            "results": self.results,
+        }
 
 
 def read_query(request: Request, model: type[Model]) -> Model:
@@ -226,9 +234,10 @@ def read_query(request: Request, model: type[Model]) -> Model:
 
 async def get(agent: str, request: Request) -> Response:
     """Read a memory."""
-    found = await find_memory(await open_agent(request, agent), rights_of(request), request.path_params["id"])
+    opened = await open_agent(request, agent)
+    found = await find_memory(opened, rights_of(request), request.path_params["id"])
     record_result(request, 1, id=found.head.id)
-    return json_response(render_memory(found.head, id=found.sent_id))
+    return json_response(render_memory(found.head, opened, id=found.sent_id))
 
 
 async def history(agent: str, request: Request) -> Response:
@@ -242,7 +251,8 @@ async def history(agent: str, request: Request) -> Response:
 async def update(agent: str, request: Request) -> Response:
     """Change a memory; return it."""
     found = await change_memory(agent, request)
-    return json_response(render_memory(found.head, id=found.sent_id) | {"event": "UPDATE"})
+    opened = await open_agent(request, agent)
+    return json_response(render_memory(found.head, opened, id=found.sent_id) | {"event": "UPDATE"})
 
 
 async def change_memory(agent: str, request: Request) -> memory_actions.FoundMemory:
@@ -327,4 +337,5 @@ async def entities(agent: str, request: Request) -> Response:
     position = read_query(request, Mem0PageParameters)
     number, size = position.page or 1, position.page_size or DEFAULT_PAGE_SIZE
     found = await list_entities(await open_agent(request, agent), rights_of(request), number=number, size=size)
-    return json_response(page_envelope(request, found.entities, total=found.total, number=number, size=size))
+    page = RenderedPage(found.entities, total=found.total, number=number, size=size)
+    return json_response(page.envelope(request))
