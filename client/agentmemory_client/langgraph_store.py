@@ -47,7 +47,6 @@ from agentmemory_client.langgraph_values import (
     OWN_ROOT,
     USER_ROOT,
     Namespace,
-    check_single_text,
     expiry_of,
     has_user,
     item_fields,
@@ -56,6 +55,7 @@ from agentmemory_client.langgraph_values import (
     remove_own_root,
     search_item,
     text_to_embed,
+    to_paths,
 )
 from agentmemory_client.problems import ApiError, ApiUnreachable
 from agentmemory_client.texts import is_visible
@@ -102,12 +102,12 @@ class AgentMemoryStore(BaseStore):
         agent: Slug of the agent.
         user_id: Owner of the namespaces that do not begin with `memories` and a user.
         url, token: As for `Client`.
-        fields: Path of the value's text to embed, unless `put` gives another; `$` embeds the whole value as JSON. An
-            item has one vector, so only one path that leads to one text is allowed.
+        fields: Paths of the value's texts to embed, unless `put` gives others; `$` is the whole value as JSON. An item
+            has one vector, of its texts together.
         threshold, min_similarity: Minimum score and similarity of search results; None for the agent's settings.
 
     Raises:
-        ValueError: If `fields` has several paths or one that may lead to several texts, or `url` or `token` is invalid.
+        ValueError: If `url` or `token` is invalid.
     """
 
     supports_ttl = True
@@ -126,7 +126,7 @@ class AgentMemoryStore(BaseStore):
         self.ttl_config = TTLConfig(refresh_on_read=False)
         self._agent = agent
         self._user_id = user_id
-        self._fields = check_single_text(fields, "fields")
+        self._fields = to_paths(fields)
         self._threshold = threshold
         self._min_similarity = min_similarity
         self._client = Client(url, token=token)
@@ -267,7 +267,7 @@ class AgentMemoryStore(BaseStore):
 
     def _item(self, op: PutOp) -> NewItem:
         place, value = self._place(op.namespace), dict(op.value or {})
-        paths = self._fields if op.index is None else check_single_text(op.index or (), "index")
+        paths = self._fields if op.index is None else to_paths(op.index or ())
         text = text_to_embed(value, paths)
         content = (text or json.dumps(value, ensure_ascii=False))[:MAX_CONTENT_CHARS]
         item: NewItem = {

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from langgraph.store.base import MatchCondition, SearchItem, get_text_at_path, tokenize_path
+from langgraph.store.base import MatchCondition, SearchItem, get_text_at_path
 
 from agentmemory_client.values import Found, Memory
 
@@ -13,20 +13,9 @@ USER_ROOT, OWN_ROOT, METADATA = "memories", "langgraph", "langgraph"
 MAX_TTL_MINUTES = 100 * 366 * 24 * 60
 
 
-def check_single_text(paths: Sequence[str], name: str) -> tuple[str, ...]:
-    """Return the paths to embed: one path, or none.
-
-    Raises:
-        ValueError: If there are several paths, or one that may lead to several texts.
-    """
-    paths = (paths,) if isinstance(paths, str) else tuple(paths)
-    steps = [step for path in paths for step in (tokenize_path(path) if path != "$" else ())]
-    if len(paths) > 1 or any(step in ("*", "[*]") or step.startswith("{") for step in steps):
-        raise ValueError(
-            f"{name}: {list(paths)!r} may lead to several texts, and an item has one vector: name one path of one text,"
-            " or '$' for the whole value"
-        )
-    return paths
+def to_paths(paths: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the paths to embed; one may be given as a text alone."""
+    return (paths,) if isinstance(paths, str) else tuple(paths)
 
 
 def has_user(namespace: Namespace) -> bool:
@@ -55,7 +44,10 @@ def matches_condition(condition: MatchCondition, namespace: Namespace) -> bool:
 
 
 def text_to_embed(value: Mapping[str, Any], paths: Sequence[str]) -> str | None:
-    """Return the text of a value to embed, or None if the paths lead to no text or to white space only."""
+    """Return the texts of a value at the paths as one text to embed, or None if they are white space only.
+
+    An item has one vector. LangGraph's own stores have one for each text.
+    """
     text = "\n".join(text for path in paths for text in get_text_at_path(dict(value), path))
     return text if text.strip() else None
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from langgraph.store.memory import InMemoryStore
 
 from agentmemory_client import ApiError, Client
 from agentmemory_client.langgraph_store import AgentMemoryStore
+from tests.support.langgraph_suite import LEFT_OUT
+from tests.support.pages import DOCS
 from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
@@ -356,12 +359,19 @@ def test_tool_example_stores_by_tool_calls(bots: Stack, user: str) -> None:
         assert api.agent("langgraph-bot").get_item(["memories", user], "payment").metadata == {"from": "chat"}
 
 
-@pytest.mark.parametrize("fields", [["a", "b"], ["parts[*].t"], ["*"], ["a.{b,c}"]], ids=str)
-def test_fields_of_several_vectors_are_refused(store: AgentMemoryStore, fields: list[str]) -> None:
-    with pytest.raises(ValueError, match="one vector"):
-        AgentMemoryStore("langgraph-bot", user_id="u", fields=fields)
-    with pytest.raises(ValueError, match="one vector"):
-        store.put(("docs",), "k", {}, index=fields)
+@pytest.mark.parametrize("fields", [["a", "b"], "parts[*].t", ["*"], ["deep.{x,y}"]], ids=str)
+def test_several_texts_are_embedded_together(bots: Stack, user: str, fields: list[str]) -> None:
+    value = {"a": "apples", "b": "violins", "parts": [{"t": "apples"}, {"t": "violins"}]}
+    value |= {"deep": {"x": "apples", "y": "violins"}}
+    with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, fields=fields, threshold=-1) as store:
+        store.put(("docs",), "both", value)
+        store.put(("docs",), "index", {"c": "apples", "d": "violins"}, index=["c", "d"])
+        store.put(
+            ("docs",), "other", {"a": "trains", "b": "trains", "parts": [{"t": "trains"}], "deep": {"x": "trains"}}
+        )
+        found = [[item.key for item in store.search(("docs",), query=query)] for query in ("apples", "violins")]
+
+    assert [keys[-1] for keys in found] == ["other", "other"]
 
 
 LABELS = [" ", "x" * 257, "a\nb", "\u0085"]
@@ -432,3 +442,9 @@ async def test_sixty_thousand_concurrent_operations(bots: Stack, user: str) -> N
     assert {item.key for item in remaining} == {f"key{number}" for number in range(0, keys, 2)}
     assert all(item.value == {"n": 1} for item in remaining)
     assert len(remaining) == keys
+
+
+def test_page_lists_the_failing_tests_of_langgraph() -> None:
+    page = (DOCS / "keyed.md").read_text()
+
+    assert set(re.findall(r"`(test_\w+)`", page)) == LEFT_OUT

@@ -6,7 +6,7 @@ loop, also if the framework runs each call of an agent in a loop of its own.
 
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
@@ -38,7 +38,19 @@ def find_memories(user: User, query: str, *, limit: int, **options: Unpack[Searc
 def store_turns(user: User, turns: Iterable[Message], **options: Unpack[ConversationOptions]) -> None:
     """Store the turns of a conversation that have visible text, in as few requests as the API's limits allow."""
     for batch in split_turns(turns):
-        user.converse(batch, **options)
+        store_batch(user, batch, **options)
+
+
+def store_batch(
+    user: User, batch: Sequence[Message], *, idempotency_key: str | None = None, **options: Unpack[ConversationOptions]
+) -> None:
+    """Store turns in one request. Turns that the API refuses (422) are logged as lost: a repetition would fail too."""
+    try:
+        user.converse(batch, idempotency_key=idempotency_key, **options)
+    except ApiError as error:
+        if error.status != 422:
+            raise
+        logger.error("%d messages are not stored: %s", len(batch), error)
 
 
 def split_turns(turns: Iterable[Message]) -> list[list[Message]]:

@@ -55,18 +55,18 @@ def unreachable() -> Iterator[User]:
 
 
 @pytest.fixture
-def run_example(user: User, capsys: pytest.CaptureFixture[str]) -> Callable[[str], str]:
+def run_example(user: User, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Return a function that runs the example of an adapter on docs/adapters.md and returns its output.
 
-    It runs with the API, the agent and the user of the test.
+    It runs with the API, the agent and the user of the test, and with further names, for example `model`.
     """
 
-    def run(adapter: str) -> str:
+    def run(adapter: str, **names: object) -> str:
         blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
         [source] = [block for block in blocks if f"agentmemory_client.adapters.{adapter} " in block]
         for shown, value in (("http://127.0.0.1:8080", API_URL), ("support-bot", AGENT), ('"ada"', repr(user_id))):
             source = source.replace(shown, value)
-        exec(compile(source, PAGE.name, "exec"), {"__name__": "__main__"})
+        exec(compile(source, PAGE.name, "exec"), {"__name__": "__main__", **names})
         return capsys.readouterr().out
 
     _, user_id = user._bound

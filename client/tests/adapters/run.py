@@ -1,4 +1,6 @@
-"""Run the tests of adapters, each with its framework in an environment of its own. `make test-adapters` calls this.
+"""Run the tests and the type check of adapters, each with its framework in an environment of its own.
+
+`make test-adapters` calls this:
 
 python -m client.tests.adapters.run [--newest] [NAME ...]
 """
@@ -48,8 +50,15 @@ def install(name: str, packages: list[str], *, is_newest: bool) -> Path:
 def run_tests(name: str, python: Path, api_url: str) -> int:
     """Run the tests of one adapter; return the exit status of pytest."""
     command = [python, "-m", "pytest", "-c", FOLDER / "pytest.ini", "--confcutdir", FOLDER, FOLDER / f"test_{name}.py"]
-    environment = os.environ | {"AGENTMEMORY_ADAPTERS_URL": api_url, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"AGENTMEMORY_ADAPTERS_URL": api_url}
     return subprocess.run([*command, "-q", "-rs"], env=environment, cwd=ROOT).returncode
+
+
+def check_types(name: str, python: Path) -> int:
+    """Check the types of one adapter against those of its framework; return the exit status of mypy."""
+    command = [sys.executable, "-m", "mypy", "--no-error-summary", "--cache-dir", ENVIRONMENTS / "mypy" / name]
+    module = f"agentmemory_client.adapters.{name}"
+    return subprocess.run([*command, "--python-executable", python, "-m", module], cwd=ROOT).returncode
 
 
 def main() -> int:
@@ -74,7 +83,7 @@ def main() -> int:
                 except subprocess.CalledProcessError:
                     failed.append(name)
                     continue
-                if run_tests(name, python, stack.api_url):
+                if run_tests(name, python, stack.api_url) or check_types(name, python):
                     failed.append(name)
     print(f"failed: {', '.join(failed)}" if failed else "all adapters passed")
     return bool(failed)

@@ -53,12 +53,11 @@ async def collapse(agent: Agent, user_id: str, fact: Fact, run_id: str) -> bool:
         TransientError: If Qdrant or the embedder is unavailable. Repeating the call completes the rest.
     """
     head_id = fact.replaced[0]
-    head = await read_completed(agent, head_id)
-    if head is None or not await _are_readable(agent, fact.sources):
-        return False
-    draft = await _draft(agent, record_of(head), fact, run_id) if TOMBSTONE_KEY not in head else None
-    if draft is None or not await _may_follow(agent, draft):
-        # Complete the version that an earlier attempt may have stored.
+    head, draft = await read_completed(agent, head_id), None
+    if head is not None and TOMBSTONE_KEY not in head and await _are_readable(agent, fact.sources):
+        draft = await _draft(agent, record_of(head), fact, run_id)
+    if head is None or draft is None or not await _may_follow(agent, draft):
+        # Complete the version that an earlier attempt may have stored, or delete it with its sources.
         return await complete_collapse(agent, user_id, head_id)
     await merge(agent, draft, fact.replaced, {GIVES_WAY_KEY: head.get(CHANGED_KEY, 0)})
     agent.sizes.forget(user_id)

@@ -57,7 +57,7 @@ from agentmemory_operator.rebuilds.rules.plain_swap_steps import (
 )
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.restores.in_place import is_abandoned, reopen
-from agentmemory_operator.restores.precedence import find_started_restore
+from agentmemory_operator.restores.precedence import blocking_restore_message, find_started_restore
 from agentmemory_operator.runtime.jobs import run_steps
 from agentmemory_operator.runtime.object_table import Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.runtime.work_queue import WorkQueue
@@ -253,9 +253,8 @@ class Rebuilds:
         return records
 
     def _obstacle(self, key: Key, decision: RebuildDecision) -> str | None:
-        """Return a message if a restore must end before the rebuild continues, else None."""
-        restore = find_started_restore(key, self.table) if decision.can_wait_for_restore else None
-        return f"waiting for MemoryRestore {restore.name}" if restore else None
+        """Return a message if a restore must end, or be undone, before the rebuild continues; else None."""
+        return blocking_restore_message(key, self.table) if decision.can_wait_for_restore else None
 
     async def _continue(
         self, key: Key, memory: AgentMemory, server: Server, live: Observation, record: RebuildRecord

@@ -23,7 +23,7 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.rebuilds.rules.decision import RebuildRequest, decide
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.restores.precedence import find_started_restore
+from agentmemory_operator.restores.precedence import blocking_restore_message
 from agentmemory_operator.runtime.object_table import Key, ObjectTable, owned_memory, read_recorded_names
 from agentmemory_operator.spec.kinds.agent_memory import PAUSE_REBUILD, ROLLBACK_REBUILD, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
@@ -81,8 +81,8 @@ class RebuildRequests:
             raise RebuildPaused("spec.suspend is true: set it to false to continue")
         if PAUSE_REBUILD in memory.metadata.annotations:
             raise RebuildPaused(f"paused by the annotation {PAUSE_REBUILD}: remove it to continue")
-        if restore := find_started_restore(key, self.table):
-            raise RebuildPaused(f"waiting for MemoryRestore {restore.name}")
+        if message := blocking_restore_message(key, self.table):
+            raise RebuildPaused(message)
         live = await correct_point_count(live, points)
         request = await self.read(memory, live)
         decision = decide(live, [record], request)

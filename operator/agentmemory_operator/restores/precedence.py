@@ -36,24 +36,27 @@ def find_obstacle(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None
     if preceding is not None:
         message = f"waiting for MemoryRestore {preceding.name} into {key.name}"
         return Reason.WAITS_FOR_RESTORE, message
-    if job.is_in_place and (undoing := undoing_message(job, table)):
+    if job.is_in_place and (undoing := undoing_message(key, table, waiting=job.key)):
         return Reason.WAITS_FOR_RESTORE, undoing
     return None
 
 
-def undoing_message(job: RestoreJob, table: ObjectTable, *, closed: str | None = None) -> str | None:
-    """Return a message if another restore in place failed or is being deleted, and is not undone yet; else None.
+def undoing_message(
+    target: Key, table: ObjectTable, *, waiting: Key | None = None, closed: str | None = None
+) -> str | None:
+    """Return a message if a restore in place failed or is being deleted, and is not undone yet; else None.
 
     It may still restore its safety snapshot over the collection that it has closed, and then opens the agent.
 
     Args:
+        waiting: Restore that waits, which does not count itself; None if a rebuild waits.
         closed: Considers only restores that have closed this collection. None considers all of the AgentMemory.
     """
-    for key in table.list_job_keys(job.target_key, MEMORY_RESTORE):
+    for key in table.list_job_keys(target, MEMORY_RESTORE):
         document = table.get(key) or {"metadata": {}}
         status = document.get("status") or {}
         is_undoing = "closedSince" in status and (has_ended(status) or document["metadata"].get("deletionTimestamp"))
-        if key != job.key and is_undoing and closed in (None, status.get("physical")):
+        if key != waiting and is_undoing and closed in (None, status.get("physical")):
             return (
                 f"waiting for MemoryRestore {key.name} to be undone, see its condition Succeeded. If that is "
                 f"impossible, restore a snapshot with mode Swap, then delete {key.name}"
@@ -77,6 +80,12 @@ def find_started_restore(target: Key, table: ObjectTable) -> Key | None:
     """
     started = (key for key in _unended(target, table) if _has_started(table.get(key) or {}))
     return next(started, None)
+
+
+def blocking_restore_message(target: Key, table: ObjectTable) -> str | None:
+    """Return a message if a restore must end, or one in place must be undone, before a rebuild continues; else None."""
+    restore = find_started_restore(target, table)
+    return f"waiting for MemoryRestore {restore.name}" if restore else undoing_message(target, table)
 
 
 def find_target_fault(job: RestoreJob, document: Json | None) -> str | None:

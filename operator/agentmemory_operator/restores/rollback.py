@@ -89,7 +89,7 @@ class Rollback:
         previous = job.previous
         if previous is None:
             raise SpecInvalid(Reason.PREVIOUS_GONE, "the replaced collection no longer exists")
-        if undoing := undoing_message(job, job.book.table, closed=previous):
+        if undoing := undoing_message(job.target_key, job.book.table, waiting=job.key, closed=previous):
             raise SpecInvalid(Reason.WAITS_FOR_RESTORE, undoing)
         found = await server.snapshots.metadata(previous)
         if found is None or is_placeholder(found):

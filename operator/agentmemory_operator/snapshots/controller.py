@@ -201,14 +201,20 @@ class SnapshotPasses:
             proof = await self.creator.create(job, snapshot)
         except LeadershipLost:
             raise
-        except TransientError as exc:
-            if current_step(job.status) is not SnapshotStep.VERIFY or job.age_s <= self.periods.deadline_s:
+        except AgentMemoryError as exc:
+            if current_step(job.status) is not SnapshotStep.VERIFY or not self._has_waited(job, exc):
                 raise
             proof = ConditionState(VERIFIED, None, Reason.DEADLINE_EXCEEDED, f"it could not be verified in time: {exc}")
         if proof.status is False:
             await self._fail(job, proof.reason, proof.message, proof=proof)
         else:
             await self._complete(job, proof)
+
+    def _has_waited(self, job: Job, exc: AgentMemoryError) -> bool:
+        """Return whether an error of a verification, which shows nothing about the file, has lasted long enough."""
+        if isinstance(exc, TransientError):
+            return job.age_s > self.periods.deadline_s
+        return may_be_fixed_soon(exc) and job.age_s >= self.periods.wait_s
 
     async def _complete(self, job: Job, proof: ConditionState) -> None:
         await job.write(succeeded_status(job.status, proof, generation=job.metadata.generation, now=job.now))

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from agentmemory_operator.consolidation.plan_executor import PlanEffect
+from agentmemory_operator.consolidation.plan_executor import PlanEffect, store_fact
+from agentmemory_operator.consolidation.rules.batch_plan import Fact
 from agentmemory_operator.consolidation.undo import UndoReport, approve, read_proposals, undo
 from agentmemory_operator.distillation.rules.model_output import MAX_HEAD_CHARS, MAX_VERSIONS
 from agentmemory_operator.distillation.run_queue import find_due_rows
@@ -183,6 +184,22 @@ async def test_killed_run_is_completed_by_the_next(at: int, by_id: bool, agent_w
     assert await agent_world.heads() in (["plan 19 after 19 others"], ["plan 19 once more"])
     assert await find_due_rows(agent_world.agent) == []
     assert len(await all_versions(agent_world)) == LONG_CHAIN + 1
+
+
+@pytest.mark.parametrize("at", range(0, CALLS, 2))
+async def test_repeated_merge_leaves_no_text_of_an_erased_source(at: int, agent_world: World) -> None:
+    last = await change(agent_world, LONG_CHAIN)
+    versions = {record.content: record.id for record in await all_versions(agent_world)}
+    sources = tuple(versions.values())
+    fact = Fact(content=Writer().text, type="fact", sources=sources, replaced=(last,), importance=0.5, collapses=True)
+    with contextlib.suppress(AgentMemoryError):
+        await store_fact(agent_world.crash_at(at, "after").agent, "u", fact, "run")
+    await seal(agent_world, versions["plan 3"])
+
+    agent_world.clock.move(ms=LEASE_MS)
+    await store_fact(agent_world.agent, "u", fact, "run")
+
+    assert await agent_world.heads() == ["plan 19"]
 
 
 async def test_crash_points_cover_all_calls(agent_world: World) -> None:

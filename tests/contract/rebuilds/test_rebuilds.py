@@ -286,6 +286,23 @@ async def test_removes_nothing_during_restore(world: RebuildWorld) -> None:
     assert world.collections() == [world.physical, f"{world.alias}__3"]
 
 
+async def test_waits_until_restore_in_place_is_undone(world: RebuildWorld) -> None:
+    await world.snapshot()
+    restore = world.restore(mode="InPlace")
+    failed = {"type": "Succeeded", "status": "False", "reason": "NotUndone", "message": "m"}
+    status = {"conditions": [failed], "physical": world.physical, "closedSince": "2026-01-01T00:00:00Z"}
+    world.table.put(world.must_get(restore) | {"status": status})
+    world.change(index={"distance": "Euclid"})
+
+    await world.rebuild()
+    assert "waiting for MemoryRestore undo to be undone" in world.rebuild_status["message"]
+    assert world.collections() == [world.physical]
+    world.delete(restore)
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+
+
 async def test_is_held_until_approved(world: RebuildWorld) -> None:
     async def hold(task: RebuildRun) -> str:
         await task.report("a drop")
