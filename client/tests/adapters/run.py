@@ -40,17 +40,22 @@ def install(name: str, packages: list[str], *, is_newest: bool) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    # An environment that is complete stays as it is, unless there may be newer releases.
+    stamp, content = folder / "installed", "\n".join([*packages, (ROOT / "client" / "pyproject.toml").read_text()])
+    if not is_newest and stamp.exists() and stamp.read_text() == content:
+        return python
     wanted = [package.partition("==")[0] for package in packages] if is_newest else packages
     upgrade = ["--upgrade", "--upgrade-strategy", "eager"] if is_newest else []
     command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *upgrade]
     subprocess.run([*command, *TOOLS, *wanted, "-e", f"{ROOT / 'client'}[{name.replace('_', '-')}]"], check=True)
+    stamp.write_text(content)
     return python
 
 
 def run_tests(name: str, python: Path, api_url: str) -> int:
     """Run the tests of one adapter; return the exit status of pytest."""
     command = [python, "-m", "pytest", "-c", FOLDER / "pytest.ini", "--confcutdir", FOLDER, FOLDER / f"test_{name}.py"]
-    environment = os.environ | {"AGENTMEMORY_ADAPTERS_URL": api_url, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"AGENTMEMORY_ADAPTERS_URL": api_url}
     return subprocess.run([*command, "-q", "-rs"], env=environment, cwd=ROOT).returncode
 
 
