@@ -1,7 +1,7 @@
 /** The calls about an agent. */
-import { entriesOf, optionsOf, type CallOptions, type Connection, type WriteOptions } from "./connection.js";
+import { entriesOf, optionsOf, type CallOptions, type ConditionalOptions, type Connection, type WriteOptions } from "./connection.js";
 import { erase, narrowed, preview } from "./erasures.js";
-import { answerOf } from "./problems.js";
+import { answerOf, taggedAnswerOf } from "./problems.js";
 import { followChanges } from "./transfers.js";
 import type * as api from "./types.js";
 import { User } from "./users.js";
@@ -134,19 +134,21 @@ export class Agent {
     return this.user(userId).wouldForgetEverything(options, call);
   }
 
-  /** Store an item, durably. It replaces the item under the same namespace and key. */
-  putItem(
+  /** Store an item, durably. It replaces the item under the same namespace and key, if that meets its condition. */
+  async putItem(
     namespace: readonly string[],
     content: string,
     options: api.ItemOptions = {},
     call: WriteOptions = {},
   ): Promise<api.ItemStored> {
-    const { key, user_id, zone, ...fields } = options;
+    const { key, user_id, zone, if_match, if_none_match, ...fields } = options;
     const given = Object.entries({ key, user_id, zone }).filter(([, value]) => value !== undefined);
     const query = { ...Object.fromEntries(given), namespace: [...namespace] };
     const params = { path: this.#path, query };
     const body = { ...fields, content };
-    return answerOf(this.#http.PUT("/v1/agents/{agent}/items", { params, body, ...optionsOf(call) }));
+    const { signal, headers } = optionsOf({ ...call, ifMatch: if_match ?? undefined });
+    const conditions = if_none_match ? { ...headers, "If-None-Match": "*" } : headers;
+    return answerOf(this.#http.PUT("/v1/agents/{agent}/items", { params, body, signal, headers: conditions }));
   }
 
   /** Store up to 1,000 items; one result for each, in order, and an error for each that was refused. */
@@ -166,9 +168,9 @@ export class Agent {
     key: string,
     options: api.AddressOptions = {},
     call: CallOptions = {},
-  ): Promise<api.Memory> {
+  ): Promise<api.TaggedMemory> {
     const params = this.#address(namespace, { ...options, key });
-    return answerOf(this.#http.GET("/v1/agents/{agent}/items", { params, ...optionsOf(call) }));
+    return taggedAnswerOf(this.#http.GET("/v1/agents/{agent}/items", { params, ...optionsOf(call) }));
   }
 
   /** Return the earlier versions of an item, which later writes replaced, newest first. */
@@ -188,7 +190,7 @@ export class Agent {
     namespace: readonly string[],
     key: string,
     options: api.AddressOptions = {},
-    call: CallOptions = {},
+    call: ConditionalOptions = {},
   ): Promise<void> {
     const params = this.#address(namespace, { ...options, key });
     await answerOf(this.#http.DELETE("/v1/agents/{agent}/items", { params, ...optionsOf(call) }));

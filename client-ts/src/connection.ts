@@ -18,6 +18,12 @@ export interface WriteOptions extends CallOptions {
   idempotencyKey?: string | undefined;
 }
 
+/** Options of a write that may be restricted to a version. */
+export interface ConditionalOptions extends WriteOptions {
+  /** Write only if the stored version has this `etag`, or with `*` any; otherwise a PreconditionFailed is thrown. */
+  ifMatch?: string | undefined;
+}
+
 export class Connection {
   readonly http: Http<paths>;
   /** Version of the API in the latest answer that contains one; undefined before that. */
@@ -51,11 +57,19 @@ export class Connection {
 }
 
 /** Return the options of a request for the options of a call. */
-export function optionsOf(call: WriteOptions): { signal: AbortSignal | null; headers: Record<string, string> } {
-  const key = call.idempotencyKey;
-  // A header has bytes; those of other texts than ASCII are UTF-8.
-  const headers = key === undefined ? {} : { "Idempotency-Key": Buffer.from(key).toString("latin1") };
-  return { signal: call.signal ?? null, headers: headers as Record<string, string> };
+export function optionsOf(call: ConditionalOptions): { signal: AbortSignal | null; headers: Record<string, string> } {
+  const { ifMatch } = call;
+  const tag = ifMatch?.replace(/^"|"$/g, "");
+  // Without a tag the write would not be restricted.
+  if (tag === "") throw new TypeError("ifMatch: is empty: read the memory or item first");
+  // A repeated attempt would fail its own condition, if the answer of the first was lost.
+  const key = call.idempotencyKey ?? (tag === undefined ? undefined : crypto.randomUUID());
+  const headers = {
+    // A header has bytes; those of other texts than ASCII are UTF-8.
+    ...(key === undefined ? {} : { "Idempotency-Key": Buffer.from(key).toString("latin1") }),
+    ...(tag === undefined ? {} : { "If-Match": tag === "*" ? tag : `"${tag}"` }),
+  };
+  return { signal: call.signal ?? null, headers };
 }
 
 /**

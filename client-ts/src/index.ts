@@ -13,9 +13,9 @@ import type { RetryOptions } from "./retries.js";
 import type { AgentSummary } from "./types.js";
 
 export { Agent } from "./agents.js";
-export type { CallOptions, WriteOptions } from "./connection.js";
+export type { CallOptions, ConditionalOptions, WriteOptions } from "./connection.js";
 export { estimateTokens, formatContext, type ContextOptions } from "./context.js";
-export { ApiError, ApiUnreachable, InvalidToken, type Problem } from "./problems.js";
+export { ApiError, ApiUnreachable, InvalidToken, PreconditionFailed, type Problem } from "./problems.js";
 export type { RetryOptions } from "./retries.js";
 export type { ExportedLine, ExportOptions, ImportedLine, ImportedLines, ImportOptions } from "./transfers.js";
 export type * from "./types.js";

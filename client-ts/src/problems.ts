@@ -5,17 +5,29 @@ export interface Problem {
   detail?: string;
   errors?: { field: string; message: string }[];
   request_id?: string;
+  /** Of a failed condition: tag of the stored version; null if nothing is stored. */
+  etag?: string | null;
 }
 
 /** The API refused a request. `problem` has the fields that are wrong, and the id of the request. */
 export class ApiError extends Error {
-  override readonly name = "ApiError";
+  override readonly name: string = "ApiError";
 
   constructor(
     readonly status: number,
     readonly problem: Problem,
   ) {
     super([`${status} ${problem.title ?? "no description"}`, problem.detail].filter(Boolean).join(": "));
+  }
+}
+
+/** The stored version is not the one that the write is restricted to (412). Nothing was written. */
+export class PreconditionFailed extends ApiError {
+  override readonly name = "PreconditionFailed";
+
+  /** Tag of the stored version; null if nothing is stored. */
+  get etag(): string | null {
+    return this.problem.etag ?? null;
   }
 }
 
@@ -36,10 +48,25 @@ function unread(error: unknown): never {
   throw isOfAnswer ? new ApiUnreachable("the answer could not be read", { cause: error }) : error;
 }
 
+type Asked<T> = Promise<{ data?: T; error?: unknown; response: Response }>;
+
 /** Return the answer of a request; an error of the API is thrown. */
-export async function answerOf<T>(asked: Promise<{ data?: T; error?: unknown; response: Response }>): Promise<T> {
+export async function answerOf<T>(asked: Asked<T>): Promise<T> {
+  return (await answered(asked)).answer;
+}
+
+/** Return the answer of a request with the tag of its version as `etag`. */
+export async function taggedAnswerOf<T>(asked: Asked<T>): Promise<T & { etag: string | null }> {
+  const { answer, response } = await answered(asked);
+  // A proxy that compresses the answer makes the tag a weak one.
+  const etag = response.headers.get("ETag")?.replace(/^(?:W\/)?"|"$/g, "") ?? null;
+  return { ...answer, etag };
+}
+
+async function answered<T>(asked: Asked<T>): Promise<{ answer: T; response: Response }> {
   const { data, error, response } = await asked.catch(unread);
-  if (response.ok) return data as T;
+  if (response.ok) return { answer: data as T, response };
+  const Kind = response.status === 412 ? PreconditionFailed : ApiError;
   // Something in between may answer in another form.
-  throw new ApiError(response.status, typeof error === "object" && error !== null ? error : {});
+  throw new Kind(response.status, typeof error === "object" && error !== null ? error : {});
 }

@@ -23,6 +23,8 @@ export type ItemStored = Schemas["ItemStoredOut"];
 export type Kept = Schemas["KeptOut"];
 export type ListedReceipt = Schemas["ListedReceiptOut"];
 export type Memory = Schemas["MemoryOut"];
+/** A memory or item with the tag of its version; null with an older API. */
+export type TaggedMemory = Memory & { etag: string | null };
 export type NamedEntity = Schemas["ListedEntityOut"];
 export type NamespaceSize = Schemas["NamespaceOut"];
 export type Page = Schemas["PageOut"];

@@ -1,7 +1,7 @@
 /** The calls about a user of an agent. */
-import { entriesOf, optionsOf, type CallOptions, type Connection, type WriteOptions } from "./connection.js";
+import { entriesOf, optionsOf, type CallOptions, type ConditionalOptions, type Connection, type WriteOptions } from "./connection.js";
 import { erase, narrowed, preview } from "./erasures.js";
-import { answerOf } from "./problems.js";
+import { answerOf, taggedAnswerOf } from "./problems.js";
 import {
   exportLines,
   importLines,
@@ -123,24 +123,24 @@ export class User {
   }
 
   /** Return a memory. ApiError 404: the user has no such memory. */
-  async get(id: string, call: CallOptions = {}): Promise<api.Memory> {
+  async get(id: string, call: CallOptions = {}): Promise<api.TaggedMemory> {
     // The request has no `fields` and no `format`, so that nothing is left out.
-    return (await answerOf(
+    return (await taggedAnswerOf(
       this.#http.GET("/v1/agents/{agent}/memories/{id}", { params: this.#one({ id }), ...optionsOf(call) }),
-    )) as api.Memory;
+    )) as api.TaggedMemory;
   }
 
   /** Change a memory in place; return it as it is now. Without a change it is a TypeError. */
-  async change(id: string, changes: api.ChangeOptions, call: CallOptions = {}): Promise<api.Memory> {
+  async change(id: string, changes: api.ChangeOptions, call: ConditionalOptions = {}): Promise<api.TaggedMemory> {
     if (Object.values(changes ?? {}).every((value) => value === undefined)) {
       throw new TypeError("change: nothing to change: give one of importance, tags, metadata, expires_at, pinned, zone");
     }
     const options = { params: this.#one({ id }), body: changes, ...optionsOf(call) };
-    return answerOf(this.#http.PATCH("/v1/agents/{agent}/memories/{id}", options));
+    return taggedAnswerOf(this.#http.PATCH("/v1/agents/{agent}/memories/{id}", options));
   }
 
   /** Delete a memory; the one that it replaced is visible again. */
-  async delete(id: string, call: CallOptions = {}): Promise<void> {
+  async delete(id: string, call: ConditionalOptions = {}): Promise<void> {
     const options = { params: this.#one({ id }), ...optionsOf(call) };
     await answerOf(this.#http.DELETE("/v1/agents/{agent}/memories/{id}", options));
   }

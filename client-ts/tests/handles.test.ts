@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { ApiError, Client, estimateTokens, formatContext, type ForgetOptions } from "../src/index.js";
+import { ApiError, Client, estimateTokens, formatContext, PreconditionFailed, type ForgetOptions } from "../src/index.js";
 import { agent, all, client, newUserId, recorded, refuse, sayNothing, send, someone } from "./support.js";
 
 const isMissing = (error: unknown) => error instanceof ApiError && error.status === 404;
@@ -273,4 +273,48 @@ test("memories become a section of a prompt", () => {
 
 test("one client serves many handles", () => {
   assert.notEqual(client.agent("a"), client.agent("a"));
+});
+
+const isFailed = (error: unknown) => error instanceof PreconditionFailed && error.status === 412;
+
+test("an item is created once, and replaced and deleted only in the version that was read", async () => {
+  const namespace = ["memories", newUserId()];
+  const created = await agent.putItem(namespace, "a", { key: "k", if_none_match: true });
+  await assert.rejects(agent.putItem(namespace, "b", { key: "k", if_none_match: true }), isFailed);
+  const read = await agent.getItem(namespace, "k");
+  assert.equal(read.etag, created.etag);
+  const replaced = await agent.putItem(namespace, "b", { key: "k", if_match: read.etag ?? "" });
+  const late = agent.putItem(namespace, "c", { key: "k", if_match: read.etag ?? "" });
+  await assert.rejects(late, (error) => isFailed(error) && (error as PreconditionFailed).etag === replaced.etag);
+  await assert.rejects(agent.deleteItem(namespace, "k", {}, { ifMatch: read.etag ?? "" }), isFailed);
+  await agent.deleteItem(namespace, "k", {}, { ifMatch: replaced.etag ?? "" });
+
+  const results = (await agent.putItems([{ namespace, key: "k", content: "d", if_match: "other" }])).results;
+  assert.equal("error" in results[0]! && results[0].error.status, 412);
+});
+
+test("a memory is changed and deleted only in the version that was read", async () => {
+  const ada = someone();
+  const { id } = await ada.add("Drinks tea");
+  const ifMatch = (await ada.get(id)).etag ?? "";
+  const changed = await ada.change(id, { pinned: true }, { ifMatch });
+
+  assert.notEqual(changed.etag, ifMatch);
+  await assert.rejects(ada.change(id, { pinned: false }, { ifMatch }), isFailed);
+  await assert.rejects(ada.delete(id, { ifMatch }), isFailed);
+  await ada.delete(id, { ifMatch: changed.etag ?? "" });
+});
+
+test("a restricted write is repeated with its key, and an empty tag sends nothing", async () => {
+  await recorded([refuse(504), send({ id: "m" }, { ETag: 'W/"new"' })], async (url, seen) => {
+    const ada = new Client(url).agent("a").user("u");
+    const changed = await ada.change("m", { pinned: true }, { ifMatch: '"old"' });
+
+    assert.equal(changed.etag, "new");
+    assert.deepEqual(seen.map(({ headers }) => headers["if-match"]), ['"old"', '"old"']);
+    assert.equal(new Set(seen.map(({ headers }) => headers["idempotency-key"])).size, 1);
+    assert.ok(seen[0]?.headers["idempotency-key"]);
+    await assert.rejects(ada.change("m", { pinned: true }, { ifMatch: "" }), /ifMatch: is empty/);
+    assert.equal(seen.length, 2);
+  });
 });

@@ -1,18 +1,26 @@
 """Resources of the Model Context Protocol at `/mcp`: the profile of a user, and a memory by its id."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
-from mcp import MCPError
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
 
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.agents.callers import CallerCache
+from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.mcp.resources import MAX_PROFILE, MEMORY_NOTE, PROFILE_NOTE
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import MAX_CONTENT_CHARS, MAX_RESULT_CHARS
 from tests.api.test_hostile_memories import store
+from tests.api.test_identity import ByName
 from tests.api.test_mcp import connected
-from tests.support.web.api_stack import Stack
+from tests.support.programs import AGENTMEMORY, clean_environment
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import Stack, create_collection, running_api
 
 PROFILE = "agentmemory://profile"
 
@@ -156,3 +164,73 @@ async def test_listing_needs_no_agent_or_user(stack: Stack) -> None:
 
     assert resources == []
     assert [template.uri_template for template in templates] == ["agentmemory://memories/{id}"]
+
+
+SUBJECTS = [
+    {"kind": "ServiceAccount", "namespace": "agents", "name": name, "verbs": verbs} | bounds
+    for name, verbs, bounds in (
+        ("writer", ["write"], {}),
+        ("bound", ["read", "write", "delegate"], {"users": ["ada"]}),
+        ("plain", ["read"], {}),
+    )
+]
+GUARDED = agent_document(
+    "guarded", embedding={"provider": "wordllama", "dimensions": 64}, access={"subjects": SUBJECTS}
+)
+
+
+@pytest.fixture(scope="module")
+def guarded(qdrant_url: str) -> Iterator[Stack]:
+    """An API whose callers have the token `token-NAME` and the rights of `SUBJECTS`."""
+    create_collection(qdrant_url, GUARDED)
+    guard = IdentityGuard(CallerCache(ByName(), SystemClock()))
+    with running_api(qdrant_url, GUARDED, guard=guard) as stack:
+        yield stack
+
+
+def call(stack: Stack, token: str, method: str, user: str | None = "ada", **parameters: Any) -> dict[str, Any]:
+    """Send a request to `/mcp` with a token, and return the response."""
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    headers |= {"X-AgentMemory-User": user} if user else {}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters}
+    query = {"agent": "guarded"}
+    return dict(httpx.post(f"{stack.api_url}/mcp", params=query, headers=headers, json=body).json())
+
+
+def test_reading_needs_the_right(guarded: Stack) -> None:
+    ada = {"user_id": "ada", "content": "secret of ada"}
+    headers = {"Authorization": "Bearer token-bound"}
+    httpx.post(f"{guarded.api_url}/v1/agents/guarded/memories", json=ada, headers=headers).raise_for_status()
+
+    listed = {name: call(guarded, f"token-{name}", "resources/list")["result"] for name in ("writer", "bound")}
+    templates = call(guarded, "token-writer", "resources/templates/list")["result"]
+    read = {
+        (name, user): call(guarded, f"token-{name}", "resources/read", user, uri=PROFILE)
+        for name, user in (("writer", "ada"), ("bound", "ada"), ("bound", "bob"), ("plain", None))
+    }
+    named = call(guarded, "token-plain", "resources/read", None, uri="agentmemory://users/ada/profile")
+
+    assert listed["writer"]["resources"] == templates["resourceTemplates"] == []
+    assert [resource["uri"] for resource in listed["bound"]["resources"]] == [PROFILE]
+    assert "secret of ada" in str(read["bound", "ada"]["result"])
+    assert "read" in read["writer", "ada"]["error"]["message"]
+    assert "may not act for user 'bob'" in read["bound", "bob"]["error"]["message"]
+    assert "no user is set" in read["plain", None]["error"]["message"]
+    assert "no user is set" in named["error"]["message"]
+
+
+async def test_stdio_with_a_user_token_needs_no_user(guarded: Stack) -> None:
+    """The token names agent and user, so the command takes only the agent's name."""
+    order = {"user_id": "ada", "verbs": ["read", "write"]}
+    headers = {"Authorization": "Bearer token-bound"}
+    answer = httpx.post(f"{guarded.api_url}/v1/agents/guarded/tokens", json=order, headers=headers)
+    token = answer.raise_for_status().json()["token"]
+    command = [*AGENTMEMORY, "mcp", "guarded", "--url", guarded.api_url]
+    environment = clean_environment() | {"AGENTMEMORY_TOKEN": token}
+    parameters = StdioServerParameters(command=command[0], args=command[1:], env=environment)
+
+    async with Client(stdio_client(parameters)) as host:
+        await host.call_tool("remember", {"content": "likes tea", "type": "preference"})
+        profile = await host.read_resource(PROFILE)
+
+    assert "likes tea" in texts_of(profile)

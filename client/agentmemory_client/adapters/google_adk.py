@@ -3,15 +3,17 @@
 Each event of a session becomes a memory of the type of conversations. Its idempotency key is derived from app, user,
 session and event, so an event is stored once, however often its session is added and by whichever process.
 
-A search that fails because the memory is unavailable finds nothing, and a warning is logged: the agent continues.
-Writes raise ApiError or ApiUnreachable, and can be repeated.
+If the memory is unavailable, a search finds nothing, and a session is not stored before it is added again; both log a
+warning, and the agent continues. Other writes raise ApiError or ApiUnreachable. An event that the API refuses (422) is
+logged and left out.
 """
 
 import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -26,7 +28,7 @@ from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions.session import Session
 from google.genai import types
 
-from agentmemory_client.adapters.common import MAX_TURN_CHARS, find_memories, outages_logged
+from agentmemory_client.adapters.common import MAX_TURN_CHARS, find_memories, logger, outages_logged
 from agentmemory_client.clients import Client
 from agentmemory_client.handles import Agent, User
 from agentmemory_client.memory_calls import MemoryOptions
@@ -36,7 +38,7 @@ from agentmemory_client.values import Found
 
 SCHEMES = {"agentmemory": "http", "agentmemory+https": "https"}
 NAMESPACE = ("google-adk", "memories")
-MAX_CONCURRENT_WRITES = 8
+MAX_CONCURRENT_WRITES, MAX_RECENT_EVENTS = 8, 50_000
 CONVERSATION_TYPES = ("episodic", "event")
 
 
@@ -54,13 +56,15 @@ class AgentMemoryService(BaseMemoryService):
         self._client = client
         self._agent = agent
         self._top_k = top_k
-        self._types = dict[str, str]()
+        # Events that this process has stored: a session that grows is not sent again as a whole.
+        self._stored = OrderedDict[str, None]()
 
     async def add_session_to_memory(self, session: Session) -> None:
-        """Store the events of a session that have text and are not stored yet."""
-        await self.add_events_to_memory(
-            app_name=session.app_name, user_id=session.user_id, events=session.events, session_id=session.id
-        )
+        """Store the events of a session that have text and are not stored yet. An outage is logged only."""
+        with outages_logged(f"session {session.id} is not stored before it is added again"):
+            await self.add_events_to_memory(
+                app_name=session.app_name, user_id=session.user_id, events=session.events, session_id=session.id
+            )
 
     async def add_events_to_memory(
         self,
@@ -75,14 +79,19 @@ class AgentMemoryService(BaseMemoryService):
         user, options = self._user(app_name, user_id), self._options(custom_metadata)
         if session_id:
             options["session_id"] = session_id
-        scope = (app_name, user_id, session_id or "")
+        keys = [_key(app_name, user_id, session_id, event) for event in events]
+        new = {key: event for key, event in zip(keys, events, strict=True) if key not in self._stored}
 
         def store() -> None:
-            options["type"] = self._conversation_type(app_name)
+            options["type"] = _conversation_type(self._agent_of(app_name))
             with ThreadPoolExecutor(MAX_CONCURRENT_WRITES) as pool:
-                list(pool.map(partial(_store_event, user, scope, options), events))
+                for key in pool.map(partial(_store_event, user, options), new.items()):
+                    self._stored[key] = None
+            while len(self._stored) > MAX_RECENT_EVENTS:
+                self._stored.popitem(last=False)
 
-        await asyncio.to_thread(store)
+        if new:
+            await asyncio.to_thread(store)
 
     async def add_memory(
         self,
@@ -139,13 +148,6 @@ class AgentMemoryService(BaseMemoryService):
     def _user(self, app_name: str, user_id: str) -> User:
         return self._agent_of(app_name).user(user_id)
 
-    def _conversation_type(self, app_name: str) -> str:
-        """Return the type that the agent uses for turns of conversations."""
-        if app_name not in self._types:
-            names = [type_.name for type_ in self._agent_of(app_name).info().types]
-            self._types[app_name] = next((name for name in CONVERSATION_TYPES if name in names), names[0])
-        return self._types[app_name]
-
     @staticmethod
     def _options(metadata: Mapping[str, object] | None) -> MemoryOptions:
         return {"metadata": dict(metadata)} if metadata else {}
@@ -186,22 +188,38 @@ def _unknown_ids_ignored() -> Iterator[None]:
             raise
 
 
-def _store_event(user: User, scope: Iterable[str], options: MemoryOptions, event: Event) -> None:
+def _conversation_type(agent: Agent) -> str:
+    """Return the type that the agent uses for turns of conversations."""
+    names = [type_.name for type_ in agent.info().types]
+    return next((name for name in CONVERSATION_TYPES if name in names), names[0])
+
+
+def _key(app_name: str, user_id: str, session_id: str | None, event: Event) -> str:
+    """Return the idempotency key of an event."""
+    parts = json.dumps([app_name, user_id, session_id or "", event.id])
+    return f"google-adk-{hashlib.sha256(parts.encode()).hexdigest()}"
+
+
+def _store_event(user: User, options: MemoryOptions, keyed: tuple[str, Event]) -> str:
+    """Store an event, unless it has no text; return its key."""
+    key, event = keyed
     text = _text(event.content)
     if not is_visible(text):
-        return
+        return key
     role = "user" if event.author == "user" else "assistant"
-    key = hashlib.sha256(json.dumps([*scope, event.id]).encode()).hexdigest()
     created_at = datetime.fromtimestamp(event.timestamp, UTC)
     given: MemoryOptions = {"role": role, "source": "conversation", "created_at": created_at, **options}
     if event.author:
         given["speaker"] = event.author
     try:
-        user.add(text[:MAX_TURN_CHARS], idempotency_key=f"google-adk-{key}", **given)
+        user.add(text[:MAX_TURN_CHARS], idempotency_key=key, **given)
     except ApiError as error:
+        if error.status == 422:
+            logger.error("event %s is not stored: %s", event.id, error)
         # 409: the event is stored already, with another text.
-        if error.status != 409:
+        elif error.status != 409:
             raise
+    return key
 
 
 def _store_entry(user: User, entry: MemoryEntry, options: MemoryOptions) -> None:

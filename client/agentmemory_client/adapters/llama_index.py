@@ -51,7 +51,8 @@ class AgentMemoryBlock(BaseMemoryBlock[str]):
             return ""
         with outages_logged("no memories for this chat"):
             found = await asyncio.to_thread(find_memories, self.user, asked[-1].content or "", limit=self.top_k)
-            return render_memories(found, limit=self.max_chars)
+            # `Memory` inserts the text between tags, which a memory must not close.
+            return render_memories(found, limit=self.max_chars).replace("<", "&lt;")
         return ""
 
     async def _aput(self, messages: list[ChatMessage]) -> None:

@@ -50,7 +50,7 @@ def install(name: str, packages: list[str], *, is_newest: bool) -> Path:
 def run_tests(name: str, python: Path, api_url: str) -> int:
     """Run the tests of one adapter; return the exit status of pytest."""
     command = [python, "-m", "pytest", "-c", FOLDER / "pytest.ini", "--confcutdir", FOLDER, FOLDER / f"test_{name}.py"]
-    environment = os.environ | {"AGENTMEMORY_ADAPTERS_URL": api_url, "PYTHONPATH": str(ROOT)}
+    environment = os.environ | {"AGENTMEMORY_ADAPTERS_URL": api_url}
     return subprocess.run([*command, "-q", "-rs"], env=environment, cwd=ROOT).returncode
 
 

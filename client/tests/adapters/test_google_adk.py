@@ -2,17 +2,23 @@
 
 import asyncio
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from uuid import uuid4
 
 import httpx
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.agents.callback_context import CallbackContext
 from google.adk.cli.service_registry import get_service_registry
 from google.adk.events.event import Event
 from google.adk.memory.memory_entry import MemoryEntry
+from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
 from google.adk.sessions.session import Session
+from google.adk.tools.preload_memory_tool import PreloadMemoryTool
 from google.genai import types
+from pydantic import Field
 
 from agentmemory_client import ApiError, ApiUnreachable, Client
 from agentmemory_client.adapters.google_adk import AgentMemoryService, open_service, register
@@ -137,6 +143,17 @@ class TestAdd:
         [text] = stored(client, user_id)
         assert len(str(text)) > 60_000
 
+    async def test_refused_event_does_not_block_others(
+        self, client: Client, user_id: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        """The agent `numbers` requires a vector, so it refuses events with text alone."""
+        service = AgentMemoryService(client, agent="numbers")
+
+        await service.add_session_to_memory(session(user_id, event("a", "tea"), event("b", "cake")))
+
+        assert "event a is not stored: 422" in caplog.text
+        assert "event b is not stored: 422" in caplog.text
+
 
 class TestSearch:
     @pytest.mark.parametrize(
@@ -250,9 +267,67 @@ class TestOutage:
         assert await texts(away, "ada", "tea") == []
         assert "no memories for this search" in caplog.text
 
-    async def test_write_is_raised(self, away: AgentMemoryService) -> None:
+    async def test_session_is_not_stored(self, away: AgentMemoryService, caplog: pytest.LogCaptureFixture) -> None:
+        await away.add_session_to_memory(session("ada", event("a", "note")))
+
+        assert "session s1 is not stored before it is added again" in caplog.text
+
+    async def test_explicit_write_is_raised(self, away: AgentMemoryService) -> None:
         with pytest.raises(ApiUnreachable):
-            await away.add_session_to_memory(session("ada", event("a", "note")))
+            await away.add_events_to_memory(app_name=APP, user_id="ada", events=[event("a", "note")])
+
+    async def test_session_is_stored_after_it(
+        self, service: AgentMemoryService, client: Client, user_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with monkeypatch.context() as patch, Client("http://127.0.0.1:9", retries=0) as nobody:
+            patch.setattr(service, "_client", nobody)
+            await service.add_session_to_memory(session(user_id, event("a", "one")))
+
+        await service.add_session_to_memory(session(user_id, event("a", "one"), event("b", "two", at_s=START_S + 1)))
+
+        assert stored(client, user_id) == ["one", "two"]
+
+
+class EchoModel(BaseLlm):
+    """Answers with the same text, and records what it was sent."""
+
+    prompts: list[str] = Field(default_factory=list)
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncGenerator[LlmResponse, None]:
+        self.prompts.append(str(llm_request.contents))
+        yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Noted")]))
+
+
+async def keep_session(callback_context: CallbackContext) -> None:
+    await callback_context.add_session_to_memory()
+
+
+class TestAgent:
+    """An agent that loads memories before each call of the model, and stores its session after each run."""
+
+    def runner(self, service: AgentMemoryService, model: EchoModel) -> Runner:
+        agent = LlmAgent(name="bot", model=model, tools=[PreloadMemoryTool()], after_agent_callback=keep_session)
+        return Runner(app_name=APP, agent=agent, session_service=InMemorySessionService(), memory_service=service)
+
+    async def test_memories_of_another_session_reach_the_model(
+        self, service: AgentMemoryService, client: Client, user_id: str
+    ) -> None:
+        model = EchoModel(model="echo")
+        runner = self.runner(service, model)
+
+        for session_id, text in (("s1", "I pay by invoice"), ("s1", "I like tea"), ("s2", "How do I pay?")):
+            await runner.run_debug(text, user_id=user_id, session_id=session_id, quiet=True)
+
+        assert "I pay by invoice" in model.prompts[-1]
+        assert stored(client, user_id) == ["I pay by invoice", "Noted", "I like tea", "Noted", "How do I pay?", "Noted"]
+
+    async def test_run_continues_in_an_outage(self, away: AgentMemoryService, user_id: str) -> None:
+        events = await self.runner(away, EchoModel(model="echo")).run_debug("Hello", user_id=user_id, quiet=True)
+
+        assert events[-1].content is not None
+        assert str(events[-1].content.parts).count("Noted") == 1
 
 
 class TestUri:

@@ -4,7 +4,8 @@ The clock of a `World` stands still, so no test depends on times that differ.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,7 +23,7 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.zones import Zone, ZoneSettings
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
-from tests.support.engine.agents import FakeEmbedder, World, vector_of
+from tests.support.engine.agents import FakeEmbedder, World, create_copy, delete_collection, move_alias, vector_of
 from tests.support.engine.interleaved_store import Event, InterleavedStore, writes
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
@@ -510,3 +511,47 @@ async def test_failed_item_spares_rest_of_batch(world: World) -> None:
 
     assert [type(outcome).__name__ for outcome in stored] == ["PreconditionFailed", "StoredItem", "PreconditionFailed"]
     assert sorted(await world.heads()) == ["first", "new"]
+
+
+class TestCopiedCollection:
+    async def test_has_the_tags_of_its_source(self, world: World, qdrant_url: str) -> None:
+        """As after a rebuild: a writer that has read before the alias moved writes after it."""
+        item, memory_id = await put(world, "first"), await world.add("a")
+        etag = await etag_of_memory(world, memory_id)
+        async with copied(world, qdrant_url):
+            assert await etag_of_item(world) == item.etag
+            assert (await put(world, "second", precondition=Precondition(item.etag))).outcome == "replaced"
+            assert (await change(world, memory_id, precondition=Precondition(etag))).importance == 0.9
+
+    async def test_restored_version_has_its_former_tag(self, world: World, qdrant_url: str) -> None:
+        """A restore loses the versions after the snapshot, and a writer of one of them must not overwrite."""
+        first = await put(world, "first")
+        async with copied(world, qdrant_url) as restore:
+            second = await put(world, "second")
+            await restore()
+
+            with pytest.raises(PreconditionFailed) as failure:
+                await put(world, "third", precondition=Precondition(second.etag))
+            assert failure.value.etag == first.etag
+            again = await put(world, "second", precondition=Precondition(first.etag))
+            assert again.etag != second.etag
+
+
+@contextlib.asynccontextmanager
+async def copied(world: World, url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Copy the points as they are to another collection behind the alias; yield a function that restores them there."""
+    settings, store = world.agent.settings, world.agent.store
+    points, _ = await store.scroll(settings.alias, {"with_payload": True, "with_vector": True, "limit": 100})
+    copy = await create_copy(url, settings, keyword=None)
+
+    async def restore() -> None:
+        await store.delete(copy, {"must": []})
+        await store.upsert(copy, points)
+
+    await restore()
+    await move_alias(url, settings, copy)
+    try:
+        yield restore
+    finally:
+        await move_alias(url, settings, f"{settings.alias}__1")
+        await delete_collection(url, settings, number=2)
