@@ -12,6 +12,9 @@ from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.transfer import change_routes
+from agentmemory_operator.entrypoints.api.transfer.change_requests import MAX_CURSOR_CHARS
+from agentmemory_operator.memories.rules.ids import chunks_of
+from agentmemory_operator.memories.rules.recent_entries import MAX_RECENT
 from tests.api.conftest import PROBE
 from tests.api.test_access import PROBE as GUARDED
 from tests.api.test_access import Reviews, ask
@@ -88,15 +91,31 @@ def test_pages_have_ids_and_kinds_and_continue(api: httpx.Client, clock: FakeClo
     assert entries[0]["cursor"] == page["next_cursor"]
 
 
-def test_change_appears_once_settled(api: httpx.Client, clock: FakeClock, user: str) -> None:
-    """A change is listed once no earlier change can still appear."""
+def test_change_appears_at_once(api: httpx.Client, clock: FakeClock, user: str) -> None:
+    """It is not repeated once no earlier change can still appear."""
 
     memory = store(api, user, "new")
-    before = api.get(CHANGES, params={"user_id": user}).json()
+    page = api.get(CHANGES, params={"user_id": user}).json()
     clock.move(ms=SETTLED_MS)
-    after = api.get(CHANGES, params={"user_id": user, "cursor": before["next_cursor"]}).json()
-    assert before["results"] == []
-    assert [entry["id"] for entry in after["results"]] == [memory]
+    after = api.get(CHANGES, params={"user_id": user, "cursor": page["next_cursor"]}).json()
+    assert [entry["id"] for entry in page["results"]] == [memory]
+    assert after["results"] == []
+
+
+def test_longest_cursor_is_accepted(api: httpx.Client, user: str) -> None:
+    """Also in the header of a reconnecting stream."""
+    memories = [
+        {"user_id": user, "content": f"memory {number}", "vector": [1.0] * 8} for number in range(MAX_RECENT + 9)
+    ]
+    for part in chunks_of(memories, 100):
+        check_success(api.post(f"{MEMORIES}/batch", json={"memories": part}))
+    page = api.get(CHANGES, params={"user_id": user, "limit": 1_000}).json()
+    cursor = page["next_cursor"]
+    assert len(page["results"]) == MAX_RECENT
+    assert 12 * MAX_RECENT < len(cursor) <= MAX_CURSOR_CHARS
+    for request in ({"params": {"cursor": cursor}}, {"headers": {"Last-Event-ID": cursor}}):
+        answer = api.get(CHANGES, **request)
+        assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.parametrize(
@@ -160,19 +179,17 @@ def test_new_collection_is_a_change(qdrant_url: str, clock: FakeClock, user: str
 
 
 @pytest.mark.usefixtures("short_periods")
-def test_stream_sends_changes_and_resumes(api: httpx.Client, clock: FakeClock, user: str) -> None:
+def test_stream_sends_changes_and_resumes(api: httpx.Client, user: str) -> None:
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         events = events_of(answer.iter_lines())
         assert next(events)["id"]
         with httpx.Client(base_url=api.base_url, timeout=20) as other:
             first = store(other, user, "first")
-            clock.move(ms=SETTLED_MS)
             received = next(event for event in events if "data" in event)
             second = store(other, user, "second")
     entry = json.loads(received["data"])
     assert (received["event"], entry["id"], entry["cursor"]) == ("stored", first, received["id"])
-    clock.move(ms=SETTLED_MS)
     with api.stream(
         "GET", CHANGES, params={"user_id": user}, headers=STREAM | {"Last-Event-ID": received["id"]}
     ) as answer:

@@ -1,9 +1,9 @@
 /**
  * Run the tests of LangGraph.js's own stores against `AgentMemoryStore`, which takes their place.
  *
- *     make client-ts && AGENTMEMORY_URL=… EXAMPLE_AGENT=assistant node client-ts/tests/upstream/suite.mjs CHECKOUT
+ *     make client-ts && node client-ts/tests/upstream/suite.mjs CHECKOUT
  *
- * CHECKOUT is one of langchain-ai/langgraphjs. The run fails if a test fails that `LEFT_OUT` does not name. Tests that need
+ * The API is that of AGENTMEMORY_URL, by default of `agentmemory dev`. CHECKOUT is one of langchain-ai/langgraphjs. The run fails if a test fails that `LEFT_OUT` does not name. Tests that need
  * MongoDB's vector search are skipped.
  */
 import { spawnSync } from "node:child_process";
@@ -52,7 +52,7 @@ const SHIMS = {
 import { randomUUID } from "node:crypto";
 import { Client } from "${CLIENT}/.tests/src/index.js";
 import { AgentMemoryStore } from "${CLIENT}/.tests/src/langgraph.js";
-export const agent = new Client(process.env.AGENTMEMORY_URL).agent(process.env.EXAMPLE_AGENT);
+export const agent = new Client(process.env.AGENTMEMORY_URL).agent(process.env.EXAMPLE_AGENT ?? "assistant");
 const users = new Map();
 export function userOf(place) {
   if (!users.has(place)) users.set(place, randomUUID());

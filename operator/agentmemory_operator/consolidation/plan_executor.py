@@ -38,6 +38,7 @@ from agentmemory_operator.memories.rules.filters import (
     visible_filter,
 )
 from agentmemory_operator.memories.rules.ids import keyed_id
+from agentmemory_operator.memories.rules.log_times import next_logged_at
 from agentmemory_operator.memories.rules.record import (
     CATEGORY_RUN_KEY,
     CONNECTIONS_KEY,
@@ -295,7 +296,7 @@ def _with_entities(row: Mapping[str, Any], found: Sequence[Entity]) -> list[dict
 
 
 def _marking(row: Mapping[str, Any], changes: Payload, run_id: str, now_ms: int) -> Json:
-    marks = {LOGGED_KEY: now_ms, NOTED_KEY: run_id} if changes else {}
+    marks = {LOGGED_KEY: next_logged_at(row, now_ms), NOTED_KEY: run_id} if changes else {}
     payload = {**changes, **marks, CONSOLIDATED_KEY: True, "rev": row["rev"] + 1, "updatedAt": now_ms}
     return {
         "set_payload": {"payload": payload, "filter": point_filter(row["id"], equals("rev", row["rev"]), NOT_DELETED)}

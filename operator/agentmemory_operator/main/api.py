@@ -185,7 +185,12 @@ class Api:
         limits = Limits(
             requests=settings.max_requests, body_bytes=settings.max_body_mib * MIB, caller_rate=settings.max_caller_rate
         )
-        app = create_app(self.services, guard, self._user_tokens, sources=self.readiness, limits=limits)
+        app = create_app(
+            *(self.services, guard, self._user_tokens),
+            sources=self.readiness,
+            limits=limits,
+            serves_mem0=bool(settings.mem0),
+        )
         background = [
             start_task(self._identity.run(), "reading the cluster id stopped"),
             start_task(self._sweeper.run(), "sweeping the agents stopped"),

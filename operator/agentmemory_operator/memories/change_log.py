@@ -3,13 +3,15 @@
 The time of a change is a key of the changed point, written by the request that makes the change. So no crash separates
 a change from its entry, and writes need no extra call.
 
-Writers take that time before they send the write, each from its own clock. So the log is read only up to a time after
-which no write can still add entries. An acknowledged write ends within `Agent.write_s` of its start (`FencedStore`),
-and clocks must not differ by more than `MAX_CLOCK_DIFFERENCE_MS`. Newer entries are left to the next read.
+Writers take that time before they send the write, each from its own clock. So an entry may appear before others that
+readers already have. An acknowledged write ends within `Agent.write_s` of its start (`FencedStore`), and clocks must
+not differ by more than `MAX_CLOCK_DIFFERENCE_MS`. So the log is complete up to now minus both, and later entries are
+read with `rules/log_read.py`, which misses none and repeats none.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import secrets
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected, StoreUnavailable
@@ -17,7 +19,6 @@ from agentmemory_operator.lifecycle.rules.erasure import user_receipts_condition
 from agentmemory_operator.memories.point_pages import page_limit
 from agentmemory_operator.memories.rules.change_entries import (
     LOG_PAYLOAD_KEYS,
-    MAX_CLOCK_DIFFERENCE_MS,
     Change,
     Position,
     build_change,
@@ -28,6 +29,9 @@ from agentmemory_operator.memories.rules.change_entries import (
     logged_at_ms,
 )
 from agentmemory_operator.memories.rules.filters import Condition, Filter, equals
+from agentmemory_operator.memories.rules.log_read import LogRead
+from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_MS
+from agentmemory_operator.memories.rules.recent_entries import SALT_BYTES
 from agentmemory_operator.memories.rules.record import LOGGED_KEY
 from agentmemory_operator.ports.base import Json
 
@@ -58,22 +62,32 @@ class ChangePage:
 
 
 async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
-    """Return at most `limit` entries after a cursor, oldest first; empty if nothing changed.
+    """Return at most `limit` entries that a reader with this cursor lacks, oldest first; empty if nothing changed.
 
-    Entries after `complete_until_ms` are left to the next read, except a move of the alias that a wrong clock dated
-    into the future.
+    The time of a move of the alias determines its place, because a restored collection also has older entries, and
+    receipts. A move that a wrong clock dated into the future follows the existing entries.
 
     Raises:
         RequestInvalid: If the cursor is malformed or belongs to another agent.
         StoreUnavailable: If Qdrant is unavailable, or has no index on the log yet.
     """
     begin = Position(agent.epoch) if request.cursor is None else _position(request.cursor, agent)
-    part = _Part(_of_user(agent, request.user_id), page_limit(agent, request.limit, beyond=1), complete_until_ms(agent))
-    move = find_move(begin, agent.epoch)
-    is_reported = move is not None and not part.until_ms < move.at <= agent.clock.now_ms() + MAX_CLOCK_DIFFERENCE_MS
-    changes = await (_read_across(agent, begin, move, part) if move and is_reported else _read(agent, begin, part))
-    last = changes[-1].position if changes else begin
-    return ChangePage(tuple(changes), last.encode(agent.settings.slug))
+    limit = page_limit(agent, request.limit, beyond=1)
+    read = LogRead(begin, complete_until_ms(agent), secrets.token_bytes(SALT_BYTES))
+    move, changes = find_move(begin, agent.epoch), list[Change]()
+    part = _part(agent, request, limit + len(begin.recent.marks))
+    async for entry in _entries(agent, begin, part):
+        if move is not None and entry.at > move.at:
+            changes.append(read.cross(move))
+            move = None
+        if len(changes) < limit and (change := read.take(entry)):
+            changes.append(change)
+        if len(changes) == limit or read.is_full:
+            break
+    else:
+        changes += [] if move is None else [read.cross(move)]
+        read.end(part.until_ms)
+    return ChangePage(tuple(changes), read.position.encode(agent.settings.slug))
 
 
 def complete_until_ms(agent: Agent) -> int:
@@ -87,8 +101,8 @@ class _Part:
 
     Attributes:
         of_user: Condition on the user of the entries; None reads those of all users.
-        limit: Maximum number of entries.
-        until_ms: Time up to which entries are read, Unix milliseconds.
+        limit: Maximum number of entries of one call.
+        until_ms: Time up to which entries are read, Unix milliseconds. A wrong clock may date entries later.
     """
 
     of_user: Condition | None
@@ -96,29 +110,24 @@ class _Part:
     until_ms: int
 
 
-async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part) -> list[Change]:
-    """Return the entries before and after a move of the alias.
-
-    The time of the move determines its position, because a restored collection also has older entries, and receipts. A
-    move that a wrong clock dated into the future follows the existing entries.
-    """
-    before = await _read(agent, begin, replace(part, until_ms=min(move.at, part.until_ms)))
-    if (remaining := part.limit - len(before)) == 0:
-        return before
-    last = before[-1].position if before else begin
-    move = replace(move, position=replace(last, epoch=move.position.epoch))
-    after = await _read(agent, move.position, replace(part, limit=remaining - 1)) if remaining > 1 else []
-    return [*before, move, *after]
+def _part(agent: Agent, request: ChangesRequest, limit: int) -> _Part:
+    until_ms = agent.clock.now_ms() + MAX_CLOCK_DIFFERENCE_MS
+    return _Part(_of_user(agent, request.user_id), page_limit(agent, limit, beyond=1), until_ms)
 
 
-async def _read(agent: Agent, since: Position, part: _Part) -> list[Change]:
-    """Return at most `part.limit` entries of points after a position, oldest first."""
-    points = await _read_points(agent, since, part)
-    return [build_change(point["id"], point["payload"], since.epoch) for point in points]
+async def _entries(agent: Agent, since: Position, part: _Part) -> AsyncIterator[Change]:
+    """Yield the entries of points after a position, oldest first."""
+    is_last = False
+    while not is_last:
+        points, is_last = await _read_points(agent, since, part)
+        for point in points:
+            change = build_change(point["id"], point["payload"], since.epoch)
+            since = change.position
+            yield change
 
 
-async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[Json]:
-    """Return points by time, then by id.
+async def _read_points(agent: Agent, since: Position, part: _Part) -> tuple[Sequence[Json], bool]:
+    """Return points by time, then by id, and whether no others follow.
 
     Qdrant orders by time only. It returns points of the same time in the order of their ids if it is asked for one
     time. So if a page starts or ends between such points, they are read separately.
@@ -127,14 +136,15 @@ async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[J
     if since.id is not None:
         points = await _read_time(agent, changes_at_filter(since.at, part.of_user), limit=part.limit, after=since.id)
     if (remaining := part.limit - len(points)) == 0:
-        return points
+        return points, False
     order: Json = {"order_by": {"key": LOGGED_KEY, "direction": "asc"}}
     later = await _scroll(agent, changes_filter(since, part.until_ms, part.of_user), limit=remaining, **order)
-    if len(later) == remaining:
+    is_last = len(later) < remaining
+    if not is_last:
         last = logged_at_ms(later[-1]["payload"])
         later = [point for point in later if logged_at_ms(point["payload"]) < last]
         later += await _read_time(agent, changes_at_filter(last, part.of_user), limit=remaining - len(later))
-    return points + sorted(later, key=lambda point: (logged_at_ms(point["payload"]), str(point["id"])))
+    return points + sorted(later, key=lambda point: (logged_at_ms(point["payload"]), str(point["id"]))), is_last
 
 
 async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int | None = None) -> list[Json]:

@@ -23,6 +23,7 @@ from agentmemory_operator.memories.rules.item_rules import (
     namespace_key,
 )
 from agentmemory_operator.memories.rules.item_versions import versions_after
+from agentmemory_operator.memories.rules.log_times import next_logged_at
 from agentmemory_operator.memories.rules.preconditions import (
     Precondition,
     PreconditionFailed,
@@ -148,7 +149,7 @@ class ItemWrite:
         elif self._has_same_content(row, now_ms):
             await store.set_payload(
                 alias,
-                with_encrypted_fields(row, changes | self._logged()),
+                with_encrypted_fields(row, changes | self._logged(row)),
                 unchanged_filter(row, NOT_DELETED),
                 strong=True,
             )
@@ -173,8 +174,8 @@ class ItemWrite:
         """
         if self._item.precondition is None:
             return None
-        is_live_row = row is not None and self.is_replacement(row, now_ms)
-        return self._item.precondition.find_failure(_UNKNOWN if not is_first else etag_of(row) if is_live_row else None)
+        etag = etag_of(row) if row is not None and self.is_replacement(row, now_ms) else None
+        return self._item.precondition.find_failure(etag if is_first else _UNKNOWN)
 
     def etag_after(self, row: Payload | None, now_ms: int, mark: str) -> str:
         """Return the entity tag of the item after this PUT replaced `row`, with `mark` as its write mark."""
@@ -235,11 +236,11 @@ class ItemWrite:
         words = (await session_keywords.build_words(self._agent, [record_of(payload)])).get(payload["id"])
         if words is not None and self._agent.keyword is not None:
             point = words.add_to_point(point, self._agent.keyword)
-        return point | {"payload": point["payload"] | self._logged()}
+        return point | {"payload": point["payload"] | self._logged(row)}
 
-    def _logged(self) -> Payload:
+    def _logged(self, row: Payload | None) -> Payload:
         """Return the position in the change log: the time of the write, not that of the request."""
-        return {LOGGED_KEY: self._agent.clock.now_ms()}
+        return {LOGGED_KEY: next_logged_at(row, self._agent.clock.now_ms())}
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
         """Return the payload that the changes are merged into: a new item's, or the live item's without its author."""
@@ -362,7 +363,7 @@ def _set_etags(
     """Set the entity tags of writes, and in the errors of those whose precondition an earlier write broke."""
     for number, write in enumerate(taking, 1):
         write.etag = write.etag_after(row, now_ms, mark if number == len(taking) else f"{mark}.{number}")
-    etags = dict(entry.split(":") for entry in marks_of(row, REQUEST_ETAGS_KEY))
+    etags: dict[str, str | None] = dict(entry.split(":") for entry in marks_of(row, REQUEST_ETAGS_KEY))
     etags |= {write.mark.partition(":")[0]: write.etag for write in taking if write.mark}
     for write, outcome in outcomes:
         if outcome == "repeated" and write.mark:

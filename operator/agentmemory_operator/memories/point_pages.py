@@ -8,9 +8,11 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, Condition, Filter, equals, point_filter
 from agentmemory_operator.memories.rules.ids import chunks_of
+from agentmemory_operator.memories.rules.log_times import next_logged_at
 from agentmemory_operator.memories.rules.record import (
     EDIT_MARK_KEY,
     ERASURE_KEY,
+    LOGGED_KEY,
     STORED_KEY,
     TOMBSTONE_KEY,
     Payload,
@@ -54,10 +56,14 @@ async def change_row(
 ) -> None:
     """Merge changes into a row if its `rev` is as read and the conditions hold. Read the row to learn the outcome.
 
+    A change that is logged has a later time in the log than the last one.
+
     Raises:
         KeysUnavailable: If a changed key is encrypted and the row is locked.
     """
     payload = {**with_encrypted_fields(row, dict(changes)), "rev": row["rev"] + 1, "updatedAt": now_ms}
+    if LOGGED_KEY in payload:
+        payload[LOGGED_KEY] = next_logged_at(row, payload[LOGGED_KEY])
     unchanged = point_filter(row["id"], equals("rev", row["rev"]), *conditions)
     await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
 

@@ -15,7 +15,8 @@ from agentmemory_operator.lifecycle.rules.erasure import IS_TOMBSTONE, Row
 from agentmemory_operator.memories.point_pages import conditional_upsert, read_pages
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, Condition, Filter, equals, narrow, point_filter
 from agentmemory_operator.memories.rules.links import LINK_KEYS
-from agentmemory_operator.memories.rules.record import ERASURE_KEY, TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.rules.log_times import next_logged_at
+from agentmemory_operator.memories.rules.record import ERASURE_KEY, LOGGED_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.ports.base import Json
 
 BATCH = 100
@@ -44,7 +45,12 @@ class TombstoneWrite:
 
 
 def tombstone_write(row: Row, tombstone: Payload, *conditions: Condition) -> TombstoneWrite:
-    """Return the write of a tombstone over a row that must be unchanged and meet the conditions."""
+    """Return the write of a tombstone over a row that must be unchanged and meet the conditions.
+
+    A tombstone that is logged has a later time in the log than the row.
+    """
+    if LOGGED_KEY in tombstone:
+        tombstone = tombstone | {LOGGED_KEY: next_logged_at(row, tombstone[LOGGED_KEY])}
     # Match a missing revision too, because a point that another tool wrote may have none.
     same_revision: Condition = equals("rev", row["rev"]) if row.get("rev") is not None else {"is_empty": {"key": "rev"}}
     return TombstoneWrite(

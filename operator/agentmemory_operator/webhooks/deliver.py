@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.rules.host_lists import NOWHERE
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, RequestInvalid, TransientError
-from agentmemory_operator.memories.change_log import ChangesRequest, complete_until_ms, read_changes
-from agentmemory_operator.memories.rules.change_entries import Change, Position
+from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest, complete_until_ms, read_changes
+from agentmemory_operator.memories.rules.change_entries import Position, without_recent
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.webhooks import WebhookSender
@@ -45,7 +45,9 @@ log = logging.getLogger(__name__)
 # Maximum number of agents of one tenant that are served concurrently. `WorkQueue` permits twice as many for all tenants
 # together.
 MAX_CONCURRENT_AGENTS = 8
-POLL_S, START_DELAY_S = 10.0, 1.0
+MIN_POLL_S, MAX_POLL_S, START_DELAY_S = 1.0, 10.0, 1.0
+# Maximum number of agents whose change log is read per second, until `MAX_POLL_S` requires more.
+MAX_POLLS_PER_S = 25
 PAGE = 100
 # Milliseconds after which the delivery to one webhook pauses until the next read: the agent's other webhooks wait.
 MAX_WEBHOOK_MS = 20_000
@@ -61,7 +63,7 @@ class _Progress:
     """Delivery state of one webhook.
 
     Attributes:
-        cursor: Position in the change log. None before the first read, which starts at the current end of the log.
+        cursor: Position in the change log. None before the first read, which starts at the end of the complete log.
         cleanup: `time` of the last cleanup that needs no event: it was reported, or was completed before the first read
             of the log. None if there is none.
         delivered: Number of events that the URL accepted.
@@ -82,8 +84,12 @@ class _Progress:
 
     @property
     def status(self) -> Json:
-        """The webhook's entry in the object's status."""
-        fields = {"name": self.name, "cursor": self.cursor, "cleanup": self.cleanup, "message": self.message}
+        """The webhook's entry in the object's status.
+
+        Its cursor has no recent entries, whose marks are too long for a status. After a restart, these are sent again.
+        """
+        cursor = self.cursor and without_recent(self.cursor)
+        fields = {"name": self.name, "cursor": cursor, "cleanup": self.cleanup, "message": self.message}
         present = {name: value for name, value in fields.items() if value is not None}
         return present | {"delivered": self.delivered, "dropped": self.dropped}
 
@@ -180,7 +186,7 @@ class WebhookDelivery:
                 self.request(key, after_s=STATUS_DELAY_S)
         if errors:
             raise errors[0]
-        return jittered(POLL_S)
+        return jittered(min(MAX_POLL_S, max(MIN_POLL_S, len(self._known) / MAX_POLLS_PER_S)))
 
     async def _deliver_to(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:
         if self.clock.now_ms() < progress.due_ms:
@@ -201,7 +207,7 @@ class WebhookDelivery:
     async def _send_pending(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
         """Deliver pending events until one fails or 20 s have passed; return the failure message, or None.
 
-        Without a cursor, start at the current end of the change log, and treat the last cleanup as reported.
+        Without a cursor, start at the end of the complete change log, and treat the last cleanup as reported.
         """
         slug, deadline_ms = memory.slug, self.clock.now_ms() + MAX_WEBHOOK_MS
         if progress.cursor is None:
@@ -209,14 +215,15 @@ class WebhookDelivery:
             progress.cleanup = (memory.status.get("lastCleanup") or {}).get("time")
         if failure := await self._send_cleanup(memory, hook, progress):
             return failure
-        while changes := await _read(agent, progress):
-            for change in changes:
+        while (page := await _read(agent, progress)).changes:
+            for change in page.changes:
                 event = to_event(change, memory.metadata.uid, slug)
                 if event and (failure := await self._send(memory, hook, progress, event)):
                     return failure
                 progress.cursor = change.position.encode(slug)
                 if self.clock.now_ms() >= deadline_ms:
                     return None
+        progress.cursor = page.next_cursor
         return None
 
     async def _send_cleanup(self, memory: AgentMemory, hook: Webhook, progress: _Progress) -> str | None:
@@ -254,11 +261,9 @@ class WebhookDelivery:
         return failure
 
 
-async def _read(agent: Agent, progress: _Progress) -> Sequence[Change]:
-    """Read the next page of the change log. If the cursor is invalid, move it to the log's end; return no changes."""
+async def _read(agent: Agent, progress: _Progress) -> ChangePage:
+    """Read the next page of the change log. If the cursor is invalid, return an empty page at the log's end."""
     try:
-        page = await read_changes(agent, ChangesRequest(limit=PAGE, cursor=progress.cursor))
+        return await read_changes(agent, ChangesRequest(limit=PAGE, cursor=progress.cursor))
     except RequestInvalid:
-        progress.cursor = Position(agent.epoch, complete_until_ms(agent)).encode(agent.settings.slug)
-        return ()
-    return page.changes
+        return ChangePage((), Position(agent.epoch, complete_until_ms(agent)).encode(agent.settings.slug))

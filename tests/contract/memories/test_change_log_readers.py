@@ -12,7 +12,8 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
-from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS, Change
+from agentmemory_operator.memories.rules.change_entries import Change
+from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_MS
 from agentmemory_operator.memories.stored_memories import change_head, delete_head
 from agentmemory_operator.ports.points import PointStore
 from tests.support.engine.agents import World
@@ -178,6 +179,15 @@ def missed_ids(race: Race, states: dict[str, str]) -> set[str]:
     return {id_ for id_, state in states.items() if known.get(id_) != state}
 
 
+def check_order(changes: list[Change]) -> None:
+    """Check that changes of one memory are in order, and that no change follows one made 20 s after it."""
+    latest, by_id = 0, dict[str, int]()
+    for change in changes:
+        assert change.at > by_id.get(change.id, 0)
+        assert change.at > latest - WRITE_MS - 2 * MAX_CLOCK_DIFFERENCE_MS
+        latest, by_id[change.id] = max(latest, change.at), change.at
+
+
 @pytest.mark.parametrize("seed", range(8))
 async def test_reader_misses_no_change(world: World, seed: int) -> None:
     chance = random.Random(seed)
@@ -190,10 +200,22 @@ async def test_reader_misses_no_change(world: World, seed: int) -> None:
     states = await race.read_states()
     assert missed_ids(race, states) == set()
     assert race.acknowledged <= race.reader.known.keys() | {id_ for id_ in race.acknowledged if id_ not in states}
-    assert [change.at for change in race.reader.changes] == sorted(change.at for change in race.reader.changes)
+    check_order(race.reader.changes)
     logged = [(change.id, change.at) for change in race.reader.changes]
     assert len(logged) == len(set(logged))
     assert {"stored", "superseded", "forgotten"} <= set(race.reader.known.values())
+
+
+@pytest.mark.parametrize("offset_ms", [-MAX_CLOCK_DIFFERENCE_MS, 0, MAX_CLOCK_DIFFERENCE_MS - STEPS])
+async def test_acknowledged_change_is_readable_at_once(world: World, offset_ms: int) -> None:
+    """Whatever the clock of its writer shows, and once only."""
+    race = Race(world, random.Random(0), (offset_ms,), late_ms=0, killing=0.0)
+    for _ in range(STEPS):
+        await race.step()
+        while await race.reader.poll():
+            pass
+        assert missed_ids(race, await race.read_states()) == set()
+    assert len(race.reader.changes) == len({(change.id, change.at) for change in race.reader.changes})
 
 
 async def test_excessive_clock_skew_causes_misses(world: World) -> None:

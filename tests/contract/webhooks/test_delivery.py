@@ -18,11 +18,11 @@ from agentmemory_operator.connections.rules.egress_policy import EgressPolicy
 from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
-from agentmemory_operator.memories.rules.change_entries import MAX_CLOCK_DIFFERENCE_MS
+from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_MS
 from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_second
-from agentmemory_operator.webhooks.deliver import WebhookDelivery
+from agentmemory_operator.webhooks.deliver import MAX_POLL_S, MIN_POLL_S, WebhookDelivery
 from agentmemory_operator.webhooks.rules.events import MAX_EVENT_AGE_MS, MAX_RETRY_S
 from tests.support.engine.agents import World
 from tests.support.engine.fakes import FakeSecrets
@@ -173,6 +173,26 @@ async def test_events_are_sent_once_in_order_and_signed(operators: Operators, ta
     await operators.deliver_later()
     assert len(target.received) == 2
     assert operators.requested
+
+
+async def test_event_is_sent_at_once_and_not_repeated(operators: Operators, target: Target) -> None:
+    await operators.world.add("newer", supersedes=await operators.world.add("old"))
+    status = await operators.deliver()
+    assert [event["type"] for event in target.events] == ["memory_superseded"]
+    for _ in range(2):
+        assert status["delivered"] == 1
+        assert len(status["cursor"]) < 200, "the status has the position without the marks of recent entries"
+        status = await operators.deliver_later()
+    assert len(target.received) == 1
+
+
+@pytest.mark.parametrize(("agents", "poll_s"), [(1, MIN_POLL_S), (100, 4.0), (10_000, MAX_POLL_S)])
+async def test_many_agents_are_read_less_often(operators: Operators, agents: int, poll_s: float) -> None:
+    key = Key("AgentMemory", "agents", operators.world.agent.settings.slug)
+    await operators.deliver()
+    operators.operator._known.update({(key, f"uid-{number}"): {} for number in range(agents - 1)})
+    delay_s = await operators.operator._deliver(key)
+    assert delay_s == pytest.approx(poll_s, rel=0.2)
 
 
 async def test_erasure_before_a_restore_is_sent_first(operators: Operators, target: Target) -> None:

@@ -126,6 +126,8 @@ class PointMemory:
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
         found = sorted(self._matching(body.get("filter") or {}), key=self._place)
+        if order := body.get("order_by"):
+            found.sort(key=lambda id_: self.payloads[id_][order["key"]])
         if (offset := body.get("offset")) is not None:
             found = [id_ for id_ in found if self._place(id_) >= self._place(offset)]
         limit = body.get("limit", 10)

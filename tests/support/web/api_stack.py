@@ -187,6 +187,7 @@ def running_api(
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
+    serves_mem0: bool = False,
 ) -> Iterator[Stack]:
     """Serve the API for agents with existing collections."""
     services = build_stack_services(
@@ -203,6 +204,6 @@ def running_api(
     tokens = UserTokens(
         FixedSigningKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
     )
-    app = create_app(services, guard, tokens, sources=sources, limits=limits)
+    app = create_app(services, guard, tokens, sources=sources, limits=limits, serves_mem0=serves_mem0)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

@@ -24,6 +24,7 @@ from typing import Any, Literal
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
+from agentmemory_operator.memories.rules.recent_entries import NO_RECENT, RecentEntries, decode_recent
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     EXPIRED_KEY,
@@ -33,9 +34,6 @@ from agentmemory_operator.memories.rules.record import (
     TOMBSTONE_KEY,
     hash_content,
 )
-
-MAX_CLOCK_DIFFERENCE_MS = 4_000
-"""Assumed maximum of the clock difference between a writing and a reading process."""
 
 Kind = Literal["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"]
 
@@ -61,20 +59,24 @@ class Position:
 
     Attributes:
         at: Unix milliseconds; 0 is the start of the log.
-        id: Id of the last point read among those of time `at`; None if none of them was read.
+        id: Id of the last point read among those of time `at`; None if all of them were read.
+        recent: Entries after this point that the reader has too; see `log_read.py`.
     """
 
     epoch: Epoch
     at: int = 0
     id: str | int | None = None
+    recent: RecentEntries = NO_RECENT
 
     def encode(self, slug: str) -> str:
         """Return the cursor, with a checksum over the agent, so a cursor of another agent is rejected.
 
-        The checksum contains no secret: a forged cursor reads only entries that the log shows anyway.
+        The checksum contains no secret: a forged cursor reads only entries that the log shows anyway. Versions without
+        `recent` ignore what follows the padding of the first part.
         """
         values = [self.epoch.number, self.epoch.contents, self.at, self.id]
-        return encode_cursor(*values, _checksum(slug, values))
+        recent = self.recent.encode()
+        return encode_cursor(*values, _checksum(slug, values), is_padded=bool(recent)) + recent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,25 +84,25 @@ class Change:
     """Entry of the change log.
 
     Attributes:
-        position: Position after the entry.
+        position: Position of a reader after the entry.
+        at: Time of the change, Unix milliseconds.
         id: Id of the memory or the receipt; the epoch's number if the alias points to another collection.
         user_id: None if the entry discloses no user.
     """
 
     position: Position
+    at: int
     kind: Kind
     id: str
     user_id: str | None = None
 
-    @property
-    def at(self) -> int:
-        """Time of the change, Unix milliseconds."""
-        return self.position.epoch.number if self.kind in ("restored", "rebuilt") else self.position.at
-
 
 def decode_position(cursor: str, slug: str) -> Position | None:
     """Decode a cursor; None if it is malformed or belongs to another agent."""
-    match decode_cursor(cursor):
+    point = without_recent(cursor)
+    if (recent := decode_recent(cursor[len(point) :])) is None:
+        return None
+    match decode_cursor(point):
         case [number, contents, at, id_, seal]:
             values = [number, contents, at, id_]
         case _:
@@ -108,7 +110,13 @@ def decode_position(cursor: str, slug: str) -> Position | None:
     is_valid = seal == _checksum(slug, values) and all(_is_number(part) for part in (number, contents, at))
     if not is_valid or not (id_ is None or isinstance(id_, str) or _is_number(id_)):
         return None
-    return Position(Epoch(number=number, contents=contents), at, id_)
+    return Position(Epoch(number=number, contents=contents), at, id_, recent)
+
+
+def without_recent(cursor: str) -> str:
+    """Return a cursor without its recent entries. A reader that continues from it gets those again."""
+    recent = cursor.partition("=")[2].lstrip("=")
+    return cursor.removesuffix(recent)
 
 
 def find_move(position: Position, now: Epoch) -> Change | None:
@@ -119,14 +127,15 @@ def find_move(position: Position, now: Epoch) -> Change | None:
     if now.number <= position.epoch.number:
         return None
     kind: Kind = "rebuilt" if position.epoch.contents == now.contents else "restored"
-    return Change(position=replace(position, epoch=now), kind=kind, id=str(now.number))
+    return Change(position=replace(position, epoch=now), at=now.number, kind=kind, id=str(now.number))
 
 
 def build_change(id_: str | int, payload: Mapping[str, Any], epoch: Epoch) -> Change:
     """Return the log entry of a point, as the table of this module defines it."""
-    user_id = payload.get("userId")
+    user_id, at = payload.get("userId"), logged_at_ms(payload)
     return Change(
-        position=Position(epoch, logged_at_ms(payload), id_),
+        position=Position(epoch, at, id_),
+        at=at,
         kind=_kind(payload),
         id=str(id_),
         user_id=user_id if isinstance(user_id, str) else None,

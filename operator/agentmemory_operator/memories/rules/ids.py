@@ -107,9 +107,15 @@ def parts_within(items: Iterable[tuple[T, int]], max_size: int, max_items: int |
         yield part
 
 
-def encode_cursor(*position: str | int | None) -> str:
-    """Encode the position after the last entry of a page as a cursor."""
-    return base64.urlsafe_b64encode(json.dumps(position).encode()).decode()
+def encode_cursor(*position: str | int | None, is_padded: bool = False) -> str:
+    """Encode the position after the last entry of a page as a cursor.
+
+    Args:
+        is_padded: True if the cursor must end with "=".
+    """
+    text = json.dumps(position).encode()
+    space = b" " if is_padded and len(text) % 3 == 0 else b""
+    return base64.urlsafe_b64encode(text + space).decode()
 
 
 def decode_cursor(cursor: str) -> list[Any] | None:

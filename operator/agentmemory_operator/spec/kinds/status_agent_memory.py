@@ -224,7 +224,7 @@ class WebhookStatus(StatusModel):
     """Delivery status of a webhook."""
 
     name: str = Field(description="Name of the webhook.")
-    cursor: str | None = Field(default=None, max_length=512, description="Last delivered change.")
+    cursor: str | None = Field(default=None, max_length=512, description="Position up to which changes are delivered.")
     cleanup: str | None = Field(
         default=None,
         description="Time of the last cleanup that was delivered.",

@@ -13,7 +13,7 @@ from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
 
-MAX_CURSOR_CHARS = 512
+MAX_CURSOR_CHARS = 4_096
 
 
 class ChangesParameters(Parameters):

@@ -33,7 +33,7 @@ from agentmemory_operator.spec.caller_rights import Verb
 
 EVENTS = "text/event-stream"
 # Seconds to pause after a read without changes.
-POLL_S = 2.0
+POLL_S = 0.5
 KEEP_ALIVE_PERIOD_S = 15.0
 # Maximum duration of a stream in seconds. The reader then has to authenticate again.
 MAX_STREAM_S = 300.0
