@@ -3,6 +3,8 @@
 import re
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentmemory_operator.adapters.embedding.wordllama_embedder import load_tokenizer
 from agentmemory_operator.adapters.embedding.wordllama_tokenizer import WORDLLAMA_MEASURE, count_tokens
@@ -14,6 +16,10 @@ TOKENS = load_tokenizer().get_vocab()
 def test_no_token_has_a_line_break_and_another_character() -> None:
     assert {token for token in TOKENS if "\n" in token} == set()
     assert "<0x0A>" in TOKENS
+
+
+def test_no_token_has_a_space_after_another_character() -> None:
+    assert {token for token in TOKENS if "\u2581" in token.lstrip("\u2581")} == set()
 
 
 def test_each_digit_is_a_token() -> None:
@@ -33,6 +39,13 @@ def test_lines_add_up(text: str) -> None:
     assert count_tokens(f"first\n{text}\nlast") == count_tokens("first") + sum(
         map(WORDLLAMA_MEASURE.count_line, (text, "last"))
     )
+
+
+@given(st.lists(st.text(st.characters(exclude_characters=" \n", exclude_categories=["Cs"]), min_size=1)))
+def test_words_add_up(words: list[str]) -> None:
+    line = " ".join(words)
+
+    assert WORDLLAMA_MEASURE.count_line(line) == count_tokens(f"first\n{line}") - count_tokens("first")
 
 
 def test_cut_divides_no_character() -> None:
