@@ -15,6 +15,9 @@ With `explain` the same request repeats the lists by full scans and reads the fi
 `rules/exactness.py: is_proven_complete` bounds the score of every memory outside the lists. `exact` is True if none can
 reach the results and the index found the same ones. False means that there is no proof.
 
+`context.py: ContextService.build` uses a search, the newest facts and the last turns of a session for one text within a
+number of tokens.
+
 If a memory is missing from the results, repeat the search with `explain`. Check in this order:
 
 | cause | shown by | decided in |
