@@ -14,7 +14,7 @@ CLIENT = Path(__file__).parents[1]
 PAGE = (CLIENT.parent / "docs" / "adapters.md").read_text()
 EXTRAS = tomllib.loads((CLIENT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 MODULES = sorted(path.stem for path in (CLIENT / "agentmemory_client" / "adapters").glob("[a-z]*.py"))
-ADAPTERS = [name for name in MODULES if name != "common"]
+ADAPTERS = [name for name in MODULES if name not in ("common", "files")]
 
 
 def extra_of(adapter: str) -> str:

@@ -73,6 +73,7 @@ class Settings:
         api_url: Retrieval API of the commands that call it, such as `search`. None uses a running development stack,
             else `DEFAULT_API_URL`.
         user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is an absolute path.
+        mem0: True to serve mem0's dialects, False not to. None serves them in `dev` only.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
         is_in_cluster: True in a pod. Determines the defaults of `auth`, `max_caller_rate`, `log_format` and
             `secret_hosts`.
@@ -105,6 +106,7 @@ class Settings:
     models: Path | None = None
     may_download_models: bool = False
     default_embedding: DefaultEmbedding = "wordllama"
+    mem0: bool | None = None
     secret_hosts: SecretHosts | None = None
     is_in_cluster: bool = False
 
@@ -153,6 +155,7 @@ class Settings:
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             default_embedding=cast(DefaultEmbedding, choice("AGENTMEMORY_DEFAULT_EMBEDDING", DefaultEmbedding)),
+            mem0=_flag(environ, "AGENTMEMORY_MEM0"),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
             is_in_cluster=is_in_cluster,
         )
@@ -209,6 +212,7 @@ VARIABLES = (
     Variable("OTEL_SDK_DISABLED"),
     Variable("AGENTMEMORY_URL"),
     Variable("XDG_DATA_HOME", "~/.local/share", "~/.local/share"),
+    Variable("AGENTMEMORY_MEM0"),
     Variable("AGENTMEMORY_MODELS"),
     Variable("AGENTMEMORY_MODEL_DOWNLOADS"),
     Variable("AGENTMEMORY_DEFAULT_EMBEDDING", "wordllama", "wordllama"),
@@ -308,6 +312,13 @@ def _is_yes(environ: Mapping[str, str], name: str) -> bool:
     if value not in ("yes", "no"):
         raise SettingInvalid(f"{name}={value!r} is invalid: use yes, or unset it")
     return value == "yes"
+
+
+def _flag(environ: Mapping[str, str], name: str) -> bool | None:
+    value = environ.get(name) or None
+    if value not in ("true", "false", None):
+        raise SettingInvalid(f"{name}={value!r} is invalid: use true or false, or unset it")
+    return None if value is None else value == "true"
 
 
 def _api_server(environ: Mapping[str, str]) -> tuple[str, int] | None:

@@ -23,8 +23,9 @@ STARTED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 def hosted(stack: Stack, *options: str, mode: Any = "auto", **environment: str) -> Client:
     """Start the command as a host does, and connect to it."""
-    command = [*AGENTMEMORY, "mcp", "words", "--url", stack.api_url, *options]
-    parameters = StdioServerParameters(command=command[0], args=command[1:], env=clean_environment() | environment)
+    command = [*AGENTMEMORY, "mcp", "words", *options]
+    known = clean_environment() | {"AGENTMEMORY_URL": stack.api_url} | environment
+    parameters = StdioServerParameters(command=command[0], args=command[1:], env=known)
     return Client(stdio_client(parameters), mode=mode)
 
 

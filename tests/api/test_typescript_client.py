@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 
 import agentmemory_client
 from agentmemory_operator.main.dev_folders import FIRST_AGENT
+from tests.api.test_http_api_page import TSC, install_client
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, ROOT, Program, running
 
@@ -65,6 +67,22 @@ def test_handles_equal_the_python_client(python: type, module: str, name: str) -
     expected = {re.sub(r"_(\w)", lambda letter: letter[1].upper(), method) for method in methods - ONLY_PYTHON}
 
     assert typescript_methods(module, name) - ONLY_TYPESCRIPT == expected
+
+
+def test_examples_of_its_page_compile(tmp_path: pathlib.Path) -> None:
+    """Each block is a module of its own, in a project that has the client and the frameworks."""
+    install_client(tmp_path)
+    for package in ("@types", "@langchain", "ai"):
+        (tmp_path / "node_modules" / package).symlink_to(CLIENT / "node_modules" / package)
+    blocks = re.findall(r"^```ts\n(.*?)^```$", (CLIENT / "README.md").read_text(), re.M | re.S)
+    for number, block in enumerate(blocks):
+        imports = "" if "import { Client }" in block else 'import { Client } from "agentmemory-client";\n'
+        (tmp_path / f"{number}.mts").write_text(imports + block)
+
+    files = sorted(path.name for path in tmp_path.glob("*.mts"))
+    command = ["node_modules/.bin/tsc", *TSC, "--noEmit", "--skipLibCheck", *files]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, len(files)) == ("", 5)
 
 
 def test_own_tests_pass(api_url: str) -> None:

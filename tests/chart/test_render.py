@@ -131,6 +131,15 @@ def test_component_settings_override_shared_ones() -> None:
     assert {one["OTEL_SDK_DISABLED"] for one in variables.values()} == {"true"}
 
 
+def test_mem0_is_served_by_the_api_only() -> None:
+    found = containers(render({"api": {"mem0": {"enabled": True}}}))
+    values = {
+        name: [one["value"] for one in part.get("env", ()) if "MEM0" in one["name"]] for name, part in found.items()
+    }
+
+    assert values == {"operator": [], "api": ["true"]}
+
+
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_selectors_match_one_deployment(name: str) -> None:
     rendered = render(COMBINATIONS[name])

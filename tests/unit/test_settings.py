@@ -77,6 +77,7 @@ def test_every_variable_is_read() -> None:
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
             "AGENTMEMORY_URL": "http://api/",
             "AGENTMEMORY_CLUSTER_ID": "4f0c-uid",
+            "AGENTMEMORY_MEM0": "true",
             "AGENTMEMORY_MODELS": "models",
             "AGENTMEMORY_MODEL_DOWNLOADS": "yes",
         }
@@ -102,6 +103,7 @@ def test_every_variable_is_read() -> None:
         exports_traces=True,
         api_url="http://api",
         cluster_id="4f0c-uid",
+        mem0=True,
         models=pathlib.Path("models"),
         may_download_models=True,
     )
@@ -128,6 +130,7 @@ def test_empty_variable_is_unset() -> None:
             "AGENTMEMORY_MAX_CALLER_RATE='-1' must be a whole number of at least 0",
         ),
         ({"AGENTMEMORY_MAX_BODY_MIB": "64Mi"}, "AGENTMEMORY_MAX_BODY_MIB='64Mi' must be a whole number of at least 1"),
+        ({"AGENTMEMORY_MEM0": "yes"}, "AGENTMEMORY_MEM0='yes' is invalid: use true or false"),
         ({"AGENTMEMORY_SECRET_HOSTS": "require"}, "AGENTMEMORY_SECRET_HOSTS='require' is unknown: use Require"),
         (COLLECTOR | {"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not supported: use otlp"),
         (COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL='grpc' is not supported"),
@@ -169,7 +172,7 @@ def test_secrets_are_not_in_repr() -> None:
 
 
 def test_documented_table_matches_code() -> None:
-    rows = re.findall(r"^\| `([A-Z_]+)` \| ([^|]*) \| ([^|]*) \|", DOCUMENT.read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| `([A-Z0-9_]+)` \| ([^|]*) \| ([^|]*) \|", DOCUMENT.read_text(), re.MULTILINE)
     documented = [(name, outside.strip(" `"), inside.strip(" `")) for name, outside, inside in rows]
 
     assert documented == [(entry.name, entry.default, entry.default_in_cluster) for entry in VARIABLES]

@@ -131,7 +131,11 @@ rules:
 {{- if (.root.Values.embedding | default dict).modelsVolume }}
 {{- $models = dict "AGENTMEMORY_MODELS" "/models" }}
 {{- end }}
-{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones $embedding $models }}
+{{- $mem0 := dict }}
+{{- if and (eq .component "api") (.values.mem0 | default dict).enabled }}
+{{- $mem0 = dict "AGENTMEMORY_MEM0" "true" }}
+{{- end }}
+{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones $embedding $models $mem0 }}
 {{- range $name, $value := $settings }}
 - name: {{ $name }}
   value: {{ if kindIs "float64" $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -30,6 +31,7 @@ from google.genai import types
 
 from agentmemory_client.adapters.common import MAX_TURN_CHARS, find_memories, logger, outages_logged
 from agentmemory_client.clients import Client
+from agentmemory_client.exchange import Token
 from agentmemory_client.handles import Agent, User
 from agentmemory_client.memory_calls import MemoryOptions
 from agentmemory_client.problems import ApiError
@@ -156,8 +158,8 @@ class AgentMemoryService(BaseMemoryService):
 def open_service(uri: str, **_: Any) -> AgentMemoryService:
     """Open the service of a URI: `agentmemory://HOST:PORT/AGENT`, or `agentmemory+https://` for TLS.
 
-    Without AGENT each app has the agent of its name. `?top_k=5` limits searches. The token is that of the environment
-    variable AGENTMEMORY_TOKEN.
+    Without AGENT each app has the agent of its name. `?top_k=5` limits searches. The environment variable
+    AGENTMEMORY_TOKEN has the token, or AGENTMEMORY_TOKEN_FILE names a file with it, which is read before each request.
 
     Raises:
         ValueError: If the URI is of another form, or contains a password.
@@ -167,9 +169,15 @@ def open_service(uri: str, **_: Any) -> AgentMemoryService:
         raise ValueError(
             f"not of the form agentmemory://HOST:PORT/AGENT?top_k=10, without a password: scheme {parts.scheme!r}"
         )
-    client = Client(f"{SCHEMES[parts.scheme]}://{parts.netloc}", token=os.environ.get("AGENTMEMORY_TOKEN"))
+    client = Client(f"{SCHEMES[parts.scheme]}://{parts.netloc}", token=_token())
     top_k = int(options["top_k"][0]) if options else 10
     return AgentMemoryService(client, agent=parts.path.strip("/") or None, top_k=top_k)
+
+
+def _token() -> Token:
+    if path := os.environ.get("AGENTMEMORY_TOKEN_FILE"):
+        return lambda: Path(path).read_text().strip()
+    return os.environ.get("AGENTMEMORY_TOKEN")
 
 
 def register() -> None:

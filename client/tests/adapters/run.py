@@ -40,10 +40,15 @@ def install(name: str, packages: list[str], *, is_newest: bool) -> Path:
     python = folder / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    # An environment that is complete stays as it is, unless there may be newer releases.
+    stamp, content = folder / "installed", "\n".join([*packages, (ROOT / "client" / "pyproject.toml").read_text()])
+    if not is_newest and stamp.exists() and stamp.read_text() == content:
+        return python
     wanted = [package.partition("==")[0] for package in packages] if is_newest else packages
     upgrade = ["--upgrade", "--upgrade-strategy", "eager"] if is_newest else []
     command = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *upgrade]
     subprocess.run([*command, *TOOLS, *wanted, "-e", f"{ROOT / 'client'}[{name.replace('_', '-')}]"], check=True)
+    stamp.write_text(content)
     return python
 
 

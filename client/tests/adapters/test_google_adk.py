@@ -3,6 +3,8 @@
 import asyncio
 import unicodedata
 from collections.abc import AsyncGenerator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
 import httpx
@@ -342,6 +344,26 @@ class TestUri:
         await service.add_session_to_memory(session(user_id, event("a", "Ada likes tea")))
 
         assert await texts(service, user_id, "tea") == ["Ada likes tea"]
+
+    async def test_token_file_is_read_before_each_request(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The token of a pod is renewed in its file."""
+        file = tmp_path / "token"
+        monkeypatch.setenv("AGENTMEMORY_TOKEN_FILE", str(file))
+        sent = list[str]()
+        service = open_service("agentmemory://host/words")
+        transport = httpx.MockTransport(
+            lambda request: sent.append(request.headers["Authorization"]) or httpx.Response(503)
+        )
+        service._client.http = httpx.Client(base_url="http://host", transport=transport)
+        monkeypatch.setattr(service._client, "connection", replace(service._client.connection, retries=0))
+
+        for token in ("one", "two"):
+            file.write_text(f"{token}\n")
+            await texts(service, "ada", "tea")
+
+        assert sent == ["Bearer one", "Bearer two"]
 
     @pytest.mark.parametrize(
         "uri",

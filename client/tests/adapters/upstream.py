@@ -6,6 +6,8 @@ In the environment that `make test-adapters` has made, with an API that serves `
 AGENTMEMORY_ADAPTERS_URL=... python -m pytest -p client.tests.adapters.upstream tests/memory/test_stores.py
 """
 
+import inspect
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 from uuid import uuid4
@@ -31,27 +33,61 @@ def new_user() -> str:
     return f"user-{uuid4().hex[:8]}"
 
 
+class Mirror:
+    """Copies files between the folder that some tests write to and the store, around each command.
+
+    Args:
+        files: The `UserFiles` of a tool.
+    """
+
+    def __init__(self, root: Path, files: Any) -> None:
+        self._root = root
+        self._files = files
+
+    def around(self, call: Any) -> Any:
+        def run(command: Any) -> Any:
+            for path in self._root.iterdir():
+                self._files.create(path.name, path.read_bytes().decode())
+            result = call(command)
+            return self._finish(result) if inspect.isawaitable(result) else self._download(result)
+
+        return run
+
+    async def _finish(self, result: Any) -> Any:
+        return self._download(await result)
+
+    def _download(self, result: Any) -> Any:
+        for path in self._root.iterdir():
+            path.write_bytes(self._files.read(path.name).text.encode())
+        return result
+
+
 def swap_files(module: ModuleType, client: Client) -> None:
     """Make tools whose `base_path` is their user, and snapshots of the files of a user."""
+    import anyio
+
     from agentmemory_client.adapters.anthropic_memory import AgentMemoryTool, AsyncAgentMemoryTool
     from agentmemory_client.adapters.files import UserFiles
 
-    def factory(tool: type[Any]) -> Any:
+    agent = client.agent(AGENT)
+
+    def factory(tool: type[Any], path_type: type[Any]) -> Any:
         def make(base_path: str) -> Any:
-            user = new_user()
-            made = tool(client.agent(AGENT), user)
-            made.base_path = user
+            made, root = tool(agent, user := new_user()), Path(base_path, "memories")
+            root.mkdir()
+            made.base_path, made.memory_root = user, path_type(root)
+            mirror = Mirror(root, UserFiles(agent, user))
+            for name in ("view", "str_replace", "insert"):
+                setattr(made, name, mirror.around(getattr(made, name)))
             return made
 
         return make
 
-    def snapshot(base_path: str) -> dict[str, str]:
-        files = UserFiles(client.agent(AGENT), base_path).files()
-        return {f"memories/{file.path}": file.text for file in files}
-
-    module.BetaLocalFilesystemMemoryTool = factory(AgentMemoryTool)  # type: ignore[attr-defined]
-    module.BetaAsyncLocalFilesystemMemoryTool = factory(AsyncAgentMemoryTool)  # type: ignore[attr-defined]
-    module.get_directory_snapshot = snapshot  # type: ignore[attr-defined]
+    module.BetaLocalFilesystemMemoryTool = factory(AgentMemoryTool, Path)  # type: ignore[attr-defined]
+    module.BetaAsyncLocalFilesystemMemoryTool = factory(AsyncAgentMemoryTool, anyio.Path)  # type: ignore[attr-defined]
+    module.get_directory_snapshot = lambda user: {  # type: ignore[attr-defined]
+        f"memories/{file.path}": file.text for file in UserFiles(agent, user).files()
+    }
 
 
 def swap_stores(module: ModuleType, client: Client) -> None:

@@ -5,8 +5,9 @@ turn contains the ids of all turns that a model has to read. A crash after the w
 sweep of any process finds the last turn.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
@@ -62,6 +63,8 @@ class Conversation:
         author: Author given by the request, or None.
         stored_by: Author to record if the request gives none.
         idempotency_key: A repeated key with the same turns returns the same result. None to store new turns.
+        metadata: Metadata of the turns, and of the memories distilled from them.
+        expires_at: Expiry of these in Unix milliseconds. None leaves it to their types.
     """
 
     user_id: str
@@ -71,6 +74,8 @@ class Conversation:
     author: str | None = None
     stored_by: str | None = None
     idempotency_key: str | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    expires_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +178,8 @@ def _turns_of(agent: Agent, conversation: Conversation, key: str, run: str | Non
             conversation_id=run,
             undistilled=ids if run and index == last else (),
             idempotency_key=turn_key,
+            metadata=conversation.metadata,
+            expires_at=conversation.expires_at,
         )
         for index, (turn, turn_key) in enumerate(zip(conversation.turns, keys, strict=True))
     ]

@@ -368,7 +368,11 @@ def _fact_of(fact: DistilledFact) -> Fact:
 
 def _memory_of(record: MemoryRecord, fact: DistilledFact, number: int) -> IncomingMemory:
     run = run_id_of(record)
+    # Only the turns of a conversation share metadata and expiry. The last memory of an ended session has its own.
+    is_turn = record.conversation_id is not None
     return IncomingMemory(
+        metadata=record.metadata if is_turn else {},
+        expires_at=record.expires_at if is_turn else None,
         user_id=record.user_id,
         content=fact.content,
         type=fact.type,

@@ -81,7 +81,7 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
             options.qdrant or settings.qdrant_url, settings.qdrant_api_key, folders.data, stack
         )
         # Accept `auth` "none": the API listens on loopback only, and the output names who has access.
-        accepting = replace(settings, accepts_auth_none=True)
+        accepting = replace(settings, accepts_auth_none=True, mem0=settings.mem0 is not False)
         folder, api, operator = await _compose(accepting, folders, stand_in, stack)
         operations = (operator.run(), follow_folder(folder, api, operator), feed_own_changes(folder, api, operator))
         tasks = [asyncio.create_task(operation) for operation in operations]

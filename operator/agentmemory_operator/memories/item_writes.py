@@ -174,8 +174,8 @@ class ItemWrite:
         """
         if self._item.precondition is None:
             return None
-        is_live_row = row is not None and self.is_replacement(row, now_ms)
-        return self._item.precondition.find_failure(_UNKNOWN if not is_first else etag_of(row) if is_live_row else None)
+        etag = etag_of(row) if row is not None and self.is_replacement(row, now_ms) else None
+        return self._item.precondition.find_failure(etag if is_first else _UNKNOWN)
 
     def etag_after(self, row: Payload | None, now_ms: int, mark: str) -> str:
         """Return the entity tag of the item after this PUT replaced `row`, with `mark` as its write mark."""
@@ -363,7 +363,8 @@ def _set_etags(
     """Set the entity tags of writes, and in the errors of those whose precondition an earlier write broke."""
     for number, write in enumerate(taking, 1):
         write.etag = write.etag_after(row, now_ms, mark if number == len(taking) else f"{mark}.{number}")
-    etags = dict(entry.split(":") for entry in marks_of(row, REQUEST_ETAGS_KEY))
+    stored = (entry.partition(":") for entry in marks_of(row, REQUEST_ETAGS_KEY))
+    etags: dict[str, str | None] = {key: etag for key, _, etag in stored}
     etags |= {write.mark.partition(":")[0]: write.etag for write in taking if write.mark}
     for write, outcome in outcomes:
         if outcome == "repeated" and write.mark:

@@ -59,11 +59,13 @@ class UserPage:
     Attributes:
         next_cursor: None on the last page.
         is_truncated: True if there may be more than about 50,000 users; those with the most memories are listed.
+        total: Number of users and scopes on all pages.
     """
 
     users: tuple[UserCount, ...]
     next_cursor: str | None
     is_truncated: bool
+    total: int
 
 
 async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> UserPage:
@@ -90,7 +92,7 @@ async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> 
     users = tuple(
         UserCount(user_id=name, memories=counts[name], oldest=oldest, newest=newest) for name, (oldest, newest) in times
     )
-    return UserPage(users, encode_cursor(page[-1]) if len(names) > limit else None, is_truncated)
+    return UserPage(users, encode_cursor(page[-1]) if len(names) > limit else None, is_truncated, len(counts))
 
 
 async def read_user(agent: Agent, user_id: str) -> UserDetails:

@@ -11,6 +11,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.embedding.wordllama_tokenizer import WORDLLAMA_MEASURE
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens, new_key, parse_key
@@ -170,7 +171,7 @@ def build_stack_services(
         assert settings.language_model is not None
         return await language_models.open(settings.language_model, settings.owner, FakeSecrets(secrets or {}))
 
-    return build_services(directory, rerankers.open, hooks, open_model, meter=meter, writer="test")
+    return build_services(directory, rerankers.open, hooks, open_model, WORDLLAMA_MEASURE, meter=meter, writer="test")
 
 
 @contextlib.contextmanager
@@ -187,6 +188,7 @@ def running_api(
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
+    serves_mem0: bool = False,
 ) -> Iterator[Stack]:
     """Serve the API for agents with existing collections."""
     services = build_stack_services(
@@ -203,6 +205,6 @@ def running_api(
     tokens = UserTokens(
         FixedSigningKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
     )
-    app = create_app(services, guard, tokens, sources=sources, limits=limits)
+    app = create_app(services, guard, tokens, sources=sources, limits=limits, serves_mem0=serves_mem0)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

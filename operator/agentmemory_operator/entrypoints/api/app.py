@@ -28,7 +28,9 @@ from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenG
 from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
+from agentmemory_operator.entrypoints.api.mem0 import mem0_routes
 from agentmemory_operator.entrypoints.api.memories import (
+    context_routes,
     entity_routes,
     item_routes,
     lineage_routes,
@@ -55,6 +57,7 @@ from agentmemory_operator.runtime.tasks import cancel, start_task
 # Routers in the order of matching. Those with the most requests come first.
 ROUTERS = (
     memory_routes.searching,
+    context_routes.router,
     memory_routes.agents,
     memory_routes.router,
     lineage_routes.router,
@@ -113,6 +116,7 @@ def create_app(
     *,
     sources: SourceState = ALWAYS_READY,
     limits: Limits | None = None,
+    serves_mem0: bool = False,
 ) -> FastAPI:
     """Build the application.
 
@@ -123,6 +127,7 @@ def create_app(
         user_tokens: Accepted in addition to the credentials that the guard accepts.
         sources: State of the source of objects. Default: always ready and never stale.
         limits: Limits on concurrent requests and their memory. None uses the defaults of `Limits`.
+        serves_mem0: True to serve mem0's dialects under `/mem0/`.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
     edge = partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure)
@@ -138,6 +143,8 @@ def create_app(
     _add_problem_pages(app)
     app.state.mcp = McpEndpoint()
     app.router.routes.append(Route(MCP_PATH, app.state.mcp, methods=["POST"]))
+    if serves_mem0:
+        app.router.routes.extend(mem0_routes.ROUTES)
     add_docs(app)
     _add_error_handlers(app)
     _describe_once(app)

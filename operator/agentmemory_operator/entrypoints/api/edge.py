@@ -3,9 +3,9 @@
 For each request it does the following:
 1. Assign a request id; open the metrics and the trace of the request.
 2. Reject malformed text, and cross-origin requests to `/mcp` or to an API without authentication.
-3. Under `/v1/` and `/mcp`, respond with 503 until the agents are loaded. Then authenticate the caller, and admit the
-   request within the caller's limits. The route of a hook authenticates by the signature instead. On other paths, only
-   limit the number of concurrent requests; probes are exempt.
+3. Under `/v1/`, `/mcp` and `/mem0/`, respond with 503 until the agents are loaded. Then authenticate the caller, and
+   admit the request within the caller's limits. The route of a hook authenticates by the signature instead. On other
+   paths, only limit the number of concurrent requests; probes are exempt.
 4. Run the application and convert every error to a problem response.
 5. Write the access log.
 
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentmemory_operator import __version__
@@ -30,6 +31,7 @@ from agentmemory_operator.entrypoints.api.identity.rights import CALLER
 from agentmemory_operator.entrypoints.api.load.body_receiver import BodyReceiver, has_body, run_timed
 from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl, caller_key
 from agentmemory_operator.entrypoints.api.load.request_slots import REQUEST_SLOT, RequestSlot
+from agentmemory_operator.entrypoints.api.mem0.dialect import MEM0_PREFIX, problem_response, read_authorization
 from agentmemory_operator.entrypoints.api.problems import (
     BAD_REQUEST,
     CROSS_ORIGIN,
@@ -47,7 +49,7 @@ from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, UNKNOWN_CA
 log = logging.getLogger(__name__)
 
 MCP_PATH = "/mcp"
-GUARDED_PREFIXES = ("/v1/", MCP_PATH)
+GUARDED_PREFIXES = ("/v1/", MCP_PATH, MEM0_PREFIX)
 # Paths without authentication, which are exempt from the limits because their responses are small.
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 # Methods whose bodies are read.
@@ -133,17 +135,17 @@ class Edge:
             serve = self._respond_authenticated if is_guarded else self._respond_public
             await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
-            await refusal.problem.response(scope[REQUEST_ID])(scope, receive, exchange)
+            await _response_of(refusal.problem, scope)(scope, receive, exchange)
         except AgentMemoryError as refusal:
             # Respond to refusals here. Errors of the application itself are handled inside it.
-            await problem_of(refusal).response(scope[REQUEST_ID])(scope, receive, exchange)
+            await _response_of(problem_of(refusal), scope)(scope, receive, exchange)
         except ClientDisconnect:
             return
         except Exception:  # the outermost handler: the caller gets a response, the log gets the traceback
             log.exception("unexpected error in %s %s, request %s", scope["method"], scope["path"], scope[REQUEST_ID])
             if exchange.status == 0:
                 problem = Problem(type=INTERNAL_ERROR, detail="unexpected error: see the log for this request_id")
-                await problem.response(scope[REQUEST_ID])(scope, receive, exchange)
+                await _response_of(problem, scope)(scope, receive, exchange)
 
     async def _respond_public(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", _: Mapping[bytes, bytes]
@@ -164,7 +166,8 @@ class Edge:
             raise ProblemRaised(not_ready_problem(unread))
         # A hook's signature can only be checked with the body, so the request uses the share of the client's address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
-        authorization = headers.get(b"authorization", b"")
+        is_mem0 = scope["path"].startswith(MEM0_PREFIX)
+        authorization = read_authorization(headers) if is_mem0 else headers.get(b"authorization", b"")
         caller = UNBOUNDED_CALLER if is_signed else self._guard.authenticate_cached(authorization)
         if caller is None:
             with self._pressure.admit_unauthenticated():
@@ -174,12 +177,19 @@ class Edge:
         key = caller_key(caller, client[0] if client else None)
         with self._pressure.admit(key) as scope[REQUEST_SLOT]:
             slot: RequestSlot = scope[REQUEST_SLOT]
-            if scope["method"] in WITH_BODY and has_body(headers):
+            # mem0's batch deletion has a body.
+            if (is_mem0 or scope["method"] in WITH_BODY) and has_body(headers):
                 slot.start_receiving()
                 receive = BodyReceiver(receive, slot, self._pressure.limits.min_rate)
             else:
                 await slot.start()
             await run_timed(self._app(scope, receive, exchange), self._pressure.times, key)
+
+
+def _response_of(problem: Problem, scope: Scope) -> Response:
+    if scope["path"].startswith(MEM0_PREFIX):
+        return problem_response(problem, scope[REQUEST_ID])
+    return problem.response(scope[REQUEST_ID])
 
 
 @dataclass(slots=True)
@@ -217,7 +227,7 @@ class _Exchange:
 def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
     """Log a request without its query string, which may contain user ids.
 
-    The level is warning for statuses from 500. It is debug for other statuses outside `/v1/` and `/mcp`, else info.
+    The level is warning for statuses from 500. It is debug for other statuses outside `GUARDED_PREFIXES`, else info.
     """
     is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
     level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING

@@ -90,7 +90,7 @@ def etag_of(row: Mapping[str, Any]) -> str:
     """Return the entity tag of a stored row, without quotes. It is the same if the row is locked."""
     zone = row.get(ZONE_KEY)
     hidden = sealed_keys(zone) if zone else frozenset[str]()
-    last_write = marks_of(row)[-1:] or [row.get(STORED_KEY)]
+    last_write: list[Any] = marks_of(row)[-1:] or [row.get(STORED_KEY)]
     state = [row.get(key) or None for key in _TAGGED_KEYS if key not in hidden]
     text = json.dumps([last_write, float(row.get("importance") or 0), *state], sort_keys=True)
     return sha256(text.encode()).hexdigest()[:24]

@@ -10,6 +10,7 @@ The route classes also repeat a request once if the agent's collection was repla
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from types import MappingProxyType
+from typing import ClassVar
 
 from fastapi.routing import APIRoute
 from starlette.requests import Request
@@ -39,6 +40,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/memories/{id}/tree"): Verb.READ,
         ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): Verb.READ,
         ("POST", "/v1/agents/{agent}/search"): Verb.READ,
+        ("POST", "/v1/agents/{agent}/context"): Verb.READ,
         ("POST", "/v1/agents/{agent}/memories"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/memories/batch"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/messages"): Verb.WRITE,
@@ -84,17 +86,24 @@ ALL_USERS_ENDPOINTS = frozenset(
 
 
 class GuardedRoute(APIRoute):
-    """Route under `/v1` that checks the caller's rights before its handler runs.
+    """Route that checks the caller's rights before its handler runs.
 
     It also traces each request, and runs the handler once more if the agent's collection was replaced before any write.
-    Construction raises KeyError unless the method and path are in `VERBS`.
+    Construction raises KeyError unless the method and path are in `verbs`.
+
+    Attributes:
+        verbs: Verb that each endpoint requires, as `VERBS`.
+        operations: Memory operation of each endpoint, for traces.
     """
+
+    verbs: ClassVar[Mapping[tuple[str, str], Verb | None]] = VERBS
+    operations: ClassVar[Mapping[tuple[str, str], str]] = OPERATIONS
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Wrap the framework's handler in the checks, the trace and the repetition."""
         handle, (method, path) = super().get_route_handler(), self.endpoint_name
-        verb, covers_all_users = VERBS[method, path], (method, path) in ALL_USERS_ENDPOINTS
-        operation = OPERATIONS.get((method, path))
+        verb, covers_all_users = self.verbs[method, path], (method, path) in ALL_USERS_ENDPOINTS
+        operation = self.operations.get((method, path))
 
         async def handle_allowed(request: Request) -> Response:
             _check(request, verb)
@@ -107,7 +116,7 @@ class GuardedRoute(APIRoute):
 
     @cached_property
     def endpoint_name(self) -> tuple[str, str]:
-        """Method and path, as in `VERBS`."""
+        """Method and path, as in `verbs`."""
         [method] = self.methods or {""}
         return method, self.path_format
 
@@ -127,12 +136,16 @@ class PlainRoute(GuardedRoute):
         if scope["method"] not in (self.methods or ()):
             await super().handle(scope, receive, send)
             return
-        request = Request(scope, receive, send)
-        _check(request, VERBS[self.endpoint_name])
-        agent = scope["path_params"]["agent"]
-        with memory_span(request, OPERATIONS.get(self.endpoint_name)):
-            response: Response = await retry_if_moved(lambda: self.endpoint(agent, request))
+        response = await self.respond(Request(scope, receive, send))
         await response(scope, receive, send)
+
+    async def respond(self, request: Request) -> Response:
+        """Check the rights, run the route function, and return its response."""
+        _check(request, self.verbs[self.endpoint_name])
+        agent = request.path_params["agent"]
+        with memory_span(request, self.operations.get(self.endpoint_name)):
+            response: Response = await retry_if_moved(lambda: self.endpoint(agent, request))
+        return response
 
 
 def _check(request: Request, verb: Verb | None) -> None:
