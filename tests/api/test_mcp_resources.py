@@ -13,7 +13,8 @@ from mcp.client.stdio import stdio_client
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.mcp.resources import MEMORY_NOTE, PROFILE_TOKENS
+from agentmemory_operator.entrypoints.api.mcp.context_prompt import MAX_BUDGET_TOKENS
+from agentmemory_operator.entrypoints.api.mcp.resources import MEMORY_NOTE
 from agentmemory_operator.search.rules.context_text import NOTE
 from tests.api.test_hostile_memories import store
 from tests.api.test_identity import ByName
@@ -97,7 +98,7 @@ async def test_profile_is_bounded_and_stays_data(stack: Stack, client: httpx.Cli
     async with connected(stack, Agent="words", User=user) as host:
         profile = text_of(await host.read_resource(PROFILE))
 
-    assert 10_000 < len(profile) < 8 * PROFILE_TOKENS
+    assert 10_000 < len(profile) < 8 * MAX_BUDGET_TOKENS
     assert profile.endswith("</memory>")
     assert profile.count("</memory>") == 1
 
