@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import pytest
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 
@@ -253,6 +254,36 @@ def test_one_of_several_renamings_wins(agent: Agent, owner: str, tool: AgentMemo
 
     assert texts(files) == {"b": "text"}
     assert sum(isinstance(result, str) for result in results) == 1
+
+
+@pytest.fixture
+def lossy(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    """An agent of a client that loses the response to the first attempt of each write."""
+    request, attempted = httpx.Client.request, set[Any]()
+
+    def lose(self: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
+        response = request(self, method, url, **options)
+        key = options["headers"].get("Idempotency-Key")
+        if method == "GET" or key in attempted:
+            return response
+        attempted.add(key)
+        raise httpx.ReadError("lost")
+
+    monkeypatch.setattr(httpx.Client, "request", lose)
+    with Client(api_url, wait_max_s=0.01) as client:
+        yield client.agent("words")
+    assert None not in attempted
+
+
+def test_write_whose_response_is_lost_succeeds_once(lossy: Agent, owner: str, files: UserFiles) -> None:
+    tool = AgentMemoryTool(lossy, owner)
+    create(tool, "a", "")
+    create(tool, "c")
+
+    assert run(tool, "insert", path="/memories/a", insert_line=0, insert_text="x")
+    assert run(tool, "rename", old_path="/memories/a", new_path="/memories/b")
+    assert run(tool, "delete", path="/memories/c")
+    assert texts(files) == {"b": "x\n"}
 
 
 def test_change_during_a_renaming_is_kept(
