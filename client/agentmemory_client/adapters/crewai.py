@@ -123,7 +123,7 @@ class AgentMemoryStorage:
 
         Raises:
             ValueError: If the content changes and there is no embedding. Nothing was changed.
-            PreconditionFailed: If another writer changed the record at the same time. Nothing was changed.
+            PreconditionFailed: If there is no embedding, and another writer changes the record at the same time.
         """
         if record.embedding:
             self.save([record])
@@ -132,8 +132,12 @@ class AgentMemoryStorage:
         if stored is None or _record(stored).content != record.content:
             raise ValueError(f"record {record.id}: embedding is required, because its content is new")
         item = self._item(record)
-        # Only in the version that was compared: another writer may have replaced the content.
-        changes: ChangeOptions = {"metadata": item["metadata"], "importance": item["importance"], "tags": item["tags"]}
+        changes: ChangeOptions = {
+            "metadata": item["metadata"],
+            "importance": item["importance"],
+            "tags": item["tags"],
+        }
+        # The condition keeps the content in the metadata that of the vector.
         self._user.change(stored.id, if_match=stored.etag, **changes)
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
