@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { ApiError, Client, estimateTokens, formatContext, PreconditionFailed, type ForgetOptions } from "../src/index.js";
-import { agent, all, client, newUserId, recorded, refuse, sayNothing, send, someone } from "./support.js";
+import { agent, all, client, newUserId, recorded, refuse, sayNothing, send, someone, type Handler } from "./support.js";
 
 const isMissing = (error: unknown) => error instanceof ApiError && error.status === 404;
 
@@ -233,6 +233,17 @@ test("a call is cancelled while it waits for its answer", async () => {
     await assert.rejects(asked, { name: "RangeError", message: "enough" });
 
     assert.equal(seen.length, 1);
+  });
+});
+
+test("an erasure and a batch may take longer than the client's time-out", async () => {
+  const late = (body: object): Handler => (request, answer) => void setTimeout(() => send(body)(request, answer), 200);
+  await recorded([late({ id: "r" }), late({ results: [] })], async (url, seen) => {
+    const one = new Client(url, { timeoutMs: 20, retries: 0 }).agent("a");
+    await one.user("u").forgetEverything();
+    await one.addMany([]);
+
+    assert.equal(seen.length, 2);
   });
 });
 
