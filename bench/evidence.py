@@ -130,12 +130,14 @@ def rows(variants_of: Sequence[Variant], answers: Answers) -> Iterator[Cells]:
         own = answers[variant.name]
         figures = [fmean(result.recall(count) for result in own) for count in (5, TOP_K)]
         figures.append(fmean(result.reciprocal_rank for result in own))
-        baseline = answers.get(variant.baseline, ())
+        baseline, users = answers.get(variant.baseline, ()), [result.user_id for result in own]
         differences = [
-            _render_difference([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, baseline, strict=True)], own)
+            render_difference([a.recall(TOP_K) - b.recall(TOP_K) for a, b in zip(own, baseline, strict=True)], users)
             if baseline
             else "",
-            _render_difference([a.reciprocal_rank - b.reciprocal_rank for a, b in zip(own, baseline, strict=True)], own)
+            render_difference(
+                [a.reciprocal_rank - b.reciprocal_rank for a, b in zip(own, baseline, strict=True)], users
+            )
             if baseline
             else "",
         ]
@@ -156,11 +158,15 @@ def ndcg_rows(answers: Answers) -> tuple[Cells, list[Cells]]:
     return (*NDCG_HEAD, *(f"{category} ({counts[category]})" for category in categories)), rows_
 
 
-def _render_difference(differences: Sequence[float], of: Sequence[QuestionResult]) -> str:
-    """Render a mean difference and its interval."""
+def render_difference(differences: Sequence[float], users: Sequence[str]) -> str:
+    """Render a mean difference and its interval over conversations.
+
+    Args:
+        users: User of each difference: one conversation each.
+    """
     by_user: dict[str, list[float]] = {}
-    for result, difference in zip(of, differences, strict=True):
-        by_user.setdefault(result.user_id, []).append(difference)
+    for user, difference in zip(users, differences, strict=True):
+        by_user.setdefault(user, []).append(difference)
     low, high = interval(list(by_user.values()))
     return f"{fmean(differences):+.3f} ({low:+.3f} to {high:+.3f})"
 

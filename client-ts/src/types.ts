@@ -12,6 +12,8 @@ export type BatchResult = Schemas["BatchOut"];
 export type Change = Schemas["ChangeOut"];
 /** Part of the change log, oldest first. `next_cursor` is always set: store it, and continue from it later. */
 export type ChangesPage = Schemas["ChangesOut"];
+/** A text for a prompt, and the memories in it. */
+export type Context = Schemas["ContextOut"];
 export type ConversationStored = Schemas["ConversationOut"];
 /** Number of memories that the end of a session dropped, by type. */
 export type Ended = Schemas["EndedOut"];
@@ -56,6 +58,8 @@ export type Verb = Schemas["TokenIn"]["verbs"][number];
 /** What a memory may have besides its user and its content. */
 export type MemoryOptions = Omit<NewMemory, "user_id" | "content">;
 export type ConversationOptions = Omit<Schemas["ConversationIn"], "user_id" | "messages">;
+/** What a context may have besides its user and its query. Without a query it needs `messages`, or `vector`. */
+export type ContextFields = Partial<Omit<Schemas["ContextIn"], "user_id" | "query">>;
 /** What narrows a search. */
 export type SearchOptions = Omit<Schemas["SearchIn"], "user_id" | "query">;
 /** What narrows a list. */

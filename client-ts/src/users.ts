@@ -64,6 +64,12 @@ export class User {
     return answerOf(this.#http.POST("/v1/agents/{agent}/search", { params: this.#path(), body, ...optionsOf(call) }));
   }
 
+  /** Build one text for a prompt: facts about the user, memories that bear on the query, turns of a session. */
+  context(query?: string, options: api.ContextFields = {}, call: CallOptions = {}): Promise<api.Context> {
+    const body = { ...options, ...(query === undefined ? {} : { query }), user_id: this.#userId };
+    return answerOf(this.#http.POST("/v1/agents/{agent}/context", { params: this.#path(), body, ...optionsOf(call) }));
+  }
+
   /** Search, and return of each memory only the fields that are named, and its `score`. */
   searchFields(
     fields: readonly api.Field[],

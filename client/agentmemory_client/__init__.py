@@ -3,6 +3,7 @@
 from agentmemory_client.agent_calls import AgentDetails, Change, ChangesPage, TypeDetails
 from agentmemory_client.clients import AsyncClient, Client
 from agentmemory_client.context import estimate_tokens, format_context
+from agentmemory_client.context_calls import Context, ContextLine, ContextSection
 from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRelation
 from agentmemory_client.exchange import DEFAULT_URL
 from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
@@ -46,6 +47,9 @@ __all__ = [
     "Change",
     "ChangesPage",
     "Client",
+    "Context",
+    "ContextLine",
+    "ContextSection",
     "ConversationStored",
     "EntityDetails",
     "FieldProblem",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 import httpx
 
 import agentmemory_client.agent_calls as agent_calls
+import agentmemory_client.context_calls as context_calls
 import agentmemory_client.entity_calls as entity_calls
 import agentmemory_client.identity_calls as identity_calls
 import agentmemory_client.item_calls as item_calls
@@ -62,6 +63,7 @@ class UserCalls:
     converse = user_method(memory_calls.converse)
     search = user_method(memory_calls.search)
     search_fields = user_method(memory_calls.search_fields)
+    context = user_method(context_calls.context)
     memories = user_method(memory_calls.memories)
     page = user_method(memory_calls.page)
     get = user_method(memory_calls.get)

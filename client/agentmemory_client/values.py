@@ -55,6 +55,7 @@ class Memory(Answer):
         locked: True if its key is unavailable or was deleted.
         entities: Names that the memory mentions, each with name, kind and role.
         etag: Tag of this version, for `if_match`; only of a memory or item that was read or changed alone, else None.
+            Not compared.
     """
 
     id: str
@@ -103,7 +104,7 @@ class Memory(Answer):
     consolidated: bool = False
     zone: str | None = None
     locked: bool = False
-    etag: str | None = None
+    etag: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from agentmemory_operator.entrypoints.api import agent_schemas, memory_schemas
+from agentmemory_operator.entrypoints.api.memories import context_requests
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 
 VECTOR = [1.0] * 8
@@ -33,6 +34,7 @@ OPERATIONS = {
     "/v1/agents/{agent}/memories/{id}/tree": {"get": "getMemoryTree"},
     "/v1/agents/{agent}/stats": {"get": "getStats"},
     "/v1/agents/{agent}/search": {"post": "searchMemories"},
+    "/v1/agents/{agent}/context": {"post": "buildContext"},
     "/v1/agents/{agent}/items": {"put": "putItem", "get": "getItem", "delete": "deleteItem"},
     "/v1/agents/{agent}/items/batch": {"post": "putItems"},
     "/v1/agents/{agent}/items/versions": {"get": "listItemVersions"},
@@ -193,6 +195,7 @@ def test_bodies_have_a_named_schema(document: dict[str, Any]) -> None:
         ("post", "/v1/agents/{agent}/messages"): "ConversationIn",
         ("patch", "/v1/agents/{agent}/memories/{id}"): "ChangeIn",
         ("post", "/v1/agents/{agent}/search"): "SearchIn",
+        ("post", "/v1/agents/{agent}/context"): "ContextIn",
         ("put", "/v1/agents/{agent}/items"): "ItemIn",
         ("post", "/v1/agents/{agent}/items/batch"): "ItemsIn",
         ("put", "/v1/agents/{agent}/relations"): "RelationIn",
@@ -226,6 +229,7 @@ def test_patterns_work_in_other_regex_engines(document: dict[str, Any]) -> None:
         ("POST", "/v1/agents/probe/memories/batch", {"memories": [{}]}, memory_schemas.BatchOut),
         ("GET", "/v1/agents/probe/memories?user_id=shape", None, memory_schemas.PageOut),
         ("POST", "/v1/agents/probe/search", {"vector": VECTOR}, memory_schemas.SearchOut),
+        ("POST", "/v1/agents/probe/context", {"vector": VECTOR}, context_requests.ContextOut),
         ("GET", "/v1/agents/mind/sessions/s/working?user_id=shape", None, memory_schemas.WorkingOut),
         ("POST", "/v1/agents/mind/sessions/s/end?user_id=shape", None, memory_schemas.EndedOut),
         ("POST", "/v1/agents/probe/search", {"vector": VECTOR, "explain": True}, memory_schemas.SearchOut),

@@ -1,7 +1,7 @@
 """Context provider of the Microsoft Agent Framework. It needs the extra `agent-framework`.
 
-Before a run it adds the memories that bear on the input, as a message of the user: text that others may have written
-must not become an instruction. After the run it stores the input and the response.
+Before a run it adds what is known of the user and what bears on the input, as a message of the user: text that others
+may have written must not become an instruction. After the run it stores the input and the response.
 
 If the memory is unavailable, the run continues without it, and a warning is logged; the run's messages are then not
 stored. Other errors of the API are raised: the settings are wrong.
@@ -13,7 +13,7 @@ from typing import Any
 
 from agent_framework import AgentSession, ContextProvider, Message, SessionContext
 
-from agentmemory_client.adapters.common import find_memories, outages_logged, render_memories, store_turns
+from agentmemory_client.adapters.common import build_context, outages_logged, store_turns
 from agentmemory_client.handles import User
 from agentmemory_client.memory_calls import ConversationOptions
 from agentmemory_client.memory_calls import Message as Turn
@@ -29,8 +29,7 @@ class AgentMemoryProvider(ContextProvider):
         user: User of a blocking `Client`, or a function that returns the user of a session. Use the function if one
             agent serves several users.
         source_id: Name of the provider, unique among those of an agent.
-        top_k: Maximum number of memories.
-        max_chars: Maximum number of characters that the memories take in the prompt.
+        budget_tokens: Maximum number of tokens that the memories take in the prompt, from 64.
     """
 
     def __init__(
@@ -38,23 +37,21 @@ class AgentMemoryProvider(ContextProvider):
         user: User | Callable[[AgentSession], User],
         *,
         source_id: str = "agentmemory",
-        top_k: int = 10,
-        max_chars: int = 4000,
+        budget_tokens: int = 1000,
     ) -> None:
         super().__init__(source_id)
         self._user = user
-        self._top_k = top_k
-        self._max_chars = max_chars
+        self._budget_tokens = budget_tokens
 
     async def before_run(
         self, *, agent: Any, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        """Add the memories that bear on the input."""
-        query = "\n".join(turn["content"] for turn in _turns(context.input_messages) if turn["role"] == "user")
-        user, text = self._user_of(session), ""
+        """Add a context for the last message of the user."""
+        turns, text = list(_turns(context.input_messages)), ""
         with outages_logged("no memories for this run"):
-            found = await asyncio.to_thread(find_memories, user, query, limit=self._top_k)
-            text = render_memories(found, limit=self._max_chars)
+            text = await asyncio.to_thread(
+                build_context, self._user_of(session), turns, budget_tokens=self._budget_tokens
+            )
         if text:
             context.extend_messages(self.source_id, [Message(role="user", contents=[text])])
 

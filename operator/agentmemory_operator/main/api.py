@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
+from agentmemory_operator.adapters.embedding.wordllama_tokenizer import WORDLLAMA_MEASURE
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.http.served_certificate import ServedCertificate
@@ -132,11 +133,9 @@ class Api:
         directory = self._directory_over(stores, clock)
         self.feed = ApiFeed(table, directory, stores.forget_agent)
         self._rerankers = Rerankers(settings, self._embedders.files, self._secrets_of)
-        self.services = build_services(
-            *(directory, self._rerankers.open, HookVerifier(directory, self._secrets_of, clock), self._open_model),
-            meter=meter,
-            writer=uuid4().hex[:8],
-        )
+        hooks = HookVerifier(directory, self._secrets_of, clock)
+        parts = (directory, self._rerankers.open, hooks, self._open_model, WORDLLAMA_MEASURE)
+        self.services = build_services(*parts, meter=meter, writer=uuid4().hex[:8])
         followed = [*sources(namespaces), *((CLAIMS,) if in_cluster else ())]
         self.readiness = Readiness(
             *(followed, directory, stores.store_for), is_identified=lambda: self._identity.is_known

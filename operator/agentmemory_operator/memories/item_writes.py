@@ -363,7 +363,8 @@ def _set_etags(
     """Set the entity tags of writes, and in the errors of those whose precondition an earlier write broke."""
     for number, write in enumerate(taking, 1):
         write.etag = write.etag_after(row, now_ms, mark if number == len(taking) else f"{mark}.{number}")
-    etags: dict[str, str | None] = dict(entry.split(":") for entry in marks_of(row, REQUEST_ETAGS_KEY))
+    stored = (entry.partition(":") for entry in marks_of(row, REQUEST_ETAGS_KEY))
+    etags: dict[str, str | None] = {key: etag for key, _, etag in stored}
     etags |= {write.mark.partition(":")[0]: write.etag for write in taking if write.mark}
     for write, outcome in outcomes:
         if outcome == "repeated" and write.mark:

@@ -68,7 +68,13 @@ class SearchService:
         self._graphs = graphs or EntityGraphs()
 
     async def search(self, agent: Agent, request: SearchRequest) -> SearchAnswer:
-        """Return the memories that rank best.
+        """Return the memories that rank best, and add them to the access counts. Raises: As `find`."""
+        answer = await self.find(agent, request)
+        self._access_counts.note(agent.settings.slug, [hit.record.id for hit in answer.results])
+        return answer
+
+    async def find(self, agent: Agent, request: SearchRequest) -> SearchAnswer:
+        """Return the memories that rank best, without counting them as accessed.
 
         Raises:
             RequestInvalid: If `find_request_errors`, `find_eligible` or the embedding provider rejects the request.
@@ -84,7 +90,6 @@ class SearchService:
         reread = await rerank_points(self._open_reranker, agent.settings, request.query, above_threshold)
         capped, span = cap_sessions(reread.points, request.per_session, setup.top_k), request.neighbours
         returned = capped.points
-        self._access_counts.note(agent.settings.slug, [point["id"] for point in returned])
         # Do not count memories that the model excludes as removed by the threshold.
         excluded = sum(point["score"] <= EXCLUDED_SCORE for point in response.points)
         total = max(len(response.points), min(setup.eligible, setup.max_candidates))

@@ -11,6 +11,7 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.embedder_factory import build_embedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.embedding.wordllama_tokenizer import WORDLLAMA_MEASURE
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens, new_key, parse_key
@@ -170,7 +171,7 @@ def build_stack_services(
         assert settings.language_model is not None
         return await language_models.open(settings.language_model, settings.owner, FakeSecrets(secrets or {}))
 
-    return build_services(directory, rerankers.open, hooks, open_model, meter=meter, writer="test")
+    return build_services(directory, rerankers.open, hooks, open_model, WORDLLAMA_MEASURE, meter=meter, writer="test")
 
 
 @contextlib.contextmanager

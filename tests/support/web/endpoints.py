@@ -71,6 +71,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ),
     ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): user_request,
     ("POST", "/v1/agents/{agent}/search"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
+    ("POST", "/v1/agents/{agent}/context"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
     ("POST", "/v1/agents/{agent}/memories"): lambda user: {
         "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
     },

@@ -9,7 +9,7 @@ from agentmemory_operator.entrypoints.api.memory_schemas import MemoryOut
 
 
 def test_client_reads_every_field() -> None:
-    assert {field.name for field in fields(Memory)} - {"extra"} == MemoryOut.model_fields.keys()
+    assert {field.name for field in fields(Memory)} == MemoryOut.model_fields.keys() | {"extra", "etag"}
 
 
 def test_client_sends_every_field() -> None:

@@ -49,8 +49,9 @@ class WordLlamaEmbedder:
 
 def _embed(texts: list[str], dimensions: int) -> list[Vector]:
     # Load once: all agents share the tokenizer, which is configured while it loads.
+    tokenizer = load_tokenizer()
     with _loading:
-        tokenizer, weights = _load()
+        weights = _load_weights()
     return [_mean(tokenizer.encode(text, add_special_tokens=False).ids, weights[:, :dimensions]) for text in texts]
 
 
@@ -62,17 +63,32 @@ def _mean(tokens: list[int], weights: Any) -> Vector:
     return result
 
 
+def load_tokenizer() -> Any:
+    """Return the tokenizer of the installed package, which all callers of the process share."""
+    with _loading:
+        return _load_tokenizer()
+
+
 @cache
-def _load() -> tuple[Any, Any]:
-    """Load tokenizer and weights from the installed package: 30 MB, once per process."""
+def _load_tokenizer() -> Any:
     # Import here: most processes never embed offline.
-    from safetensors.numpy import load_file
     from tokenizers import Tokenizer
 
-    spec = find_spec("wordllama")
-    folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / f"{MODEL}_tokenizer_config.json"))
+    tokenizer = Tokenizer.from_file(str(_folder() / "tokenizers" / f"{MODEL}_tokenizer_config.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    (weights,) = load_file(folder / "weights" / f"{MODEL}_{NATIVE_DIMENSIONS}.safetensors").values()
-    return tokenizer, weights.astype("float32")
+    return tokenizer
+
+
+@cache
+def _load_weights() -> Any:
+    """Load the weights from the installed package: 30 MB, once per process."""
+    from safetensors.numpy import load_file
+
+    (weights,) = load_file(_folder() / "weights" / f"{MODEL}_{NATIVE_DIMENSIONS}.safetensors").values()
+    return weights.astype("float32")
+
+
+def _folder() -> Path:
+    spec = find_spec("wordllama")
+    return Path(spec.origin).parent if spec and spec.origin else Path()

@@ -30,6 +30,7 @@ from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.mem0 import mem0_routes
 from agentmemory_operator.entrypoints.api.memories import (
+    context_routes,
     entity_routes,
     item_routes,
     lineage_routes,
@@ -56,6 +57,7 @@ from agentmemory_operator.runtime.tasks import cancel, start_task
 # Routers in the order of matching. Those with the most requests come first.
 ROUTERS = (
     memory_routes.searching,
+    context_routes.router,
     memory_routes.agents,
     memory_routes.router,
     lineage_routes.router,

@@ -18,6 +18,7 @@ _AGENT = "/v1/agents/{agent}"
 OPERATIONS: Mapping[tuple[str, str], str] = MappingProxyType(
     {
         ("POST", f"{_AGENT}/search"): "search_memory",
+        ("POST", f"{_AGENT}/context"): "search_memory",
         ("GET", f"{_AGENT}/memories"): "search_memory",
         ("GET", f"{_AGENT}/memories/{{id}}"): "search_memory",
         ("GET", f"{_AGENT}/items"): "search_memory",

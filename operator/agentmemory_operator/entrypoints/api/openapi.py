@@ -25,6 +25,7 @@ from agentmemory_operator.entrypoints.api.examples import add_examples
 from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity import user_requests as identity_requests
 from agentmemory_operator.entrypoints.api.memories import (
+    context_requests,
     conversation_requests,
     entity_requests,
     forget_requests,
@@ -100,6 +101,7 @@ _BODIES = (
     memory_requests.ChangeIn,
     memory_requests.WorkingIn,
     memory_requests.SearchIn,
+    context_requests.ContextIn,
     conversation_requests.ConversationIn,
     item_requests.ItemIn,
     item_requests.ItemsIn,
@@ -128,6 +130,7 @@ _ANSWERS = (
     memory_schemas.EndedOut,
     memory_schemas.SearchOut,
     shown_schemas.ShownSearchOut,
+    context_requests.ContextOut,
     memory_schemas.ItemStoredOut,
     memory_schemas.KeysOut,
     memory_schemas.VersionsOut,

@@ -17,7 +17,9 @@ from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.working_memory import WorkingMemory
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.search.context import ContextService
 from agentmemory_operator.search.results import MeteredReranker, OpenReranker
+from agentmemory_operator.search.rules.context_budget import TextMeasure
 from agentmemory_operator.search.search import SearchService
 from agentmemory_operator.webhooks.receive import HookVerifier
 
@@ -28,6 +30,7 @@ class Services:
 
     directory: AgentDirectory
     recall: SearchService
+    contexts: ContextService
     remember: Remember
     items: Items
     working: WorkingMemory
@@ -39,11 +42,12 @@ class Services:
     meter: ApiMeter = field(default_factory=ApiMeter)
 
 
-def build_services(
+def build_services(  # noqa: PLR0913 # the dependencies of the use cases
     directory: AgentDirectory,
     open_reranker: OpenReranker,
     hooks: HookVerifier,
     open_model: OpenModel,
+    measure: TextMeasure,
     *,
     meter: ApiMeter,
     writer: str,
@@ -53,6 +57,7 @@ def build_services(
     Args:
         open_reranker: Returns the reranker of an agent that has one.
         open_model: Opens the language model of an agent that has one.
+        measure: Tokenizer of contexts.
         writer: Unique name of this process in the access counts that it writes.
     """
     clock, graphs = hooks.clock, EntityGraphs()
@@ -60,11 +65,13 @@ def build_services(
         AccessCounts(directory.open, clock, writer=writer),
         Remember(meter.models.count_long_chain),
     )
+    recall = SearchService(
+        clock, access_counts, lambda settings: MeteredReranker(open_reranker(settings), meter), graphs
+    )
     return Services(
         directory=directory,
-        recall=SearchService(
-            clock, access_counts, lambda settings: MeteredReranker(open_reranker(settings), meter), graphs
-        ),
+        recall=recall,
+        contexts=ContextService(clock, access_counts, recall, measure),
         graphs=graphs,
         remember=remember,
         items=Items(clock),

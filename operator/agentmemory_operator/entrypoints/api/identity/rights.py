@@ -40,6 +40,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/memories/{id}/tree"): Verb.READ,
         ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): Verb.READ,
         ("POST", "/v1/agents/{agent}/search"): Verb.READ,
+        ("POST", "/v1/agents/{agent}/context"): Verb.READ,
         ("POST", "/v1/agents/{agent}/memories"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/memories/batch"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/messages"): Verb.WRITE,

@@ -82,6 +82,12 @@ from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
+DESCRIBED_GENERATION = {
+    GENERATION_HEADER: {
+        "description": "Generation of the AgentMemory object whose settings were used.",
+        "schema": {"type": "integer"},
+    }
+}
 # Maximum number of agents to count concurrently for the list of agents.
 MAX_CONCURRENT_COUNTS = 8
 
@@ -238,12 +244,7 @@ async def delete_memory(
             (SearchOut, ShownSearchOut),
             problems=SEARCH_PROBLEMS,
             body=SearchIn,
-            headers={
-                GENERATION_HEADER: {
-                    "description": "Generation of the AgentMemory object whose settings were used.",
-                    "schema": {"type": "integer"},
-                }
-            },
+            headers=DESCRIBED_GENERATION,
         ),
         TIME_ZONE_HEADER,
         {"type": "string", "minLength": 1, "maxLength": MAX_TIME_ZONE_CHARS},
@@ -255,7 +256,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     body = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
     scopes = rights_of(request).default_scopes
-    search_request = body.search_request(default_scopes=scopes, default_time_zone=_time_zone_of(request))
+    search_request = body.search_request(default_scopes=scopes, default_time_zone=time_zone_of(request))
     result = await services.recall.search(opened, search_request)
     services.meter.candidates.observe(result.total_candidates)
     record_result(request, len(result.results), top_k=body.top_k)
@@ -263,7 +264,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     return response_views.json_response(content, headers={GENERATION_HEADER: str(result.generation)})
 
 
-def _time_zone_of(request: Request) -> str | None:
+def time_zone_of(request: Request) -> str | None:
     """Return the time zone that the header names, or None.
 
     Raises:

@@ -1,0 +1,142 @@
+"""`python -m bench.context`: evidence within a number of tokens, of the context call and of plain results of a search.
+
+*Contents* are the contents of the results as a list, best first, as many as fit, without dates; *dated* have their day
+before the content. A context has its frame, headings and numbers in its tokens. Evidence counts only if its memory is
+complete. Differences have a 95 % bootstrap interval over conversations.
+
+    python -m bench.context --data locomo_dev.json
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+
+from agentmemory_operator.adapters.embedding.wordllama_tokenizer import WORDLLAMA_MEASURE
+from bench.clients import Client
+from bench.dialogues import Question, read_set, store
+from bench.evidence import SETS, WORDLLAMA, render_difference
+from bench.progress import log_progress
+from bench.stacks import Json, Stack, agent_manifest, running
+from bench.tables import Cells, machine, render
+
+BUDGETS = (1_000, 2_000, 4_000)
+TOP_K = 200
+HEAD = ("set", "tokens", "contents", "dated", "context", "beside contents", "beside dated")
+TIME_HEAD = ("set", "search p50, ms", "context p50, ms", "ratio")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Share of a question's evidence that each text has, 0..1."""
+
+    user_id: str
+    contents: float
+    dated: float
+    context: float
+
+
+def share_of(question: Question, ids: set[str], marks: Mapping[str, set[str]]) -> float:
+    """Return the share of the evidence among memories."""
+    found = set().union(*(marks.get(id, set()) for id in ids)) if ids else set()
+    return len(question.evidence & found) / len(question.evidence)
+
+
+def ids_within(lines: Sequence[tuple[str, str]], budget: int) -> set[str]:
+    """Return the ids of the lines that fit into a budget; one that does not fit is skipped."""
+    remaining, ids = budget, set()
+    for id, text in lines:
+        if (tokens := WORDLLAMA_MEASURE.count_line(f"- {text}")) <= remaining:
+            remaining -= tokens
+            ids.add(id)
+    return ids
+
+
+def ask(api: Client, slug: str, question: Question, budget: int, marks: Mapping[str, set[str]]) -> Found:
+    """Search and build a context with a question; return the evidence within the budget."""
+    sent = {"user_id": question.user_id, "query": question.text, "reference_time": question.asked_at}
+    fields = {"fields": ["id", "content", "created_at"], "top_k": TOP_K}
+    results = api.call("POST", f"/v1/agents/{slug}/search", sent | fields)["results"]
+    context = api.call("POST", f"/v1/agents/{slug}/context", sent | {"budget_tokens": budget})
+    if context["tokens"] > budget:
+        raise RuntimeError(f"{context['tokens']} tokens are more than {budget}: {question.text}")
+    whole = {line["memory_id"] for part in context["sections"] for line in part["lines"] if not line["cut"]}
+    contents = [(result["id"], result["content"]) for result in results]
+    dated = [(result["id"], f"{result['created_at'][:10]} {result['content']}") for result in results]
+    return Found(
+        question.user_id,
+        share_of(question, ids_within(contents, budget), marks),
+        share_of(question, ids_within(dated, budget), marks),
+        share_of(question, whole, marks),
+    )
+
+
+def times(api: Client, slug: str, questions: Sequence[Question]) -> tuple[float, float]:
+    """Return the medians of a search and of a context with default options, in milliseconds, asked in turn."""
+    took: dict[str, list[float]] = {"search": [], "context": []}
+    for question in questions:
+        body = {"user_id": question.user_id, "query": question.text, "reference_time": question.asked_at}
+        for call in took:
+            # The first call embeds the question, the second has its vector in the cache.
+            api.send(api.prepare("POST", f"/v1/agents/{slug}/search", body))
+            took[call].append(api.timed(api.prepare("POST", f"/v1/agents/{slug}/{call}", body))[1])
+    return median(took["search"]), median(took["context"])
+
+
+def rows(name: str, found: Mapping[int, Sequence[Found]]) -> Iterator[Cells]:
+    """Yield one row for each budget."""
+    for budget, results in found.items():
+        users = [result.user_id for result in results]
+        figures = [fmean(getattr(result, kind) for result in results) for kind in ("contents", "dated", "context")]
+        yield (
+            *(name, f"{budget:,}", *(f"{figure:.3f}" for figure in figures)),
+            render_difference([result.context - result.contents for result in results], users),
+            render_difference([result.context - result.dated for result in results], users),
+        )
+
+
+def measure(stack: Stack, file: Path, slug: str) -> tuple[list[Cells], Cells]:
+    """Store a set, ask its questions with each budget, and return the rows of both tables."""
+    asked = read_set(file)
+    keyword: Json = {"keyword": {"enabled": True, "language": "english"}}
+    stack.apply(agent_manifest(slug, spec={"preset": "standard", "embedding": WORDLLAMA, "index": keyword}))
+    stack.wait_ready(slug)
+    with Client(stack.api_url) as api:
+        log_progress(f"storing {len(asked.memories)} memories of {asked.name}")
+        marks = store(api, slug, asked.memories)
+        found = {
+            budget: [ask(api, slug, question, budget, marks) for question in asked.questions] for budget in BUDGETS
+        }
+        search_ms, context_ms = times(api, slug, asked.questions[:200])
+    ratio = (f"{search_ms:.1f}", f"{context_ms:.1f}", f"{context_ms / search_ms:.2f}")
+    return list(rows(asked.name, found)), (asked.name, *ratio)
+
+
+def main() -> None:
+    args = parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-context-") as folder,
+        running(Path(folder), [], args.qdrant) as stack,
+    ):
+        print(f"{machine()}, {stack.engine}", flush=True)
+        measured = [measure(stack, file, f"context-{number}") for number, file in enumerate(args.data or [SETS["own"]])]
+        print(f"\n{render(HEAD, [row for table, _ in measured for row in table])}", flush=True)
+        print(f"\n{render(TIME_HEAD, [row for _, row in measured])}", flush=True)
+
+
+def parse_args() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.context", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, action="append", help="a file of conversations instead of ours")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server, which keeps the collections")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
