@@ -104,6 +104,15 @@ test("searches of many queries are 8 at a time and end with the first error", as
   });
 });
 
+test("a context for a prompt has the memories that bear on a query", async () => {
+  const ada = someone();
+  const stored = await ada.add("Pays by invoice");
+  const context = await ada.context("how does she pay?", { budget_tokens: 500 });
+
+  assert.match(context.text, /Pays by invoice/);
+  assert.ok(JSON.stringify(context).includes(stored.id));
+});
+
 test("a search returns only the named fields", async () => {
   const ada = someone();
   await ada.add("Pays by invoice");
