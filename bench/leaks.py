@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder, _load
+from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder, load_tokenizer
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.memories.rules.ids import content_id
 from agentmemory_operator.memories.rules.keywords import keyword_document
@@ -60,7 +60,7 @@ class StoredPoints:
 
 def vocabulary() -> list[str]:
     """Return the words that are one token of the offline embedder. They are the easiest to find in a vector."""
-    tokens = _load()[0].get_vocab()
+    tokens = load_tokenizer().get_vocab()
     return sorted(token[1:] for token in tokens if re.fullmatch("▁[a-z]{5,}", token))
 
 

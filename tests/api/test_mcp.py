@@ -62,7 +62,12 @@ async def test_connecting_needs_no_agent_or_user(stack: Stack, mode: str) -> Non
         tools = await client.list_tools()
         called = await client.call_tool("search_memories", {"query": "q"})
 
-    assert [tool.name for tool in tools.tools] == ["remember", "search_memories", "upsert_memory"]
+    assert [tool.name for tool in tools.tools] == [
+        "remember",
+        "search_memories",
+        "upsert_memory",
+        "get_context",
+    ]
     assert all("user_id" not in tool.input_schema["properties"] for tool in tools.tools)
     assert called.is_error
     assert "?agent=NAME in the URL" in text_of(called)
@@ -70,7 +75,7 @@ async def test_connecting_needs_no_agent_or_user(stack: Stack, mode: str) -> Non
 
 async def test_tools_have_the_types_of_the_agent(stack: Stack, user: str) -> None:
     async with connected(stack, f"?agent=mind&user_id={user}") as client:
-        [remember, search, upsert] = (await client.list_tools()).tools
+        [remember, search, upsert, _] = (await client.list_tools()).tools
 
     assert remember.input_schema["properties"]["type"]["enum"] == ["semantic", "working"]
     assert [tool.annotations and tool.annotations.read_only_hint for tool in (remember, search, upsert)] == [

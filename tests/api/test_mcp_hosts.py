@@ -17,7 +17,7 @@ from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
 from tests.support.web.api_stack import Stack
 
 HOSTS = ROOT / "examples" / "mcp"
-TOOLS = {"remember", "search_memories", "upsert_memory"}
+TOOLS = {"remember", "search_memories", "upsert_memory", "get_context"}
 
 Server = dict[str, Any]
 

@@ -119,9 +119,9 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
             " what you learn. One statement a call, as a sentence that can be understood alone, with names in the place"
             " of pronouns. Do not keep small talk, passwords or keys."
         ),
-        parameters=_object(
+        parameters=object_schema(
             {
-                "content": _content("The statement."),
+                "content": content_schema("The statement."),
                 "type": _type(types) | {"description": f"What kind of memory it is. {_meanings(types)}"},
                 "importance": {
                     "type": "string",
@@ -132,7 +132,7 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
                 "key": _text("Of a fact that may change: the same key for the same question, such as user.city."),
                 "subject": _text("Of a status: what it is the status of, in the same words each time."),
                 "status_value": _text("Of a status: the status itself, in a word, such as open or done."),
-                "valid_from": _time("Since when it is true, if not since now."),
+                "valid_from": time_schema("Since when it is true, if not since now."),
                 "knowledge_category": _text("Topic of what is known."),
                 "speaker": _text("Who said it, by name, where several speak."),
                 "role": {
@@ -189,15 +189,17 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
             "Find what was remembered, best first. Call it before answering what may depend on earlier conversations,"
             " and before asking the user something that they may have said already."
         ),
-        parameters=_object(
+        parameters=object_schema(
             {
-                "query": _content("What to look for, as a question or in the words of what may have been remembered."),
+                "query": content_schema(
+                    "What to look for, as a question or in the words of what may have been remembered."
+                ),
                 "types": _some(
                     _type(types), f"Only memories of these types; leave it out to search all. {_meanings(types)}"
                 ),
                 "tags": _some(_text(), "Only memories with any of these labels."),
-                "at_time": _time("Only what was true at that time, also what was replaced since."),
-                "reference_time": _time("When the query is asked, if not now: yesterday is the day before."),
+                "at_time": time_schema("Only what was true at that time, also what was replaced since."),
+                "reference_time": time_schema("When the query is asked, if not now: yesterday is the day before."),
                 "top_k": {"type": "integer", "minimum": 1, "maximum": MAX_TOP_K, "description": "How many at most."},
                 "min_similarity": {
                     "type": "number",
@@ -220,9 +222,9 @@ def _upsert() -> Tool:
             "Keep something under a key, in the place of what was kept under it before. For what has one current value:"
             " a name, a setting, a plan. The answer has success, memory_id, key and message."
         ),
-        parameters=_object(
+        parameters=object_schema(
             {
-                "content": _content("The text to keep.") | {"maxLength": MAX_TOKENS * CHARS_PER_TOKEN},
+                "content": content_schema("The text to keep.") | {"maxLength": MAX_TOKENS * CHARS_PER_TOKEN},
                 "metadata": {"type": "object", "description": "Anything else that belongs to it, as JSON."},
                 "key": _text("What it is found by; the same key replaces. Without one it is kept under a new key."),
             },
@@ -232,7 +234,8 @@ def _upsert() -> Tool:
     )
 
 
-def _object(properties: Mapping[str, Json], *, required: Sequence[str]) -> Json:
+def object_schema(properties: Mapping[str, Json], *, required: Sequence[str]) -> Json:
+    """Return the schema of an object without further properties."""
     return {"type": "object", "properties": dict(properties), "required": list(required), "additionalProperties": False}
 
 
@@ -241,7 +244,8 @@ def _text(description: str = "") -> Json:
     return {"type": "string", "minLength": 1, "pattern": _NAME} | ({"description": description} if description else {})
 
 
-def _content(description: str) -> Json:
+def content_schema(description: str) -> Json:
+    """Return the schema of a text that is not blank."""
     return {"type": "string", "minLength": 1, "pattern": _VISIBLE, "description": description}
 
 
@@ -250,7 +254,8 @@ def _some(items: Json, description: str) -> Json:
     return {"type": "array", "items": items, "minItems": 1, "description": description}
 
 
-def _time(description: str) -> Json:
+def time_schema(description: str) -> Json:
+    """Return the schema of a time with an offset."""
     return {"type": "string", "format": "date-time", "pattern": TIME_PATTERN, "description": description}
 
 

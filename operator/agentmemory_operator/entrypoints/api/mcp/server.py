@@ -24,6 +24,7 @@ from agentmemory_operator.agents.authorisation import AgentRights, check_rights
 from agentmemory_operator.entrypoints.api.bodies import MAX_BODY_BYTES, check_keys, read_body, reserve_parsed_body
 from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
+from agentmemory_operator.entrypoints.api.mcp.context_prompt import CONTEXT_TOOL, PROMPT, prompt_arguments
 from agentmemory_operator.entrypoints.api.mcp.request_target import (
     RequestTarget,
     agent_missing,
@@ -48,6 +49,7 @@ from agentmemory_operator.entrypoints.api.mcp.tool_calls import (
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.model_tools import Tool, render_mcp_tools
+from agentmemory_operator.spec.caller_rights import Verb
 
 # Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as caller and request slot.
 _INNER_SCOPE_KEYS = ("body", "parts", "route", "path_params", "endpoint", "rights")
@@ -111,6 +113,8 @@ def _server() -> Any:
         on_list_resources=_list_resources,
         on_list_resource_templates=_list_resource_templates,
         on_read_resource=_read_resource,
+        on_list_prompts=_list_prompts,
+        on_get_prompt=_get_prompt,
     )
 
 
@@ -142,9 +146,28 @@ async def _read_resource(context: Any, read: Any) -> Any:
         status, document = await _send_request(context.request, build_read(address, rights, target))
         if status >= 400:
             raise McpRequestRejected(render_problem(document))
-    text = json.dumps(render_resource(address, document), ensure_ascii=False)
-    content = types.TextResourceContents(uri=read.uri, mime_type="application/json", text=text)
+    mime_type, text = render_resource(address, document)
+    content = types.TextResourceContents(uri=read.uri, mime_type=mime_type, text=text)
     return types.ReadResourceResult(contents=[content])
+
+
+async def _list_prompts(context: Any, _: Any) -> Any:
+    types = import_module("mcp_types")
+    rights, target = _offer(context.request)
+    can_read = rights is None or (rights.has_verb(Verb.READ) and target.user_id is not None)
+    return types.ListPromptsResult(prompts=[types.Prompt.model_validate(PROMPT)] if can_read else [])
+
+
+async def _get_prompt(context: Any, prompt: Any) -> Any:
+    types = import_module("mcp_types")
+    with _as_protocol_error():
+        _, target = _named_target(context.request)
+        if target.user_id is None:
+            raise user_missing()
+        arguments = prompt_arguments(prompt.name, prompt.arguments or {})
+        result = await _run_tool(context.request, CONTEXT_TOOL, arguments)
+    content = types.TextContent(type="text", text=result["text"])
+    return types.GetPromptResult(messages=[types.PromptMessage(role="user", content=content)])
 
 
 @contextlib.contextmanager

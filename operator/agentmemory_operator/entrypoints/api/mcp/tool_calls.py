@@ -15,6 +15,12 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel
 
 from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entrypoints.api.mcp.context_prompt import (
+    CONTEXT_TOOL,
+    build_context_tool,
+    context_path,
+    render_context_result,
+)
 from agentmemory_operator.entrypoints.api.mcp.request_target import RequestTarget
 from agentmemory_operator.entrypoints.api.memories.item_requests import ItemIn, PutParameters
 from agentmemory_operator.entrypoints.api.memory_requests import MemoryIn, SearchIn
@@ -69,11 +75,10 @@ def list_tools(rights: AgentRights | None, target: RequestTarget) -> list[Tool]:
         target: Agent and user that URL, headers and token of the request name.
     """
     if rights is None:
-        return build_offered_tools(None)
+        return [*build_offered_tools(None), build_context_tool()]
     verbs = {True: Verb.READ, False: Verb.WRITE}
-    tools = [
-        tool for tool in build_offered_tools(rights.settings.ranking.endings) if rights.has_verb(verbs[tool.reads_only])
-    ]
+    offered = [*build_offered_tools(rights.settings.ranking.endings), build_context_tool()]
+    tools = [tool for tool in offered if rights.has_verb(verbs[tool.reads_only])]
     return [_with_user(tool) for tool in tools] if target.can_model_name_user(rights) else tools
 
 
@@ -111,6 +116,8 @@ def build_request(tool: Tool, arguments: Mapping[str, Any], target: RequestTarge
     path = f"/v1/agents/{quote(slug, safe='')}"
     if tool.name == "search":
         return ApiRequest("POST", f"{path}/search", {"user_id": user_id, "top_k": TOP_K} | fields)
+    if tool.name == CONTEXT_TOOL:
+        return ApiRequest("POST", context_path(slug), {"user_id": user_id} | fields)
     if tool.name == "remember":
         return ApiRequest("POST", f"{path}/memories", {"user_id": user_id} | fields)
     query = [("namespace", "memories"), ("namespace", user_id)]
@@ -124,7 +131,9 @@ def render_result(tool: Tool, document: Json) -> Json:
     Texts of a search are cut, and memories beyond `MAX_RESULT_CHARS` are left out; the result marks both.
     """
     if tool.name == "search":
-        return render_memories(document, NOTE)
+        return _found(document)
+    if tool.name == CONTEXT_TOOL:
+        return render_context_result(document)
     if tool.name == "remember":
         return {name: document[name] for name in ("id", "event", "supersedes", "warnings") if document.get(name)}
     return {name: document[name] for name in ("success", "memory_id", "key", "message", "warnings") if name in document}
@@ -134,6 +143,13 @@ def render_problem(document: Json) -> str:
     """Convert a problem of the API to one text: its title, then the invalid fields, or without any the detail."""
     errors = "; ".join(f"{error['field']}: {error['message']}" for error in document.get("errors", ()))
     return f"{document['title']}: {errors or document['detail']}"
+
+
+def render_memory(found: Json, max_chars: int) -> Json:
+    """Convert a memory for the model, with its text cut at `max_chars`."""
+    content = found["content"] or ""
+    memory = {"content": content[:max_chars]} | {name: found[name] for name in _KEPT if found.get(name)}
+    return memory | ({"cut": True} if len(content) > max_chars else {})
 
 
 def _with_user(tool: Tool) -> Tool:
@@ -148,13 +164,8 @@ def _with_user(tool: Tool) -> Tool:
     )
 
 
-def render_memories(document: Json, note: str) -> Json:
-    """Convert a list of memories to the result for the model, at most `MAX_RESULT_CHARS` in all.
-
-    Args:
-        note: Tells the model what the memories are, and that their texts are data.
-    """
-    result: Json = {"note": note, "memories": []}
+def _found(document: Json) -> Json:
+    result: Json = {"note": NOTE, "memories": []}
     remaining_chars = MAX_RESULT_CHARS
     for number, found in enumerate(document["results"]):
         memory = render_memory(found, MAX_CONTENT_CHARS)
@@ -163,10 +174,3 @@ def render_memories(document: Json, note: str) -> Json:
             return result | {"left_out": len(document["results"]) - number}
         result["memories"].append(memory)
     return result
-
-
-def render_memory(found: Json, max_chars: int) -> Json:
-    """Convert a memory for the model, with its text cut at `max_chars`."""
-    content = found["content"] or ""
-    memory = {"content": content[:max_chars]} | {name: found[name] for name in _KEPT if found.get(name)}
-    return memory | ({"cut": True} if len(content) > max_chars else {})
