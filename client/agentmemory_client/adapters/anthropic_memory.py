@@ -191,7 +191,7 @@ class _Commands:
 
 
 class AgentMemoryTool(BetaAbstractMemoryTool):
-    """Claude's memory tool for one user, for `client.beta.messages.run_tools` of a blocking `Anthropic`.
+    """Claude's memory tool for one user, for `client.beta.messages.tool_runner` of a blocking `Anthropic`.
 
     Args:
         agent: Agent of a blocking `Client`.
