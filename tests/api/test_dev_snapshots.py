@@ -97,6 +97,10 @@ def test_start_logs_no_error(development: Development) -> None:
     assert " ERROR " not in development.program.log
 
 
+def test_mem0_clients_are_served(development: Development) -> None:
+    assert check_success(development.api.get("/mem0/bot/v1/ping/")).json()["status"] == "ok"
+
+
 def test_restore_can_be_rolled_back(
     development: Development,
 ) -> None:

@@ -21,7 +21,7 @@ from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_M
 from agentmemory_operator.memories.rules.recent_entries import MAX_RECENT
 from tests.support.engine.agents import agent_of, settings_of
 from tests.support.engine.fakes import FakeClock
-from tests.support.engine.point_memory import PointMemory
+from tests.support.engine.point_memory import BETWEEN, PointMemory
 
 WRITE_MS = 16_000
 SETTLED_MS = WRITE_MS + MAX_CLOCK_DIFFERENCE_MS
@@ -231,6 +231,31 @@ async def test_memory_that_keeps_changing_needs_one_mark() -> None:
     position = decode_position(reader.cursor or "", "probe")
     assert position is not None
     assert len(position.recent.marks) == 1
+
+
+@pytest.mark.parametrize("deletes", [False, True])
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 10])
+async def test_change_during_a_page_hides_no_other(deletes: bool, limit: int) -> None:
+    """Qdrant matches points before it reads their payloads, and returns those of one time in no order."""
+    log = Log(random.Random(0))
+    log.clock.move(ms=SETTLED_MS * 2)
+    times = {"m1": 1, "m2": 2, "m3": 2, "m4": 2, "m5": 3}
+    log.store.payloads = {id_: {"userId": "u", "rev": 1, "loggedAt": at} for id_, at in times.items()}
+    reader = Reader(log, limit)
+
+    async def change() -> None:
+        if deletes:
+            log.store.payloads.pop("m3", None)
+        else:
+            log.store.payloads["m3"] |= {"rev": 2, "loggedAt": log.clock.now_ms()}
+
+    token = BETWEEN.set(change)
+    await reader.poll()
+    BETWEEN.reset(token)
+    while await reader.poll():
+        pass
+    assert missing(log, reader.entries) == set()
+    assert [id_ for id_, _, _ in reader.entries if id_ != "m3"] == ["m1", "m2", "m4", "m5"]
 
 
 async def test_cursor_without_marks_repeats_recent_entries() -> None:

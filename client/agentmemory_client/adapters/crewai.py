@@ -19,7 +19,7 @@ from crewai.memory.types import MemoryRecord, ScopeInfo
 from agentmemory_client.adapters.common import MAX_TOP_K
 from agentmemory_client.handles import Agent
 from agentmemory_client.item_calls import NewItem
-from agentmemory_client.memory_calls import ListOptions, SearchOptions
+from agentmemory_client.memory_calls import ChangeOptions, ListOptions, SearchOptions
 from agentmemory_client.problems import ApiError
 from agentmemory_client.texts import is_visible
 from agentmemory_client.values import Memory
@@ -51,7 +51,6 @@ class AgentMemoryStorage:
 
     def __init__(self, agent: Agent, user_id: str) -> None:
         self._agent = agent
-        self._user_id = user_id
         self._user = agent.user(user_id)
         self._namespace = ("memories", user_id, METADATA)
 
@@ -88,7 +87,8 @@ class AgentMemoryStorage:
             options["filters"] = filters
         top_k = min(limit, MAX_TOP_K)
         while True:
-            results = self._user.search(top_k=top_k, **options).results
+            options["top_k"] = top_k
+            results = self._user.search(**options).results
             scored = [(found, found.score if found.similarity is None else found.similarity) for found in results]
             matches = [
                 (record, score) for found, score in scored if score >= min_score and is_match(record := _record(found))
@@ -122,6 +122,7 @@ class AgentMemoryStorage:
 
         Raises:
             ValueError: If the content changes and there is no embedding. Nothing was changed.
+            PreconditionFailed: If there is no embedding, and another writer changes the record at the same time.
         """
         if record.embedding:
             self.save([record])
@@ -130,8 +131,13 @@ class AgentMemoryStorage:
         if stored is None or _record(stored).content != record.content:
             raise ValueError(f"record {record.id}: embedding is required, because its content is new")
         item = self._item(record)
-        changes = {name: item[name] for name in ("metadata", "importance", "tags")}  # type: ignore[literal-required]
-        self._user.change(stored.id, **changes)
+        changes: ChangeOptions = {
+            "metadata": item["metadata"],
+            "importance": item["importance"],
+            "tags": item["tags"],
+        }
+        # The condition keeps the content in the metadata that of the vector.
+        self._user.change(stored.id, if_match=stored.etag, **changes)
 
     def get_record(self, record_id: str) -> MemoryRecord | None:
         """Read a record, without its embedding; None if there is none with this id."""

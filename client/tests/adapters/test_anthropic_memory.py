@@ -1,12 +1,16 @@
 """Anthropic's memory tool on files of the agent `words`."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import uuid4
 
+import httpx
+import httpx2
 import pytest
+from anthropic import Anthropic
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 
 from agentmemory_client import Agent, ApiError, Client
@@ -255,6 +259,36 @@ def test_one_of_several_renamings_wins(agent: Agent, owner: str, tool: AgentMemo
     assert sum(isinstance(result, str) for result in results) == 1
 
 
+@pytest.fixture
+def lossy(api_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    """An agent of a client that loses the response to the first attempt of each write."""
+    request, attempted = httpx.Client.request, set[Any]()
+
+    def lose(self: httpx.Client, method: str, url: str, **options: Any) -> httpx.Response:
+        response = request(self, method, url, **options)
+        key = options["headers"].get("Idempotency-Key")
+        if method == "GET" or key in attempted:
+            return response
+        attempted.add(key)
+        raise httpx.ReadError("lost")
+
+    monkeypatch.setattr(httpx.Client, "request", lose)
+    with Client(api_url, wait_max_s=0.01) as client:
+        yield client.agent("words")
+    assert None not in attempted
+
+
+def test_write_whose_response_is_lost_succeeds_once(lossy: Agent, owner: str, files: UserFiles) -> None:
+    tool = AgentMemoryTool(lossy, owner)
+    create(tool, "a", "")
+    create(tool, "c")
+
+    assert run(tool, "insert", path="/memories/a", insert_line=0, insert_text="x")
+    assert run(tool, "rename", old_path="/memories/a", new_path="/memories/b")
+    assert run(tool, "delete", path="/memories/c")
+    assert texts(files) == {"b": "x\n"}
+
+
 def test_change_during_a_renaming_is_kept(
     tool: AgentMemoryTool, files: UserFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -358,3 +392,52 @@ def test_asynchronous_tool(agent: Agent, owner: str, files: UserFiles) -> None:
 
     assert asyncio.run(use())[-2:] == ["Successfully deleted /memories/b", "All memory cleared"]
     assert tool.to_dict() == {"type": "memory_20250818", "name": "memory", "cache_control": {"type": "ephemeral"}}
+
+
+class ScriptedModel:
+    """Stands for Anthropic's API: calls the tool with each input in turn, then ends. Keeps the results of the tool."""
+
+    def __init__(self, *inputs: dict[str, Any]) -> None:
+        self._inputs = iter(inputs)
+        self.results = list[tuple[str, bool]]()
+
+    def respond(self, request: httpx2.Request) -> httpx2.Response:
+        content = json.loads(request.content)["messages"][-1]["content"]
+        if isinstance(content, list):
+            self.results += [(block["content"], block.get("is_error", False)) for block in content]
+        call = next(self._inputs, None)
+        block = (
+            {"type": "text", "text": "done"} if call is None else {"type": "tool_use", "name": "memory", "input": call}
+        )
+        return httpx2.Response(
+            200,
+            json={
+                "id": "message",
+                "type": "message",
+                "role": "assistant",
+                "model": "a-model",
+                "content": [block | ({"id": uuid4().hex} if call else {})],
+                "stop_reason": "tool_use" if call else "end_turn",
+                "usage": {"input_tokens": 1, "output_tokens": 1},
+            },
+        )
+
+
+def test_conversation_continues_after_an_error(agent: Agent, owner: str, away: Agent) -> None:
+    create_file = {"command": "create", "path": "/memories/a.md", "file_text": "Pays by invoice"}
+    view = {"command": "view", "path": "/memories/a.md"}
+    for tool, expected in (
+        (AgentMemoryTool(agent, owner), [("created", False), ("already exists", True), ("Pays by invoice", False)]),
+        (AgentMemoryTool(away, owner), [("unavailable now", True)] * 3),
+    ):
+        model = ScriptedModel(create_file, create_file, view)
+        http = httpx2.Client(transport=httpx2.MockTransport(model.respond))
+        messages = Anthropic(api_key="none", http_client=http).beta.messages
+        runner = messages.tool_runner(
+            model="a-model", max_tokens=100, messages=[{"role": "user", "content": "hi"}], tools=[tool]
+        )
+
+        assert runner.until_done().stop_reason == "end_turn"
+        for (result, is_error), (text, is_expected) in zip(model.results, expected, strict=True):
+            assert text in result
+            assert is_error == is_expected

@@ -298,7 +298,8 @@ class EchoModel(BaseLlm):
     async def generate_content_async(
         self, llm_request: LlmRequest, stream: bool = False
     ) -> AsyncGenerator[LlmResponse, None]:
-        self.prompts.append(str(llm_request.contents))
+        # Versions of ADK differ in where they put loaded memories.
+        self.prompts.append(f"{llm_request.config.system_instruction} {llm_request.contents}")
         yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Noted")]))
 
 

@@ -73,9 +73,9 @@ async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
     """
     begin = Position(agent.epoch) if request.cursor is None else _position(request.cursor, agent)
     limit = page_limit(agent, request.limit, beyond=1)
-    read = LogRead(begin, complete_until_ms(agent), secrets.token_bytes(SALT_BYTES))
-    move, changes = find_move(begin, agent.epoch), list[Change]()
     part = _part(agent, request, limit + len(begin.recent.marks))
+    read = LogRead(begin, part.complete_until_ms, secrets.token_bytes(SALT_BYTES))
+    move, changes = find_move(begin, agent.epoch), list[Change]()
     async for entry in _entries(agent, begin, part):
         if move is not None and entry.at > move.at:
             changes.append(read.cross(move))
@@ -103,16 +103,19 @@ class _Part:
         of_user: Condition on the user of the entries; None reads those of all users.
         limit: Maximum number of entries of one call.
         until_ms: Time up to which entries are read, Unix milliseconds. A wrong clock may date entries later.
+        complete_until_ms: Time up to which the log is complete, Unix milliseconds.
     """
 
     of_user: Condition | None
     limit: int
     until_ms: int
+    complete_until_ms: int
 
 
 def _part(agent: Agent, request: ChangesRequest, limit: int) -> _Part:
     until_ms = agent.clock.now_ms() + MAX_CLOCK_DIFFERENCE_MS
-    return _Part(_of_user(agent, request.user_id), page_limit(agent, limit, beyond=1), until_ms)
+    limit = page_limit(agent, limit, beyond=1)
+    return _Part(_of_user(agent, request.user_id), limit, until_ms, complete_until_ms(agent))
 
 
 async def _entries(agent: Agent, since: Position, part: _Part) -> AsyncIterator[Change]:
@@ -131,33 +134,41 @@ async def _read_points(agent: Agent, since: Position, part: _Part) -> tuple[Sequ
 
     Qdrant orders by time only. It returns points of the same time in the order of their ids if it is asked for one
     time. So if a page starts or ends between such points, they are read separately.
+
+    Qdrant reads payloads after it has chosen the points. A point that has changed in between is left out, because it
+    has a later time. One that was deleted is not returned, so a short page may not be the last one. Recent points are
+    not deleted.
     """
     points: list[Json] = []
     if since.id is not None:
-        points = await _read_time(agent, changes_at_filter(since.at, part.of_user), limit=part.limit, after=since.id)
+        points = await _read_time(agent, since.at, part.of_user, limit=part.limit, after=since.id)
     if (remaining := part.limit - len(points)) == 0:
         return points, False
     order: Json = {"order_by": {"key": LOGGED_KEY, "direction": "asc"}}
     later = await _scroll(agent, changes_filter(since, part.until_ms, part.of_user), limit=remaining, **order)
-    is_last = len(later) < remaining
+    last = later[-1]["order_value"] if later else part.until_ms
+    is_last = len(later) < remaining and last > part.complete_until_ms
+    unchanged = [point for point in later if point["payload"].get(LOGGED_KEY) == point["order_value"]]
     if not is_last:
-        last = logged_at_ms(later[-1]["payload"])
-        later = [point for point in later if logged_at_ms(point["payload"]) < last]
-        later += await _read_time(agent, changes_at_filter(last, part.of_user), limit=remaining - len(later))
-    return points + sorted(later, key=lambda point: (logged_at_ms(point["payload"]), str(point["id"]))), is_last
+        unchanged = [point for point in unchanged if point["order_value"] < last]
+        unchanged += await _read_time(agent, last, part.of_user, limit=remaining - len(unchanged))
+    return points + sorted(unchanged, key=lambda point: (logged_at_ms(point["payload"]), str(point["id"]))), is_last
 
 
-async def _read_time(agent: Agent, at: Filter, *, limit: int, after: str | int | None = None) -> list[Json]:
+async def _read_time(
+    agent: Agent, at_ms: int, of_user: Condition | None, *, limit: int, after: str | int | None = None
+) -> list[Json]:
     """Return points of exactly one time, by id, after the id `after`. None starts at the first."""
-    if after is None:
-        return await _scroll(agent, at, limit=limit)
-    # Request one more point, because the first point returned may be that of the offset, which is dropped.
-    points = await _scroll(agent, at, limit=limit + 1, offset=after)
-    return [point for point in points if point["id"] != after][:limit]
+    filter_ = changes_at_filter(at_ms, of_user)
+    # After an id, request one more point: the first one may be that of the offset, which is dropped.
+    options: Json = {"limit": limit} if after is None else {"limit": limit + 1, "offset": after}
+    points = await _scroll(agent, filter_, **options)
+    points = [point for point in points if point["id"] != after][:limit]
+    return [point for point in points if point["payload"].get(LOGGED_KEY) == at_ms]
 
 
-async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: object) -> list[Json]:
-    body = {"filter": filter_, "limit": limit, "with_payload": list(LOG_PAYLOAD_KEYS), "with_vector": False, **options}
+async def _scroll(agent: Agent, filter_: Filter, **options: object) -> list[Json]:
+    body = {"filter": filter_, "with_payload": list(LOG_PAYLOAD_KEYS), "with_vector": False, **options}
     try:
         points, _ = await agent.store.scroll(agent.alias, body)
     except StoreRejected as error:

@@ -1,10 +1,12 @@
 """The platform dialect of mem0, as its clients use it."""
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from agentmemory_operator.memories import chains
 from tests.support.web.mem0_site import Mem0Site
 
 
@@ -135,6 +137,23 @@ def test_native_supersede_is_followed(site: Mem0Site, user: str) -> None:
     site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks water"})
     [listed] = site.call("POST", "/v3/memories/", json={"filters": {"user_id": user}}).json()["results"]
     assert (listed["id"], listed["memory"]) == (memory_id, "Ada drinks water")
+
+
+def test_long_chain_is_not_read_version_by_version(site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory_id = site.add("Ada drinks tea", user)
+    for number in range(12):
+        site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": f"Ada drinks {number} cups"})
+    read, ids = chains.read_completed, []
+
+    async def counted(agent: Any, id_: str) -> Any:
+        ids.append(id_)
+        return await read(agent, id_)
+
+    monkeypatch.setattr(chains, "read_completed", counted)
+    memory = site.call("GET", f"/v1/memories/{memory_id}/").json()
+
+    assert (memory["id"], memory["memory"]) == (memory_id, "Ada drinks 11 cups")
+    assert len(ids) <= 6
 
 
 def test_history_has_an_entry_for_each_version(site: Mem0Site, user: str) -> None:

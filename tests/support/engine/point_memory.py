@@ -126,8 +126,12 @@ class PointMemory:
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
         found = sorted(self._matching(body.get("filter") or {}), key=self._place)
+        values: dict[str, int] = {}
         if order := body.get("order_by"):
-            found.sort(key=lambda id_: self.payloads[id_][order["key"]])
+            values = {id_: self.payloads[id_][order["key"]] for id_ in found}
+            # The engine does not order points of equal values by id.
+            found.reverse()
+            found.sort(key=values.__getitem__)
         if (offset := body.get("offset")) is not None:
             found = [id_ for id_ in found if self._place(id_) >= self._place(offset)]
         limit = body.get("limit", 10)
@@ -136,6 +140,8 @@ class PointMemory:
         pauses = _Pauses(is_begun=True)
         excluded = set(keys["exclude"]) if isinstance(keys, dict) else set()
         page = await self._told(found[:limit], None if keys is True or excluded else keys or (), pauses)
+        for point in page if values else ():
+            point["order_value"] = values[point["id"]]
         for point in page if excluded else ():
             point["payload"] = {key: value for key, value in point["payload"].items() if key not in excluded}
         if keys is False:

@@ -31,7 +31,12 @@ from agentmemory_operator.entrypoints.api.identity.rights import CALLER
 from agentmemory_operator.entrypoints.api.load.body_receiver import BodyReceiver, has_body, run_timed
 from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl, caller_key
 from agentmemory_operator.entrypoints.api.load.request_slots import REQUEST_SLOT, RequestSlot
-from agentmemory_operator.entrypoints.api.mem0.dialect import MEM0_PREFIX, problem_response, read_authorization
+from agentmemory_operator.entrypoints.api.mem0.dialect import (
+    MEM0_PREFIX,
+    is_batch_deletion,
+    problem_response,
+    read_authorization,
+)
 from agentmemory_operator.entrypoints.api.problems import (
     BAD_REQUEST,
     CROSS_ORIGIN,
@@ -177,8 +182,8 @@ class Edge:
         key = caller_key(caller, client[0] if client else None)
         with self._pressure.admit(key) as scope[REQUEST_SLOT]:
             slot: RequestSlot = scope[REQUEST_SLOT]
-            # mem0's batch deletion has a body.
-            if (is_mem0 or scope["method"] in WITH_BODY) and has_body(headers):
+            reads_body = scope["method"] in WITH_BODY or (is_mem0 and is_batch_deletion(scope["method"], scope["path"]))
+            if reads_body and has_body(headers):
                 slot.start_receiving()
                 receive = BodyReceiver(receive, slot, self._pressure.limits.min_rate)
             else:

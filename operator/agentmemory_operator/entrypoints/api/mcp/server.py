@@ -146,8 +146,8 @@ async def _read_resource(context: Any, read: Any) -> Any:
         status, document = await _send_request(context.request, build_read(address, rights, target))
         if status >= 400:
             raise McpRequestRejected(render_problem(document))
-    text = json.dumps(render_resource(address, document), ensure_ascii=False)
-    content = types.TextResourceContents(uri=read.uri, mime_type="application/json", text=text)
+    mime_type, text = render_resource(address, document)
+    content = types.TextResourceContents(uri=read.uri, mime_type=mime_type, text=text)
     return types.ReadResourceResult(contents=[content])
 
 

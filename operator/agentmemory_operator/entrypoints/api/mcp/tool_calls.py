@@ -131,7 +131,7 @@ def render_result(tool: Tool, document: Json) -> Json:
     Texts of a search are cut, and memories beyond `MAX_RESULT_CHARS` are left out; the result marks both.
     """
     if tool.name == "search":
-        return render_memories(document, NOTE)
+        return _found(document)
     if tool.name == CONTEXT_TOOL:
         return render_context_result(document)
     if tool.name == "remember":
@@ -143,6 +143,13 @@ def render_problem(document: Json) -> str:
     """Convert a problem of the API to one text: its title, then the invalid fields, or without any the detail."""
     errors = "; ".join(f"{error['field']}: {error['message']}" for error in document.get("errors", ()))
     return f"{document['title']}: {errors or document['detail']}"
+
+
+def render_memory(found: Json, max_chars: int) -> Json:
+    """Convert a memory for the model, with its text cut at `max_chars`."""
+    content = found["content"] or ""
+    memory = {"content": content[:max_chars]} | {name: found[name] for name in _KEPT if found.get(name)}
+    return memory | ({"cut": True} if len(content) > max_chars else {})
 
 
 def _with_user(tool: Tool) -> Tool:
@@ -157,13 +164,8 @@ def _with_user(tool: Tool) -> Tool:
     )
 
 
-def render_memories(document: Json, note: str) -> Json:
-    """Convert a list of memories to the result for the model, at most `MAX_RESULT_CHARS` in all.
-
-    Args:
-        note: Tells the model what the memories are, and that their texts are data.
-    """
-    result: Json = {"note": note, "memories": []}
+def _found(document: Json) -> Json:
+    result: Json = {"note": NOTE, "memories": []}
     remaining_chars = MAX_RESULT_CHARS
     for number, found in enumerate(document["results"]):
         memory = render_memory(found, MAX_CONTENT_CHARS)
@@ -172,10 +174,3 @@ def render_memories(document: Json, note: str) -> Json:
             return result | {"left_out": len(document["results"]) - number}
         result["memories"].append(memory)
     return result
-
-
-def render_memory(found: Json, max_chars: int) -> Json:
-    """Convert a memory for the model, with its text cut at `max_chars`."""
-    content = found["content"] or ""
-    memory = {"content": content[:max_chars]} | {name: found[name] for name in _KEPT if found.get(name)}
-    return memory | ({"cut": True} if len(content) > max_chars else {})

@@ -23,6 +23,11 @@ def read_authorization(headers: Mapping[bytes, bytes]) -> bytes:
     return b"Bearer " + key if key and not authorization else authorization
 
 
+def is_batch_deletion(method: str, path: str) -> bool:
+    """Return whether a request is mem0's deletion of several memories, the only DELETE with a body that is read."""
+    return method == "DELETE" and path.rstrip("/").endswith("/v1/batch")
+
+
 def problem_response(problem: Problem, request_id: str, *, status: int | None = None) -> Response:
     """Render a problem as mem0's servers do: the message as `detail` and as `error`, which different clients read.
 

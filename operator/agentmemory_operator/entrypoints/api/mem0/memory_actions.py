@@ -21,8 +21,10 @@ from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.history import MAX_VERSIONS
 from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.point_pages import read_memories
+from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED_FILTER, equals, narrow
 from agentmemory_operator.memories.rules.ids import is_id
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, StatedMemory
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, StatedMemory, record_of
 from agentmemory_operator.memories.stored_memories import change_head, read_memory
 from agentmemory_operator.spec.times import render_time
 
@@ -30,6 +32,8 @@ Json = dict[str, Any]
 
 # Attempts to change a memory whose newest version other writers replace in the meantime.
 MAX_ATTEMPTS = 5
+# Versions of a chain that are read one by one before its head is searched, and heads that the search returns.
+MAX_HOPS, MAX_HEADS = 4, 10
 NOT_FOUND = "Memory not found!"
 _STATED = tuple(field.name for field in fields(StatedMemory))
 # Fields of a version that describe its origin, which a new version with another text does not share.
@@ -98,13 +102,7 @@ async def find_memory(agent: Agent, rights: AgentRights, sent_id: str) -> FoundM
     """
     memory_id = check_id(sent_id)
     for _ in range(MAX_ATTEMPTS):
-        row = await read_allowed_row(agent, rights, memory_id)
-        for _ in range(MAX_VERSIONS):
-            successor = row.get("supersededById")
-            following = await chains.read_completed(agent, successor) if successor else None
-            if following is None or TOMBSTONE_KEY in following:
-                break
-            row = following
+        row = await _follow(agent, await read_allowed_row(agent, rights, memory_id), memory_id)
         if not row.get("supersededById"):
             break
     if not rights.scopes.allows(row["userId"]):
@@ -113,6 +111,29 @@ async def find_memory(agent: Agent, rights: AgentRights, sent_id: str) -> FoundM
         return FoundMemory(memory_id, await read_memory(agent, row["id"], user_id=row["userId"]))
     except NotFound:
         raise NotFound(NOT_FOUND) from None
+
+
+async def _follow(agent: Agent, row: Payload, first_id: str) -> Payload:
+    """Follow the successors of a version; return the last one found."""
+    for hop in range(MAX_VERSIONS):
+        successor = row.get("supersededById")
+        if hop == MAX_HOPS and successor and (head := await _find_head(agent, row["userId"], first_id)):
+            return head
+        following = await chains.read_completed(agent, successor) if successor else None
+        if following is None or TOMBSTONE_KEY in following:
+            break
+        row = following
+    return row
+
+
+async def _find_head(agent: Agent, user_id: str, first_id: str) -> Payload | None:
+    """Find the head of a long chain by the id of its first version; None unless an update by mem0's client wrote it."""
+    conditions = [equals("userId", user_id), equals(f"metadata.{RESERVED_KEY}.id", first_id)]
+    filter_ = narrow(STORED_FILTER, *conditions, NOT_SUPERSEDED)
+    body = {"filter": filter_, "limit": MAX_HEADS, "with_payload": True, "with_vector": False}
+    points, _ = await read_memories(agent, body)
+    rows = (point["payload"] for point in points)
+    return next((row for row in rows if public_id(record_of(row), agent) == first_id), None)
 
 
 async def add_memories(
