@@ -75,8 +75,8 @@ def ask(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]
         if context["tokens"] > budget:
             raise RuntimeError(f"{context['tokens']} tokens are more than {budget}: {question.text}")
         whole = {line["memory_id"] for part in context["sections"] for line in part["lines"] if not line["cut"]}
-        shares = (share_of(question, ids, marks) for ids in (ids_within(contents, budget), ids_within(dated, budget)))
-        found.append(Found(question.user_id, *shares, share_of(question, whole, marks)))
+        plain, with_day = (share_of(question, ids_within(lines, budget), marks) for lines in (contents, dated))
+        found.append(Found(question.user_id, plain, with_day, share_of(question, whole, marks)))
     return found
 
 
