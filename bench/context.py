@@ -1,13 +1,15 @@
 """`python -m bench.context`: evidence within a number of tokens, of the context call and of plain results of a search.
 
-*Contents* are the contents of the results as a list, best first, as many as fit, without dates; *dated* have their day
-before the content. A context has its frame, headings and numbers in its tokens. Evidence counts only if its memory is
-complete. Differences have a 95 % bootstrap interval over conversations.
+*json* are the results as JSON with id, content, created_at and speaker, which a context has too, best first and as many
+as fit. *dated* have their day and content only, *contents* only their content, each as a list. A context has its frame,
+headings and numbers in its tokens. Evidence counts only if its memory is complete. Differences have a 95 % bootstrap
+interval over conversations.
 
     python -m bench.context --data locomo_dev.json
 """
 
 import argparse
+import json
 import signal
 import sys
 import tempfile
@@ -26,7 +28,8 @@ from bench.tables import Cells, machine, render
 
 BUDGETS = (1_000, 2_000, 4_000)
 TOP_K = 200
-HEAD = ("set", "tokens", "contents", "dated", "context", "beside contents", "beside dated")
+KINDS = ("json", "dated", "contents")
+HEAD = ("set", "tokens", *KINDS, "context", *(f"beside {kind}" for kind in KINDS))
 # A search with its default number of results, with as many as the context reads, and contexts.
 TIMED: Sequence[tuple[str, Json]] = (
     ("search", {}),
@@ -41,8 +44,9 @@ class Found:
     """Share of a question's evidence that each text has, 0..1."""
 
     user_id: str
-    contents: float
+    json: float
     dated: float
+    contents: float
     context: float
 
 
@@ -56,7 +60,7 @@ def ids_within(lines: Sequence[tuple[str, str]], budget: int) -> set[str]:
     """Return the ids of the lines that fit into a budget; one that does not fit is skipped."""
     remaining, ids = budget, set()
     for id, text in lines:
-        if (tokens := WORDLLAMA_MEASURE.count_line(f"- {text}")) <= remaining:
+        if (tokens := WORDLLAMA_MEASURE.count_line(text)) <= remaining:
             remaining -= tokens
             ids.add(id)
     return ids
@@ -65,18 +69,22 @@ def ids_within(lines: Sequence[tuple[str, str]], budget: int) -> set[str]:
 def ask(api: Client, slug: str, question: Question, marks: Mapping[str, set[str]]) -> list[Found]:
     """Search once, and build a context for each budget; return the evidence within each."""
     sent = {"user_id": question.user_id, "query": question.text, "reference_time": question.asked_at}
-    fields = {"fields": ["id", "content", "created_at"], "top_k": TOP_K}
-    results = api.call("POST", f"/v1/agents/{slug}/search", sent | fields)["results"]
-    contents = [(result["id"], result["content"]) for result in results]
-    dated = [(result["id"], f"{result['created_at'][:10]} {result['content']}") for result in results]
+    fields = ["id", "content", "created_at", "speaker"]
+    results = api.call("POST", f"/v1/agents/{slug}/search", sent | {"fields": fields, "top_k": TOP_K})["results"]
+    kept = [{name: result[name] for name in fields} for result in results]
+    plain = (
+        [(result["id"], json.dumps(result, ensure_ascii=False) + ",") for result in kept],
+        [(result["id"], f"- {result['created_at'][:10]} {result['content']}") for result in kept],
+        [(result["id"], f"- {result['content']}") for result in kept],
+    )
     found = []
     for budget in BUDGETS:
         context = api.call("POST", f"/v1/agents/{slug}/context", sent | {"budget_tokens": budget})
         if context["tokens"] > budget:
             raise RuntimeError(f"{context['tokens']} tokens are more than {budget}: {question.text}")
         whole = {line["memory_id"] for part in context["sections"] for line in part["lines"] if not line["cut"]}
-        plain, with_day = (share_of(question, ids_within(lines, budget), marks) for lines in (contents, dated))
-        found.append(Found(question.user_id, plain, with_day, share_of(question, whole, marks)))
+        as_json, dated, contents = (share_of(question, ids_within(lines, budget), marks) for lines in plain)
+        found.append(Found(question.user_id, as_json, dated, contents, share_of(question, whole, marks)))
     return found
 
 
@@ -95,11 +103,13 @@ def rows(name: str, answers: Sequence[Sequence[Found]]) -> Iterator[Cells]:
     """Yield one row for each budget."""
     for budget, results in zip(BUDGETS, zip(*answers, strict=True), strict=True):
         users = [result.user_id for result in results]
-        figures = [fmean(getattr(result, kind) for result in results) for kind in ("contents", "dated", "context")]
+        figures = [fmean(getattr(result, kind) for result in results) for kind in (*KINDS, "context")]
         yield (
             *(name, f"{budget:,}", *(f"{figure:.3f}" for figure in figures)),
-            render_difference([result.context - result.contents for result in results], users),
-            render_difference([result.context - result.dated for result in results], users),
+            *(
+                render_difference([result.context - getattr(result, kind) for result in results], users)
+                for kind in KINDS
+            ),
         )
 
 
