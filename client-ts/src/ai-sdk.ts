@@ -14,7 +14,7 @@ import { beginning } from "./texts.js";
 import type { MemoryOptions, SearchOptions, SearchResult, Stored } from "./types.js";
 
 type Input = { [name: string]: unknown };
-type Schema = { properties: { [name: string]: unknown }; [keyword: string]: unknown };
+type Schema = { properties: Input; required?: string[]; [keyword: string]: unknown };
 
 /** Memories for a model, with a note that they are data. */
 export interface FoundMemories {
@@ -53,27 +53,34 @@ export async function memoryTools(agent: Agent, userId: string): Promise<MemoryT
       ...partsOf("search"),
       execute: async ({ query, ...options }, { abortSignal }) => {
         const narrowed = { top_k: TOP_K, ...(options as Omit<SearchOptions, "fields" | "format">) };
-        return shown(await user.search(String(query), narrowed, { signal: abortSignal }));
+        return shown(await user.search(query as string, narrowed, { signal: abortSignal }));
       },
     }),
     remember: tool({
       ...partsOf("remember"),
       execute: async ({ content, ...options }, { abortSignal }) => {
-        const { id, event, warnings } = await user.add(String(content), options as MemoryOptions, { signal: abortSignal });
+        const { id, event, warnings } = await user.add(content as string, options as MemoryOptions, { signal: abortSignal });
         return { id, event, warnings };
       },
     }),
   };
 }
 
-/** Return the schema of a tool's input. An input that has another argument is refused, and the model learns which. */
+/** Return the schema of a tool's input. An input with other arguments is refused, and the model learns why. */
 function schemaOf(schema: Schema) {
+  const { properties, required = [] } = schema;
+  const fault = (value: unknown) => {
+    if (typeof value !== "object" || value === null) return "the arguments are not an object";
+    const unknown = Object.keys(value).find((name) => !Object.hasOwn(properties, name));
+    if (unknown !== undefined) return `${unknown}: there is no such argument`;
+    const missing = required.find((name) => !Object.hasOwn(value, name));
+    return missing === undefined ? undefined : `${missing}: is missing`;
+  };
   return jsonSchema<Input>(schema, {
     validate: (value) => {
-      const names = Object.keys((value ?? {}) as Input);
-      const unknown = names.find((name) => !Object.hasOwn(schema.properties, name));
-      if (unknown === undefined) return { success: true, value: value as Input };
-      return { success: false, error: new TypeError(`${unknown}: there is no such argument`) };
+      const message = fault(value);
+      if (message === undefined) return { success: true, value: value as Input };
+      return { success: false, error: new TypeError(message) };
     },
   });
 }

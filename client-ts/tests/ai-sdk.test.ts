@@ -10,7 +10,7 @@ import { memoryTools } from "../src/ai-sdk.js";
 import { agent, newUserId, recorded, refuse, send } from "./support.js";
 
 /** Let a model call a tool, and return what the tool answers and how the model saw the tools. */
-async function callTool(userId: string, toolName: string, input: object) {
+async function callTool(userId: string, toolName: string, input: unknown) {
   const usage = { inputTokens: { total: 1 }, outputTokens: { total: 1 } };
   const call = { type: "tool-call", toolCallId: "c", toolName, input: JSON.stringify(input) };
   const steps = [
@@ -53,6 +53,18 @@ for (const extra of ["user_id", "agent", "include_scopes", "author", "toString",
     }
     assert.equal((await agent.user(ada).stats()).total, 0);
     assert.equal((await agent.user(bob).stats()).total, 1);
+  });
+}
+
+for (const input of [{}, null, "text", 5, ["text"], { query: 5 }, { content: 5 }, { query: null }, { content: null }]) {
+  test(`an input of another form stores and finds nothing: ${JSON.stringify(input)}`, async () => {
+    const userId = newUserId();
+    for (const name of ["search", "remember"]) {
+      const { parts } = await callTool(userId, name, input);
+
+      assert.deepEqual(parts.filter(({ type }) => type === "tool-result"), [], JSON.stringify(parts));
+    }
+    assert.equal((await agent.user(userId).stats()).total, 0);
   });
 }
 

@@ -1,24 +1,11 @@
 /** The client against an API whose URL is in AGENTMEMORY_URL, and its agent in EXAMPLE_AGENT. */
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { test } from "node:test";
 
 import { ApiError, ApiUnreachable, Client, type ForgetOptions, type Memory } from "../src/index.js";
-
-const client = new Client(process.env["AGENTMEMORY_URL"]);
-const agent = client.agent(process.env["EXAMPLE_AGENT"] ?? "assistant");
-
-function someone() {
-  return agent.user(`user-${randomUUID()}`);
-}
-
-async function all<T>(entries: AsyncIterable<T>): Promise<T[]> {
-  const found: T[] = [];
-  for await (const entry of entries) found.push(entry);
-  return found;
-}
+import { agent, all, breakOff, client, recorded, refuse, sayNothing, someone } from "./support.js";
 
 test("what is stored is found, changed, listed and deleted", async () => {
   const ada = someone();
@@ -127,58 +114,34 @@ test("names go into the path as they are", async () => {
   await assert.rejects(client.agent("../agents?x=").info(), { name: "ApiError", status: 404 });
 });
 
-/** Serve answers in order, for as long as `use` runs; keeps the headers of the requests. */
-async function scripted(
-  answers: ((request: IncomingMessage, answer: ServerResponse) => void)[],
-  use: (url: string, seen: IncomingMessage["headers"][]) => Promise<void>,
-): Promise<void> {
-  const seen: IncomingMessage["headers"][] = [];
-  const server = createServer((request, answer) => {
-    seen.push(request.headers);
-    request.resume().on("end", () => answers.shift()?.(request, answer));
-  });
-  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
-  try {
-    await use(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, seen);
-  } finally {
-    server.closeAllConnections();
-    server.close();
-  }
-}
-
-const refuse = (status: number) => (_: IncomingMessage, answer: ServerResponse) =>
-  void answer.writeHead(status, { "Retry-After": "0", "Content-Type": "application/problem+json" }).end("{}");
 const store = (_: IncomingMessage, answer: ServerResponse) =>
   void answer
     .writeHead(201, { "Content-Type": "application/json" })
     .end('{"id":"i","event":"ADD","supersedes":null,"recorded":true,"warnings":[],"of_a_newer_api":1}');
-const breakOff = (request: IncomingMessage) => void request.socket.destroy();
-const saySoNever = () => undefined;
-
 test("a write is repeated under one key until it is stored, with a token that is renewed", async () => {
-  await scripted([refuse(503), refuse(504), breakOff, store], async (url, seen) => {
+  await recorded([refuse(503), refuse(504), breakOff, store], async (url, seen) => {
     let asked = 0;
     const stored = await new Client(url, { token: () => `t${asked++}` }).agent("a").user("u").add("c");
 
     assert.equal(stored.id, "i");
     assert.equal("of_a_newer_api" in stored, true);
-    assert.equal(new Set(seen.map((headers) => headers["idempotency-key"])).size, 1);
-    assert.deepEqual(seen.map((headers) => headers["authorization"]), ["Bearer t0", "Bearer t1", "Bearer t2", "Bearer t3"]);
+    assert.equal(new Set(seen.map(({ headers }) => headers["idempotency-key"])).size, 1);
+    assert.deepEqual(seen.map(({ headers }) => headers["authorization"]), ["Bearer t0", "Bearer t1", "Bearer t2", "Bearer t3"]);
   });
 });
 
 test("two writes have two keys", async () => {
-  await scripted([store, store], async (url, seen) => {
+  await recorded([store, store], async (url, seen) => {
     const user = new Client(url).agent("a").user("u");
     await user.add("c");
     await user.add("c");
 
-    assert.equal(new Set(seen.map((headers) => headers["idempotency-key"])).size, 2);
+    assert.equal(new Set(seen.map(({ headers }) => headers["idempotency-key"])).size, 2);
   });
 });
 
 test("a deletion whose answer was lost is done when nothing is left", async () => {
-  await scripted([breakOff, refuse(404), refuse(404)], async (url) => {
+  await recorded([breakOff, refuse(404), refuse(404)], async (url) => {
     const user = new Client(url).agent("a").user("u");
     await user.delete("i");
 
@@ -187,7 +150,7 @@ test("a deletion whose answer was lost is done when nothing is left", async () =
 });
 
 test("it gives up with the last problem", async () => {
-  await scripted([refuse(503), refuse(429)], async (url, seen) => {
+  await recorded([refuse(503), refuse(429)], async (url, seen) => {
     await assert.rejects(new Client(url, { retries: 1 }).agent("a").info(), { name: "ApiError", status: 429 });
 
     assert.equal(seen.length, 2);
@@ -196,7 +159,7 @@ test("it gives up with the last problem", async () => {
 
 for (const status of [400, 401, 404, 409, 422, 500, 502]) {
   test(`what another attempt would not mend is not repeated: ${status}`, async () => {
-    await scripted([refuse(status)], async (url, seen) => {
+    await recorded([refuse(status)], async (url, seen) => {
       await assert.rejects(new Client(url).agent("a").info(), { name: "ApiError", status });
 
       assert.equal(seen.length, 1);
@@ -206,15 +169,15 @@ for (const status of [400, 401, 404, 409, 422, 500, 502]) {
 
 test("an error in another form than the API's is an error all the same", async () => {
   const html = (_: IncomingMessage, answer: ServerResponse) => void answer.writeHead(502).end("<html>");
-  await scripted([html], async (url) => {
+  await recorded([html], async (url) => {
     await assert.rejects(new Client(url).agent("a").info(), { name: "ApiError", status: 502 });
   });
 });
 
 test("what leads elsewhere is not followed", async () => {
-  await scripted([store], async (elsewhere, reached) => {
+  await recorded([store], async (elsewhere, reached) => {
     const lead = (_: IncomingMessage, answer: ServerResponse) => void answer.writeHead(307, { Location: elsewhere }).end();
-    await scripted([lead], async (url) => {
+    await recorded([lead], async (url) => {
       const asked = new Client(url, { token: "secret" }).agent("a").user("u").add("c");
       await assert.rejects(asked, { name: "ApiError", status: 307 });
 
@@ -224,7 +187,7 @@ test("what leads elsewhere is not followed", async () => {
 });
 
 test("an API that never answers is given up", async () => {
-  await scripted([saySoNever, saySoNever], async (url, seen) => {
+  await recorded([sayNothing, sayNothing], async (url, seen) => {
     const hasty = new Client(url, { retries: 1, timeoutMs: 50 });
     await assert.rejects(hasty.agent("a").info(), ApiUnreachable);
 
@@ -244,7 +207,7 @@ test("nobody there is said with the address, and without the token", async () =>
 });
 
 test("who gives up waiting is not kept by attempts to come", async () => {
-  await scripted([(_, answer) => void answer.writeHead(503, { "Retry-After": "20" }).end()], async (url, seen) => {
+  await recorded([(_, answer) => void answer.writeHead(503, { "Retry-After": "20" }).end()], async (url, seen) => {
     const asked = new Client(url).http.GET("/v1/agents", { signal: AbortSignal.timeout(100) });
     await assert.rejects(asked, { name: "TimeoutError" });
 
@@ -262,7 +225,7 @@ test("as many calls as one begins at a time are stored, 64 at a time, however sh
       store(request, answer);
     }, 20);
   });
-  await scripted(answers, async (url, seen) => {
+  await recorded(answers, async (url, seen) => {
     const user = new Client(url, { timeoutMs: 10_000 }).agent("a").user("u");
     await Promise.all(Array.from({ length: 600 }, (_, place) => user.add(`${place}`)));
 
@@ -287,7 +250,7 @@ test("a client comes down to what the API grants", async () => {
       store(request, answer);
     }, 5);
   });
-  await scripted(answers, async (url) => {
+  await recorded(answers, async (url) => {
     const user = new Client(url).agent("a").user("u");
     const stored = await Promise.all(Array.from({ length: 150 }, (_, place) => user.add(`${place}`)));
 
@@ -297,7 +260,7 @@ test("a client comes down to what the API grants", async () => {
 });
 
 test("who stops waiting for a turn leaves it to others", async () => {
-  await scripted([saySoNever, store], async (url, seen) => {
+  await recorded([sayNothing, store], async (url, seen) => {
     const client = new Client(url, { inFlight: 1, retries: 0 });
     const first = client.http.GET("/v1/agents", { signal: AbortSignal.timeout(300) });
     const second = client.http.GET("/v1/agents", { signal: AbortSignal.timeout(50) });
@@ -327,7 +290,7 @@ for (const [name, sent] of [[".", "%2E"], ["..", "%2E%2E"], ["...", "..."], ["a/
       paths.push(request.url);
       store(request, answer);
     };
-    await scripted([keep, keep, keep], async (url) => {
+    await recorded([keep, keep, keep], async (url) => {
       const api = new Client(url, { token: "t" });
       await api.agent(name).user("u").add("c");
       await api.agent("a").user("u").get(name);
@@ -347,7 +310,7 @@ for (const [name, sent] of [[".", "%2E"], ["..", "%2E%2E"], ["...", "..."], ["a/
 }
 
 test("a change of nothing is refused before it is sent", async () => {
-  await scripted([store], async (url, seen) => {
+  await recorded([store], async (url, seen) => {
     await assert.rejects(new Client(url).agent("a").user("u").change("i", {}), /change: nothing to change/);
 
     assert.equal(seen.length, 0);

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { ApiError, Client, estimateTokens, formatContext, PreconditionFailed, type ForgetOptions } from "../src/index.js";
-import { agent, all, client, newUserId, recorded, refuse, sayNothing, send, someone } from "./support.js";
+import { agent, all, client, newUserId, recorded, refuse, sayNothing, send, someone, type Handler } from "./support.js";
 
 const isMissing = (error: unknown) => error instanceof ApiError && error.status === 404;
 
@@ -102,6 +102,15 @@ test("searches of many queries are 8 at a time and end with the first error", as
 
     assert.ok(seen.length <= 9, `${seen.length} were sent`);
   });
+});
+
+test("a context for a prompt has the memories that bear on a query", async () => {
+  const ada = someone();
+  const stored = await ada.add("Pays by invoice");
+  const context = await ada.context("how does she pay?", { budget_tokens: 500 });
+
+  assert.match(context.text, /Pays by invoice/);
+  assert.ok(JSON.stringify(context).includes(stored.id));
 });
 
 test("a search returns only the named fields", async () => {
@@ -233,6 +242,17 @@ test("a call is cancelled while it waits for its answer", async () => {
     await assert.rejects(asked, { name: "RangeError", message: "enough" });
 
     assert.equal(seen.length, 1);
+  });
+});
+
+test("an erasure and a batch may take longer than the client's time-out", async () => {
+  const late = (body: object): Handler => (request, answer) => void setTimeout(() => send(body)(request, answer), 200);
+  await recorded([late({ id: "r" }), late({ results: [] })], async (url, seen) => {
+    const one = new Client(url, { timeoutMs: 20, retries: 0 }).agent("a");
+    await one.user("u").forgetEverything();
+    await one.addMany([]);
+
+    assert.equal(seen.length, 2);
   });
 });
 
