@@ -87,7 +87,7 @@ async def test_manifest_reaches_its_server(stack: Stack, file: str) -> None:
 def test_every_manifest_is_read_and_listed() -> None:
     files = {path.name for path in HOSTS.iterdir()} - {"README.md"}
 
-    assert files == READERS.keys()
+    assert {file for file in files if not file.endswith(".mjs")} == READERS.keys()
     assert all(f"[{file}]({file})" in (HOSTS / "README.md").read_text() for file in files)
 
 

@@ -8,7 +8,6 @@ import asyncio
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
 
 from anthropic.lib.tools import BetaAbstractMemoryTool, BetaAsyncAbstractMemoryTool, ToolError
 from anthropic.types.beta import (
@@ -33,7 +32,6 @@ from agentmemory_client.adapters.files import (
 from agentmemory_client.handles import Agent
 from agentmemory_client.problems import ApiError, ApiUnreachable
 
-T = TypeVar("T")
 ROOT = "/memories"
 MAX_LINES = 999_999
 LINE_NUMBER_CHARS = 6

@@ -51,7 +51,6 @@ class AgentMemoryStorage:
 
     def __init__(self, agent: Agent, user_id: str) -> None:
         self._agent = agent
-        self._user_id = user_id
         self._user = agent.user(user_id)
         self._namespace = ("memories", user_id, METADATA)
 

@@ -9,13 +9,14 @@ the same item, so the write and the record of it cannot get separated.
 """
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict, Unpack
 from uuid import uuid4
 
 from agentmemory_client.handles import Agent
+from agentmemory_client.item_calls import ItemOptions
 from agentmemory_client.problems import ApiError
 from agentmemory_client.texts import is_visible
 from agentmemory_client.values import Memory
@@ -54,6 +55,7 @@ class TextFile:
         version: Identifies one write of the file; never used again, also after a deletion.
         etag: Condition for the next change; empty for a file of `UserFiles.files`, which cannot be changed.
         operations: The last operations, oldest first.
+        metadata: Texts that the last write recorded; None if it recorded none.
     """
 
     path: str
@@ -61,6 +63,21 @@ class TextFile:
     version: str
     etag: str
     operations: tuple[FileOperation, ...] = ()
+    metadata: Mapping[str, str] | None = None
+
+
+class WriteOptions(TypedDict, total=False):
+    """Options of a write.
+
+    Attributes:
+        version: Version of the file after the write; a new one without it.
+        operations: Operations to record in the file.
+        metadata: Texts to record with the write.
+    """
+
+    version: str | None
+    operations: Sequence[FileOperation]
+    metadata: Mapping[str, str] | None
 
 
 class FileChanged(Exception):
@@ -115,21 +132,22 @@ class UserFiles:
             raise
         return self._file(memory)
 
-    def create(self, path: str, text: str, *, version: str | None = None, operations: Sequence[Any] = ()) -> str:
+    def create(self, path: str, text: str, **options: Unpack[WriteOptions]) -> str:
         """Create a file; return its version.
-
-        Args:
-            version: None for a new one.
-            operations: Operations to record in the file.
 
         Raises:
             FileChanged: If the file exists.
         """
-        return self._put(path, text, version, operations, if_none_match=True)
+        return self._put(path, text, {"if_none_match": True}, **options)
 
-    def replace(self, file: TextFile, text: str, *, version: str | None = None, operations: Sequence[Any] = ()) -> str:
-        """Replace the text of a file that was read; return the new version. Arguments and errors: As `create`."""
-        return self._put(file.path, text, version, [*file.operations, *operations], if_match=file.etag)
+    def replace(self, file: TextFile, text: str, **options: Unpack[WriteOptions]) -> str:
+        """Replace the text of a file that was read; return the new version.
+
+        Raises:
+            FileChanged: If it changed since.
+        """
+        options["operations"] = [*file.operations, *options.get("operations", ())]
+        return self._put(file.path, text, {"if_match": file.etag}, **options)
 
     def delete(self, file: TextFile) -> None:
         """Delete a file that was read.
@@ -180,21 +198,22 @@ class UserFiles:
             version=str(fields.get("version", etag)),
             etag=etag,
             operations=tuple(FileOperation(**operation) for operation in fields.get("operations", ())),
+            metadata=fields.get("metadata"),
         )
 
-    def _put(self, path: str, text: str, version: str | None, operations: Sequence[Any], **condition: Any) -> str:
+    def _put(self, path: str, text: str, condition: ItemOptions, **options: Unpack[WriteOptions]) -> str:
         *directories, name = split_path(path)
-        version = version or uuid4().hex
-        recorded = [
-            {"id": each.id, "fingerprint": each.fingerprint, "version": each.version, "existed": each.existed}
-            for each in operations[-MAX_OPERATIONS:]
-        ]
-        fields = {"text": text, "version": version} | ({"operations": recorded} if recorded else {})
+        version = options.get("version") or uuid4().hex
+        fields: dict[str, Any] = {"text": text, "version": version}
+        if operations := options.get("operations", ())[-MAX_OPERATIONS:]:
+            fields["operations"] = [asdict(operation) for operation in operations]
+        if metadata := options.get("metadata"):
+            fields["metadata"] = dict(metadata)
         start = text[:MAX_EMBEDDED_CHARS]
         content = start if is_visible(start) else path
-        namespace = (*self._root, *directories)
+        item: ItemOptions = {**condition, "key": name, "metadata": {METADATA: fields}}
         with _conditions_checked():
-            self._agent.put_item(namespace, content, key=name, metadata={METADATA: fields}, **condition)
+            self._agent.put_item((*self._root, *directories), content, **item)
         return version
 
 

@@ -41,6 +41,7 @@ from agentmemory_client.adapters.files import (
     FileOperation,
     TextFile,
     UserFiles,
+    WriteOptions,
     split_path,
 )
 from agentmemory_client.handles import Agent
@@ -53,7 +54,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 
 
 class AgentMemoryStore:
-    """Files of one user; implements `MemoryStore` and `SearchableMemoryStore`.
+    """Files of one user; implements `MemoryStore`, `MetadataMemoryStore` and `SearchableMemoryStore`.
 
     Args:
         agent: Agent of a blocking `Client`.
@@ -79,6 +80,7 @@ class AgentMemoryStore:
             version=file.version,
             operation_id=_last_operation_id(file),
             truncated=len(file.text) > max_chars,
+            metadata=file.metadata,
         )
 
     async def get_operation(self, operation: MemoryOperation) -> MemoryMutation | None:
@@ -98,8 +100,23 @@ class AgentMemoryStore:
             MemoryConflictError: If the file has another version. Nothing was written.
             MemoryOperationConflictError: If the operation has the id of an earlier one and another fingerprint.
         """
+        return await self.write_with_metadata(
+            path, content, expected_version=expected_version, metadata=None, operation=operation
+        )
+
+    async def write_with_metadata(
+        self,
+        path: str,
+        content: str,
+        *,
+        expected_version: str | None,
+        metadata: Mapping[str, str] | None,
+        operation: MemoryOperation | None = None,
+    ) -> MemoryMutation:
+        """As `write`, and record metadata with the write, which the next write of the file replaces."""
         _check_path(path)
-        return await asyncio.to_thread(self._write, path, content, expected_version, operation)
+        options: WriteOptions = {"metadata": metadata}
+        return await asyncio.to_thread(self._write, path, content, expected_version, operation, options)
 
     async def delete(
         self, path: str, *, expected_version: str | None, operation: MemoryOperation | None = None
@@ -142,7 +159,12 @@ class AgentMemoryStore:
         return (path for path in self._files.paths(prefix.rpartition("/")[0]) if path.startswith(prefix))
 
     def _write(
-        self, path: str, content: str, expected_version: str | None, operation: MemoryOperation | None
+        self,
+        path: str,
+        content: str,
+        expected_version: str | None,
+        operation: MemoryOperation | None,
+        options: WriteOptions,
     ) -> MemoryMutation:
         if operation and (earlier := self._find_operation(operation)):
             return earlier
@@ -153,7 +175,7 @@ class AgentMemoryStore:
         _check_version(path, file, expected_version)
         mutation = MemoryMutation(version=uuid4().hex, replayed=False, existed=file is not None)
         with self._recorded(path, operation, mutation), _conflicts(path):
-            options: Any = {"version": mutation.version, "operations": _file_operations(operation, mutation)}
+            options |= {"version": mutation.version, "operations": _file_operations(operation, mutation)}
             if file is None:
                 self._files.create(path, content, **options)
             else:

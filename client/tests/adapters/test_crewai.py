@@ -13,7 +13,7 @@ from crewai.memory.storage.factory import set_memory_storage_factory
 from crewai.memory.types import MemoryRecord
 from crewai.memory.unified_memory import Memory
 
-from agentmemory_client import ApiError, ApiUnreachable, Client, User
+from agentmemory_client import ApiError, ApiUnreachable, Client, PreconditionFailed, User
 from agentmemory_client.adapters.crewai import AgentMemoryStorage
 
 EAST, NORTH = [1.0, *[0.0] * 7], [0.0, 1.0, *[0.0] * 6]
@@ -186,6 +186,24 @@ def test_update_without_embedding_keeps_the_vector(storage: AgentMemoryStorage) 
     assert (found.importance, found.metadata, round(score, 3)) == (0.9, {"k": "v"}, 1.0)
     with pytest.raises(ValueError, match="embedding is required"):
         storage.update(stored.model_copy(update={"content": "another fact"}))
+
+
+def test_update_keeps_a_concurrent_change(storage: AgentMemoryStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer replaces the content after it was compared."""
+    stored = record("a fact")
+    storage.save([stored])
+    read = storage._read
+
+    def read_then_replace(record_id: str) -> Any:
+        found = read(record_id)
+        storage.save([stored.model_copy(update={"content": "another fact", "embedding": NORTH})])
+        return found
+
+    monkeypatch.setattr(storage, "_read", read_then_replace)
+    with pytest.raises(PreconditionFailed):
+        storage.update(stored.model_copy(update={"importance": 0.9, "embedding": None}))
+    [kept] = storage.list_records()
+    assert (kept.content, kept.importance) == ("another fact", stored.importance)
 
 
 def test_long_and_blank_contents_round_trip(storage: AgentMemoryStorage) -> None:

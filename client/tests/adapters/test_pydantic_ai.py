@@ -16,6 +16,7 @@ from pydantic_ai_harness.memory import (
     MemoryOperation,
     MemoryOperationConflictError,
     MemoryStore,
+    MetadataMemoryStore,
     SearchableMemoryStore,
 )
 
@@ -54,6 +55,7 @@ async def write_all(store: AgentMemoryStore, *paths: str) -> None:
 def test_store_implements_the_protocols(store: AgentMemoryStore) -> None:
     assert isinstance(store, MemoryStore)
     assert isinstance(store, SearchableMemoryStore)
+    assert isinstance(store, MetadataMemoryStore)
 
 
 async def test_version_must_be_the_expected_one(store: AgentMemoryStore) -> None:
@@ -110,6 +112,23 @@ async def test_operation_takes_effect_once(store: AgentMemoryStore) -> None:
     for call in (store.get_operation, lambda other: store.delete("b.md", expected_version=None, operation=other)):
         with pytest.raises(MemoryOperationConflictError):
             await call(MemoryOperation(OPERATION.id, "another"))
+
+
+async def test_metadata_is_that_of_the_last_write(store: AgentMemoryStore) -> None:
+    async def metadata() -> Any:
+        file = await store.read("a.md", max_chars=10)
+        return file and file.metadata
+
+    first = await store.write_with_metadata("a.md", "one", expected_version=None, metadata={"by": "ada"})
+    assert await metadata() == {"by": "ada"}
+    options = {"expected_version": first.version, "operation": OPERATION}
+    second = await store.write_with_metadata("a.md", "two", metadata={"by": "bob"}, **options)
+    assert (await store.write_with_metadata("a.md", "two", metadata={"by": "eve"}, **options)).replayed
+    assert await metadata() == {"by": "bob"}
+    third = await store.write("a.md", "three", expected_version=second.version)
+    assert await metadata() is None
+    await store.write_with_metadata("a.md", "four", expected_version=third.version, metadata={})
+    assert await metadata() is None
 
 
 async def test_concurrent_attempts_of_an_operation(agent: Agent, owner: str, store: AgentMemoryStore) -> None:

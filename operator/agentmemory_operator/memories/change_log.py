@@ -161,7 +161,7 @@ async def _read_time(
     """Return points of exactly one time, by id, after the id `after`. None starts at the first."""
     filter_ = changes_at_filter(at_ms, of_user)
     # After an id, request one more point: the first one may be that of the offset, which is dropped.
-    options = {"limit": limit} if after is None else {"limit": limit + 1, "offset": after}
+    options: Json = {"limit": limit} if after is None else {"limit": limit + 1, "offset": after}
     points = await _scroll(agent, filter_, **options)
     points = [point for point in points if point["id"] != after][:limit]
     return [point for point in points if point["payload"].get(LOGGED_KEY) == at_ms]

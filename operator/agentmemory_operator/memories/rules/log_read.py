@@ -92,5 +92,5 @@ class LogRead:
         self.position = replace(self.position, recent=recent)
 
     def _mark(self, entry: Change) -> Mark:
-        id_hash = hashlib.blake2b(entry.id.encode(), digest_size=HASH_BYTES, key=self._salt).digest()
-        return Mark(entry.at, id_hash)
+        text = repr((entry.id, entry.kind)).encode()
+        return Mark(entry.at, hashlib.blake2b(text, digest_size=HASH_BYTES, key=self._salt).digest())

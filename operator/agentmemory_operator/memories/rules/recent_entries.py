@@ -14,13 +14,14 @@ _RECORD_BYTES = _TIME_BYTES + HASH_BYTES
 
 
 class Mark(NamedTuple):
-    """Mark of one entry: its time in Unix milliseconds, and a hash of its id.
+    """Mark of one entry: its time in Unix milliseconds, and a hash of its id and kind.
 
-    The time shows which change of the memory it is: `log_times.next_logged_at`.
+    The time shows which change of the memory it is: `log_times.next_logged_at`. The kind distinguishes a deleted memory
+    from one that was stored in its place without knowing of it.
     """
 
     at: int
-    id_hash: bytes
+    hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class RecentEntries:
         start = min(mark.at for mark in self.marks)
         # Marks of one reader are minutes apart at most. Only a forged cursor has others.
         marks = [mark for mark in sorted(self.marks) if mark.at - start < 1 << 8 * _TIME_BYTES]
-        records = [(mark.at - start).to_bytes(_TIME_BYTES, "big") + mark.id_hash for mark in marks]
+        records = [(mark.at - start).to_bytes(_TIME_BYTES, "big") + mark.hash for mark in marks]
         return base64.urlsafe_b64encode(start.to_bytes(_START_BYTES, "big") + self.salt + b"".join(records)).decode()
 
 

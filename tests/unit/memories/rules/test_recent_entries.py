@@ -46,6 +46,17 @@ def test_malformed_marks_are_refused(position: Position, extra: str) -> None:
     assert decode_position(position.encode("bot") + extra, "bot") is None
 
 
+def test_other_kind_is_another_entry() -> None:
+    """A memory may be stored in the place of a deleted one, at the same time by another clock."""
+    read = LogRead(Position(Epoch()), NOW_MS, b"new")
+    deleted = build_change("id", {"loggedAt": NOW_MS + 1, "deletedAt": NOW_MS + 1}, Epoch())
+    read.take(deleted)
+    read = LogRead(read.position, NOW_MS, b"new")
+    assert read.take(deleted) is None
+    read = LogRead(read.position, NOW_MS, b"new")
+    assert read.take(build_change("id", {"loggedAt": NOW_MS + 1}, Epoch())) is not None
+
+
 def test_marks_far_apart_are_forged() -> None:
     """They are left out of the next cursor."""
     position = Position(Epoch(), 0, None, RecentEntries(b"abc", frozenset({Mark(1 << 47, b"forged")})))
