@@ -14,7 +14,7 @@ import { beginning } from "./texts.js";
 import type { MemoryOptions, SearchOptions, SearchResult, Stored } from "./types.js";
 
 type Input = { [name: string]: unknown };
-type Schema = { properties: Input; required?: string[]; [keyword: string]: unknown };
+type Schema = { properties: Input; [keyword: string]: unknown };
 
 /** Memories for a model, with a note that they are data. */
 export interface FoundMemories {
@@ -68,13 +68,10 @@ export async function memoryTools(agent: Agent, userId: string): Promise<MemoryT
 
 /** Return the schema of a tool's input. An input with other arguments is refused, and the model learns why. */
 function schemaOf(schema: Schema) {
-  const { properties, required = [] } = schema;
   const fault = (value: unknown) => {
     if (typeof value !== "object" || value === null) return "the arguments are not an object";
-    const unknown = Object.keys(value).find((name) => !Object.hasOwn(properties, name));
-    if (unknown !== undefined) return `${unknown}: there is no such argument`;
-    const missing = required.find((name) => !Object.hasOwn(value, name));
-    return missing === undefined ? undefined : `${missing}: is missing`;
+    const unknown = Object.keys(value).find((name) => !Object.hasOwn(schema.properties, name));
+    return unknown === undefined ? undefined : `${unknown}: there is no such argument`;
   };
   return jsonSchema<Input>(schema, {
     validate: (value) => {

@@ -225,7 +225,8 @@ test("a search reads more while too few results match the filter", async () => {
     const found = await store.search(["n"], { query: "q", filter: { v: ["y"] }, limit: 1 });
 
     assert.deepEqual(keysOf(found), ["b"]);
-    assert.deepEqual(seen.map(({ body }) => (JSON.parse(body) as { top_k: number }).top_k), [1, 4]);
+    const sent = seen.map(({ body }) => JSON.parse(body) as { top_k: number; include_scopes: string[] });
+    assert.deepEqual(sent.map(({ top_k, include_scopes }) => [top_k, include_scopes]), [[1, []], [4, []]]);
   });
 });
 

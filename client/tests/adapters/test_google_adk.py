@@ -11,7 +11,7 @@ import httpx
 import pytest
 from google.adk.agents import LlmAgent
 from google.adk.agents.callback_context import CallbackContext
-from google.adk.cli.service_registry import get_service_registry
+from google.adk.cli.service_registry import get_service_registry, load_services_module
 from google.adk.events.event import Event
 from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
@@ -339,6 +339,17 @@ class TestUri:
 
         uri = f"agentmemory://{httpx.URL(api_url).netloc.decode()}/words?top_k=3"
         assert isinstance(get_service_registry().create_memory_service(uri, agents_dir="."), AgentMemoryService)
+
+    def test_yaml_file_names_the_service(self, tmp_path: Path) -> None:
+        opener = "agentmemory_client.adapters.google_adk.open_service"
+        (tmp_path / "services.yaml").write_text(f"services: [{{scheme: agentmemory, type: memory, class: {opener}}}]")
+        registry = get_service_registry()
+        registry.register_memory_service("agentmemory", lambda uri, **_: None)
+
+        load_services_module(str(tmp_path))
+
+        service = registry.create_memory_service("agentmemory://host/words", agents_dir=str(tmp_path))
+        assert isinstance(service, AgentMemoryService)
 
     async def test_opened_service_works(self, api_url: str, user_id: str) -> None:
         service = open_service(f"agentmemory://{httpx.URL(api_url).netloc.decode()}/words")

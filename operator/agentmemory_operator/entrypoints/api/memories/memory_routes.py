@@ -297,7 +297,7 @@ class ToolsParameters(Parameters):
     """Query parameters for listing tool schemas."""
 
     format: Literal["openai", "mcp"] = Field(
-        default="openai", description="openai: as `tools` of a chat completion. mcp: as the result of `tools/list`."
+        default="openai", description="openai: as `tools` of a chat completion. mcp: in the form of `tools/list`."
     )
     agent: Id | None = Field(default=None, description="Only this agent's types. Default: the types of all presets.")
 
