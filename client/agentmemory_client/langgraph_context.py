@@ -14,6 +14,7 @@ from langgraph.runtime import Runtime
 
 from agentmemory_client.context_calls import ContextMessage, ContextOptions
 from agentmemory_client.handles import Agent, AsyncAgent
+from agentmemory_client.texts import is_visible
 
 _ROLES: Mapping[str, str] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 Update = dict[str, str]
@@ -75,5 +76,5 @@ def _user_of(context: Any) -> str:
 def _messages_of(messages: Iterable[BaseMessage]) -> Iterable[ContextMessage]:
     for message in messages:
         text = message.text if isinstance(message.text, str) else message.text()
-        if text.strip():
-            yield {"role": _ROLES.get(message.type, "user"), "content": text[:MAX_CHARS]}
+        if is_visible(text := text[:MAX_CHARS]):
+            yield {"role": _ROLES.get(message.type, "user"), "content": text}
