@@ -379,6 +379,9 @@ def test_text_parts_are_stored(content: object, site: Mem0Site, user: str) -> No
         {"messages": "x", "user_id": "*"},
         {"messages": "x", "expiration_date": "tomorrow"},
         {"messages": "x", "run_id": "a\x00b"},
+        {"messages": "x", "filters": {"user_id": 5}},
+        {"messages": "x", "filters": {"run_id": {"in": ["r1"]}}},
+        {"messages": "x", "filters": {"agent_id": ["waiter"]}},
     ],
 )
 def test_invalid_message_is_rejected(body: dict[str, object], site: Mem0Site, user: str) -> None:

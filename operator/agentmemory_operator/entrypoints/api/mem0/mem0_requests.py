@@ -115,14 +115,13 @@ class Mem0AddIn(EntityFields):
     infer: bool | None = None
     expiration_date: Expiration | None = None
     timestamp: Time | None = None
-    filters: Json = {}
+    filters: EntityFields = EntityFields()
     output_format: str | None = None
 
     @property
     def named_entities(self) -> dict[str, str]:
         """The entities, those in `filters` included."""
-        in_filters = {name: value for name, value in self.filters.items() if name in EntityFields.model_fields}
-        return in_filters | self.entities
+        return self.filters.entities | self.entities
 
 
 class Mem0ListIn(EntityFields):
