@@ -232,7 +232,7 @@ def _metadata(value: Any) -> Criterion:
         raise filter_error("filters.metadata", "must be an object with at least one key")
     parts = []
     for key, operand in value.items():
-        if key in _METADATA_OPERATORS and isinstance(operand, Mapping):
+        if key in _METADATA_OPERATORS and isinstance(operand, Mapping) and operand:
             operator = _OPERATORS.get(key, key)
             parts += [_parsed(f"metadata.{name}", {operator: part}) for name, part in operand.items()]
         else:
