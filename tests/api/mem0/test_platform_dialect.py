@@ -228,6 +228,15 @@ def test_delete_all_leaves_other_runs(site: Mem0Site, user: str) -> None:
     assert [receipt["id"] for receipt in receipts] == [answer.json()["receipt_id"]]
 
 
+@pytest.mark.parametrize("metadata", ["", "{}", '{"ne": {}}', '{"a": 1, "a": 2}', r'{"a": "\ud800"}'])
+def test_invalid_metadata_deletes_nothing(metadata: str, site: Mem0Site, user: str) -> None:
+    site.add("Ada drinks tea", user)
+    answer = site.call("DELETE", "/v1/memories/", params={"user_id": user, "metadata": metadata})
+
+    assert answer.status_code == 400
+    assert site.texts({"user_id": user}) == ["Ada drinks tea"]
+
+
 def test_delete_all_of_an_unknown_user_succeeds(site: Mem0Site, user: str) -> None:
     assert site.call("DELETE", "/v1/memories/", params={"user_id": user}).status_code == 200
 
