@@ -54,6 +54,12 @@ def test_event_names_the_stored_memory(site: Mem0Site, user: str) -> None:
     assert (event["status"], [result["memory"] for result in event["results"]]) == ("SUCCEEDED", ["Ada drinks tea"])
 
 
+def test_event_hides_an_expired_memory(site: Mem0Site, user: str) -> None:
+    memory_id = site.add("Ada drinks tea", user, expiration_date="2020-01-01")
+
+    assert site.call("GET", f"/v1/event/{memory_id}/").json()["results"] == []
+
+
 def test_memory_has_the_fields_of_mem0(site: Mem0Site, user: str) -> None:
     memory_id = site.add(
         "Ada drinks tea",
