@@ -393,6 +393,7 @@ def test_text_parts_are_stored(content: object, site: Mem0Site, user: str) -> No
         {"messages": "x", "metadata": {"mem0": {"id": "spoofed"}}},
         {"messages": "x", "user_id": "*"},
         {"messages": "x", "expiration_date": "tomorrow"},
+        {"messages": [{"role": "user", "content": text} for text in "xy"], "timestamp": "9999-12-31T23:59:59.999Z"},
         {"messages": "x", "run_id": "a\x00b"},
         {"messages": "x", "filters": {"user_id": 5}},
         {"messages": "x", "filters": {"run_id": {"in": ["r1"]}}},

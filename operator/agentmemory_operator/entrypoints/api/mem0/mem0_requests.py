@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from agentmemory_operator.entrypoints.api.fields import Content, Id, Metadata, Role, UserId
 from agentmemory_operator.entrypoints.api.mem0.filter_reader import RESERVED_KEY
 from agentmemory_operator.entrypoints.api.mem0.mem0_times import day_after, read_time_ms
+from agentmemory_operator.spec.times import LAST_MS
 
 Json = dict[str, Any]
 
@@ -114,7 +115,8 @@ class Mem0AddIn(EntityFields):
     metadata: OwnMetadata | None = None
     infer: bool | None = None
     expiration_date: Expiration | None = None
-    timestamp: Time | None = None
+    # Each message is stored a millisecond after the one before it.
+    timestamp: Annotated[Time, Field(le=LAST_MS - MAX_MESSAGES)] | None = None
     filters: EntityFields = EntityFields()
     output_format: str | None = None
 
