@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 
+from agentmemory_operator.entrypoints.api.mem0 import filter_reader
 from tests.support.web.mem0_site import Mem0Site
 
 DAY = 86_400
@@ -148,6 +149,26 @@ def test_deep_filters_are_rejected(site: Mem0Site) -> None:
         filters = {"AND": [filters]}
 
     assert site.call("POST", "/v3/memories/", json={"filters": filters}).status_code == 400
+
+
+def test_too_large_filters_are_not_parsed_to_their_end(site: Mem0Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, parsed = filter_reader.parse_filters, []
+
+    def counted(document: Any) -> Any:
+        parsed.append(document)
+        return parse(document)
+
+    monkeypatch.setattr(filter_reader, "parse_filters", counted)
+    for condition in ({"OR": [{"run_id": "r1"}] * 5000}, {"metadata": {"ne": {f"n{n}": n for n in range(5000)}}}):
+        assert site.call("POST", "/v3/memories/", json={"filters": {"user_id": ADA, **condition}}).status_code == 400
+        assert len(parsed) <= filter_reader.MAX_VALUES
+        parsed.clear()
+
+
+def test_too_many_fields_are_rejected(site: Mem0Site) -> None:
+    body = {"filters": {"user_id": ADA}, "fields": ["memory"] * 65}
+
+    assert site.call("POST", "/v3/memories/", json=body).status_code == 400
 
 
 def test_too_many_users_are_rejected(site: Mem0Site) -> None:

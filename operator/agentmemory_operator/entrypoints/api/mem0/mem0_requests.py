@@ -14,6 +14,7 @@ from agentmemory_operator.spec.times import LAST_MS
 Json = dict[str, Any]
 
 MAX_MESSAGES = 256
+MAX_FIELDS = 64
 MAX_PAGE_SIZE = 200
 DEFAULT_PAGE_SIZE = 100
 MAX_TOP_K = 1_000
@@ -137,7 +138,7 @@ class Mem0ListIn(EntityFields):
     categories: list[str] | None = None
     keywords: str | None = None
     metadata: Json | None = None
-    fields: list[str] | None = None
+    fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] | None = None
 
     def documents(self) -> list[Json]:
         """Return the filters of the request, all of which must hold."""
