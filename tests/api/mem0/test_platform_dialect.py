@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from agentmemory_operator.entrypoints.api.mem0 import erasing
 from agentmemory_operator.memories import chains
 from tests.support.web.mem0_site import Mem0Site
 
@@ -338,6 +339,20 @@ def test_run_is_deleted_for_all_users(site: Mem0Site, user: str) -> None:
 
     assert site.call("DELETE", f"/v2/entities/run/{run}/").json()["deleted"] == 2
     assert site.texts({"user_id": {"in": [user, f"{user}-2"]}}) == ["Bob drinks coffee"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v2/entities/run/{}/", "/v1/memories/?user_id=*&run_id={}", "/memories?user_id=*&run_id={}"]
+)
+def test_deletion_says_that_users_remain(path: str, site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing, "MAX_USERS", 2)
+    run, users = f"run-{user}", [f"{user}-{number}" for number in range(3)]
+    for name in users:
+        site.add("Ada drinks tea", name, run_id=run)
+
+    messages = [site.call("DELETE", path.format(run)).json()["message"] for _ in range(2)]
+    assert ["repeat the request" in message for message in messages] == [True, False]
+    assert site.texts({"user_id": {"in": users}}) == []
 
 
 @pytest.mark.parametrize("path", ["/v2/entities/user/*/", "/v2/entities/team/x/"])

@@ -95,7 +95,7 @@ async def delete_entity(agent: str, request: Request) -> Response:
     else:
         deleted = await erasing.delete_of_everyone(services, opened, rights, {ENTITY_KEYS[kind]: name})
     record_result(request, deleted.memories)
-    return json_response({"message": "Entity deleted successfully!", "deleted": deleted.memories})
+    return json_response({"message": deleted.describe("Entity deleted successfully!"), "deleted": deleted.memories})
 
 
 def _checked_name(sent: str) -> str:

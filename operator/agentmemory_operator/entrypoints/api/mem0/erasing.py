@@ -42,6 +42,10 @@ class Deleted:
     receipt_id: str | None = None
     has_more: bool = False
 
+    def describe(self, message: str) -> str:
+        """Return the message of a response, with a note if the request must be repeated."""
+        return f"{message}. There are more users: repeat the request" if self.has_more else message
+
 
 async def delete_memory(agent: Agent, rights: AgentRights, sent_id: str) -> None:
     """Delete all versions of a memory, the newest first.
