@@ -87,10 +87,10 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
 
 # New code replaces old code: only an issue that adds a package raises a budget, by the size of the package.
 BUDGETS = {
-    "code lines of operator/": 57_050,
-    "modules of operator/": 575,
-    "lines of tests": 121_800,
-    "lines of tests/support": 12_800,
+    "code lines of operator/": 59_950,
+    "modules of operator/": 605,
+    "lines of tests": 128_900,
+    "lines of tests/support": 13_100,
     "packages that make demo installs": 95,
 }
 
