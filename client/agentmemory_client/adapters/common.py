@@ -80,6 +80,20 @@ def split_turns(turns: Iterable[Message]) -> list[list[Message]]:
     return batches
 
 
+def newest_messages(turns: Iterable[Message | ContextMessage]) -> list[ContextMessage]:
+    """Return the newest turns with visible text that one request accepts, oldest first; long ones truncated."""
+    sent, room = list[ContextMessage](), MAX_CONVERSATION_CHARS
+    for turn in reversed(list(turns)):
+        message: ContextMessage = {"role": turn["role"], "content": clean_text(turn["content"], MAX_TURN_CHARS)}
+        if not message["content"]:
+            continue
+        room -= len(json.dumps(message))
+        if room < 0 or len(sent) == MAX_TURNS:
+            break
+        sent.insert(0, message)
+    return sent
+
+
 def build_context(user: User, turns: Sequence[Message], *, budget_tokens: int) -> str:
     """Build a text for a prompt from the facts about the user and the memories that bear on the last turn of a user.
 
@@ -88,15 +102,7 @@ def build_context(user: User, turns: Sequence[Message], *, budget_tokens: int) -
     Args:
         turns: Turns that the prompt has already. Of very long ones the newest are sent.
     """
-    sent, room = list[ContextMessage](), MAX_CONVERSATION_CHARS
-    for turn in reversed(turns):
-        message: ContextMessage = {"role": turn["role"], "content": clean_text(turn["content"], MAX_TURN_CHARS)}
-        if not message["content"]:
-            continue
-        room -= len(json.dumps(message))
-        if room < 0 or len(sent) == MAX_TURNS:
-            break
-        sent.insert(0, message)
+    sent = newest_messages(turns)
     if not any(message["role"] == "user" for message in sent):
         return ""
     context = user.context(messages=sent, budget_tokens=budget_tokens, sections=CONTEXT_SECTIONS)
