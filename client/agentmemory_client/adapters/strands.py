@@ -6,8 +6,9 @@ writes, and reports those of its tools to the model. Only the check at the start
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from strands.memory import AddMessagesContext, ExtractionConfig, MemoryEntry, MemoryStore, SearchOptions
 from strands.types.content import Message
@@ -18,7 +19,9 @@ from agentmemory_client.handles import User
 from agentmemory_client.memory_calls import ConversationOptions, MemoryOptions
 from agentmemory_client.memory_calls import Message as Turn
 
-DEFAULT_LIMIT = 3
+DEFAULT_LIMIT, MAX_UNCONFIRMED = 3, 16
+Request: TypeAlias = tuple[list[Turn], str]
+"""Turns of a request, and its idempotency key."""
 
 
 class AgentMemoryStore(MemoryStore):
@@ -53,7 +56,8 @@ class AgentMemoryStore(MemoryStore):
         self._user = user
         self._session: ConversationOptions = {"session_id": session_id} if session_id else {}
         self._lock = threading.Lock()
-        self._unconfirmed = list[tuple[list[Turn], str]]()
+        # Requests of the latest failed calls: several agents may share a store.
+        self._unconfirmed = deque[list[Request]](maxlen=MAX_UNCONFIRMED)
 
     async def initialize(self) -> None:
         """Check the address, the token and the agent before the first run. An outage is logged only."""
@@ -97,21 +101,21 @@ class AgentMemoryStore(MemoryStore):
             requests = self._plan(turns)
             # Strands sends all messages of a failed call again, followed by newer ones. A request that took effect,
             # although its response was lost, is repeated with the same key and the same turns.
-            self._unconfirmed = requests
+            self._unconfirmed.append(requests)
             for batch, key in requests:
                 store_batch(self._user, batch, idempotency_key=key, **self._session)
-            self._unconfirmed = []
+            self._unconfirmed.remove(requests)
 
-    def _plan(self, turns: list[Turn]) -> list[tuple[list[Turn], str]]:
+    def _plan(self, turns: list[Turn]) -> list[Request]:
         """Return the requests for the turns, each with its key: first those of a failed call that they begin with."""
-        repeated = [turn for batch, _ in self._unconfirmed for turn in batch]
-        pending = [turn for batch in split_turns(turns) for turn in batch]
-        if not repeated or pending[: len(repeated)] != repeated:
-            return [(batch, new_idempotency_key()) for batch in split_turns(turns)]
-        return [
-            *self._unconfirmed,
-            *((batch, new_idempotency_key()) for batch in split_turns(pending[len(repeated) :])),
-        ]
+        pending, repeated = [turn for batch in split_turns(turns) for turn in batch], list[Request]()
+        for requests in self._unconfirmed:
+            failed = [turn for batch, _ in requests for turn in batch]
+            if pending[: len(failed)] == failed:
+                self._unconfirmed.remove(requests)
+                pending, repeated = pending[len(failed) :], requests
+                break
+        return [*repeated, *((batch, new_idempotency_key()) for batch in split_turns(pending))]
 
 
 def _turns(messages: Iterable[Message]) -> Iterator[Turn]:

@@ -152,6 +152,18 @@ class TestRepetition:
 
         assert stored(user) == [("user", "tea"), ("user", "cake")]
 
+    async def test_agents_that_share_a_store_do_not_disturb_a_repetition(
+        self, user: User, losing: Callable[[int], User]
+    ) -> None:
+        store = AgentMemoryStore(losing(1))
+        with pytest.raises(ApiUnreachable):
+            await store.add_messages([said("tea")])
+        await store.add_messages([said("of another agent")])
+
+        await store.add_messages([said("tea"), said("cake")])
+
+        assert sorted(stored(user)) == [("user", "cake"), ("user", "of another agent"), ("user", "tea")]
+
     async def test_equal_conversations_are_stored_again(self, user: User) -> None:
         store = AgentMemoryStore(user)
         for _ in range(2):
