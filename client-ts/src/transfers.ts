@@ -75,7 +75,13 @@ export async function importLines(
   const source = typeof lines === "string" || lines instanceof Uint8Array ? [lines as ImportedLine] : lines;
   const failure = new AbortController();
   const signal = call.signal ? AbortSignal.any([call.signal, failure.signal]) : failure.signal;
-  const sending = { isTransfer: true, timeoutMs: Infinity, body: () => streamOf(source, failure) };
+  const opened: AsyncGenerator<Uint8Array>[] = [];
+  const body = () => {
+    const bytes = bytesOf(source);
+    opened.push(bytes);
+    return streamOf(bytes, failure);
+  };
+  const sending = { isTransfer: true, timeoutMs: Infinity, body };
   const asked = answerOf(
     connection.http.POST("/v1/agents/{agent}/import", {
       params: { path: { agent }, query },
@@ -88,28 +94,34 @@ export async function importLines(
         exactly(await connection.send(request, isReadOnce(source) ? { ...sending, retries: 0 } : sending)),
     }),
   );
-  return asked.catch((error: unknown) => {
-    failure.signal.throwIfAborted();
-    throw error;
-  });
+  return asked
+    .catch((error: unknown) => {
+      failure.signal.throwIfAborted();
+      throw error;
+    })
+    .finally(() => {
+      // `fetch` goes on reading the body of a request that has failed.
+      for (const bytes of opened) bytes.return(undefined).catch(() => undefined);
+    });
 }
 
 function isReadOnce(lines: ImportedLines): boolean {
   return !(Symbol.iterator in lines) || (lines[Symbol.iterator]() as unknown) === lines;
 }
 
-/** Return the lines as the body of a request. An error of the source aborts `failure`, whose reason it is. */
-function streamOf(lines: ImportedLines, failure: AbortController): ReadableStream<Uint8Array> {
+async function* bytesOf(lines: ImportedLines): AsyncGenerator<Uint8Array, void, undefined> {
   const encoder = new TextEncoder();
-  const bytes = (async function* () {
-    for await (const line of lines) {
-      const text = typeof line === "string" || line instanceof Uint8Array ? line : stringify(line);
-      const sent = typeof text === "string" ? encoder.encode(text) : text;
-      if (sent.length === 0) continue;
-      yield sent;
-      if (sent.at(-1) !== 10) yield encoder.encode("\n");
-    }
-  })();
+  for await (const line of lines) {
+    const text = typeof line === "string" || line instanceof Uint8Array ? line : stringify(line);
+    const sent = typeof text === "string" ? encoder.encode(text) : text;
+    if (sent.length === 0) continue;
+    yield sent;
+    if (sent.at(-1) !== 10) yield encoder.encode("\n");
+  }
+}
+
+/** Return bytes as the body of a request. An error of their source aborts `failure`, whose reason it is. */
+function streamOf(bytes: AsyncGenerator<Uint8Array>, failure: AbortController): ReadableStream<Uint8Array> {
   return new ReadableStream({
     async pull(controller) {
       try {

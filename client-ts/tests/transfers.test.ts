@@ -116,6 +116,29 @@ test("the error of the source of an import is thrown as it is, and nothing is se
   });
 });
 
+test("the source of an import that is cancelled is closed", { timeout: 10_000 }, async (context) => {
+  let isOver = false;
+  context.after(() => void (isOver = true));
+  let close: () => void = () => undefined;
+  const closed = new Promise<void>((resolve) => (close = resolve));
+  async function* lines() {
+    try {
+      while (!isOver) {
+        yield "{}";
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+    } finally {
+      close();
+    }
+  }
+  await recorded([], async (url) => {
+    const asked = user(url).importMemories(lines(), {}, { signal: AbortSignal.timeout(50) });
+    await assert.rejects(asked, { name: "TimeoutError" });
+
+    await closed;
+  });
+});
+
 test("an import may read an export of the same client, one request at a time", async () => {
   const [from, to] = [newUserId(), newUserId()];
   await agent.user(from).add("moves");
