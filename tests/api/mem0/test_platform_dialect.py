@@ -235,6 +235,36 @@ def test_delete_all_leaves_other_runs(site: Mem0Site, user: str) -> None:
     assert [receipt["id"] for receipt in receipts] == [answer.json()["receipt_id"]]
 
 
+def test_any_run_leaves_memories_without_a_run(site: Mem0Site, user: str) -> None:
+    site.add("Ada drinks tea", user, run_id="r1")
+    site.add("Ada drinks coffee", user)
+
+    assert site.call("DELETE", "/v1/memories/", params={"user_id": user, "run_id": "*"}).json()["deleted"] == 1
+    assert site.texts({"user_id": user}) == ["Ada drinks coffee"]
+
+
+@pytest.mark.parametrize(
+    ("names", "conditions"),
+    [
+        (("user_id",), {}),
+        (("user_id", "agent_id", "app_id", "run_id"), {}),
+        (("user_id", "run_id"), {"run_id": "*"}),
+    ],
+)
+def test_everything_is_deleted_only_if_no_entity_is_left_out(
+    names: tuple[str, ...], conditions: Any, site: Mem0Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletions = []
+
+    async def recorded(*arguments: Any) -> erasing.Deleted:
+        deletions.append(arguments[-1])
+        return erasing.Deleted(0)
+
+    monkeypatch.setattr(erasing, "delete_of_everyone", recorded)
+    site.call("DELETE", "/v1/memories/", params=dict.fromkeys(names, "*"))
+    assert deletions == [conditions]
+
+
 @pytest.mark.parametrize("metadata", ["", "{}", '{"ne": {}}', '{"a": 1, "a": 2}', r'{"a": "\ud800"}'])
 def test_invalid_metadata_deletes_nothing(metadata: str, site: Mem0Site, user: str) -> None:
     site.add("Ada drinks tea", user)
