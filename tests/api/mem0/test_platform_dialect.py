@@ -8,6 +8,8 @@ import pytest
 
 from agentmemory_operator.entrypoints.api.mem0 import erasing
 from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.stored_memories import change_head
 from tests.support.web.mem0_site import Mem0Site
 
 
@@ -214,6 +216,20 @@ def test_concurrent_updates_leave_one_chain(site: Mem0Site, user: str) -> None:
     entries = site.call("GET", f"/v1/memories/{memory_id}/history/").json()
     assert listed["id"] == memory_id
     assert len(entries) == 1 + statuses.count(200)
+
+
+def test_update_keeps_a_concurrent_edit(site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory_id, store = site.add("Ada drinks tea", user, metadata={"cup": "blue"}), Remember.store
+
+    async def store_after_an_edit(remember: Remember, agent: Any, memories: Any) -> Any:
+        await change_head(agent, memories[0].supersedes, {"tags": ["drinks"], "metadata": {"cup": "red"}}, user_id=user)
+        return await store(remember, agent, memories)
+
+    monkeypatch.setattr(Remember, "store", store_after_an_edit)
+    memory = site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee"}).json()
+
+    assert (memory["id"], memory["memory"]) == (memory_id, "Ada drinks coffee")
+    assert (memory["categories"], memory["metadata"]) == (["drinks"], {"cup": "red"})
 
 
 def test_unusual_metadata_is_rendered(site: Mem0Site, user: str) -> None:
