@@ -401,6 +401,15 @@ def test_deletion_says_that_users_remain(path: str, site: Mem0Site, user: str, m
     assert site.texts({"user_id": {"in": users}}) == []
 
 
+@pytest.mark.parametrize("end", ["", "/"])
+def test_slash_at_the_end_of_a_name_is_not_that_of_the_path(end: str, site: Mem0Site, user: str) -> None:
+    site.add("Ada drinks tea", user)
+    site.add("Bob drinks tea", f"{user}/")
+
+    assert site.call("DELETE", f"/v2/entities/user/{user}%2F{end}").json()["deleted"] == 1
+    assert site.texts({"user_id": {"in": [user, f"{user}/"]}}) == ["Ada drinks tea"]
+
+
 @pytest.mark.parametrize("path", ["/v2/entities/user/*/", "/v2/entities/team/x/"])
 def test_entity_to_delete_is_named(path: str, site: Mem0Site) -> None:
     assert site.call("DELETE", path).status_code == 400
