@@ -136,6 +136,14 @@ def test_update_in_place(site: Mem0Site, user: str) -> None:
     assert len(site.native("GET", f"/memories/{memory_id}/history", params={"user_id": user}).json()["results"]) == 1
 
 
+@pytest.mark.parametrize("body", [{}, {"memory": "Ada drinks coffee"}, {"data": "Ada drinks coffee"}])
+def test_update_without_a_known_field_is_rejected(body: Any, site: Mem0Site, user: str) -> None:
+    memory_id = site.add("Ada drinks tea", user)
+
+    assert site.call("PUT", f"/v1/memories/{memory_id}/", json=body).status_code == 400
+    assert site.call("PUT", f"/memories/{memory_id}", json=body).status_code == 422
+
+
 def test_native_supersede_is_followed(site: Mem0Site, user: str) -> None:
     memory_id = site.add("Ada drinks tea", user)
     body = {"user_id": user, "content": "Ada drinks coffee", "supersedes": memory_id}
