@@ -226,7 +226,10 @@ def test_concurrent_updates_leave_one_chain(site: Mem0Site, user: str) -> None:
     assert len(entries) == 1 + statuses.count(200)
 
 
-def test_update_keeps_a_concurrent_edit(site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("change", "cup"), [({}, "red"), ({"metadata": {"cup": "white"}}, "white")])
+def test_update_keeps_a_concurrent_edit(
+    change: Any, cup: str, site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory_id, store = site.add("Ada drinks tea", user, metadata={"cup": "blue"}), Remember.store
 
     async def store_after_an_edit(remember: Remember, agent: Any, memories: Any) -> Any:
@@ -234,10 +237,10 @@ def test_update_keeps_a_concurrent_edit(site: Mem0Site, user: str, monkeypatch: 
         return await store(remember, agent, memories)
 
     monkeypatch.setattr(Remember, "store", store_after_an_edit)
-    memory = site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee"}).json()
+    memory = site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee", **change}).json()
 
     assert (memory["id"], memory["memory"]) == (memory_id, "Ada drinks coffee")
-    assert (memory["categories"], memory["metadata"]) == (["drinks"], {"cup": "red"})
+    assert (memory["categories"], memory["metadata"]) == (["drinks"], {"cup": cup})
 
 
 def test_unusual_metadata_is_rendered(site: Mem0Site, user: str) -> None:
