@@ -77,8 +77,8 @@ async def list_changes(
 async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
     """Yield events until the stream times out or the log cannot be read. The reader reconnects and gets the error."""
     deadline_s = time.monotonic() + MAX_STREAM_S
-    # Send something immediately, because some proxies forward the response headers only with the first data. It has no id
-    # before changes: a reader that is cut off then would continue after changes that it has not received.
+    # Send something immediately, because some proxies forward the response headers only with the first data. Before
+    # changes it has no id: a reader that was cut off there would continue after changes that it has not received.
     yield ALIVE + b"\n" if page.changes else _beat(page.next_cursor)
     beat_s = time.monotonic()
     while time.monotonic() < deadline_s:
