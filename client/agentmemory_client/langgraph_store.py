@@ -245,8 +245,8 @@ class AgentMemoryStore(BaseStore):
                 outcomes |= yield from _catch_errors_at(place, self._put(item))
             return outcomes
         if any(map(_is_transient, results)):
-            # Repeat the whole request, because its idempotency key covers the positions of the items. Under another key,
-            # an item that was stored in spite of its 504 would replace what others have put since.
+            # Repeat the whole request, because its idempotency key covers the positions of the items. Under another
+            # key, an item that was stored in spite of its 504 would replace what others have put since.
             with suppress(ApiError):
                 repeated = yield call
                 results = [new if _is_transient(old) else old for old, new in zip(results, repeated, strict=True)]
