@@ -15,7 +15,7 @@ from agentmemory_operator.lifecycle.rules.cleanup_rules import build_rules
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.change_entries import Change, decode_position
+from agentmemory_operator.memories.rules.change_entries import Change, Position, decode_position
 from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_MS
 from agentmemory_operator.memories.stored_memories import change_head, delete_head
@@ -178,6 +178,14 @@ async def test_cursor_is_stable_without_changes(logged: World) -> None:
 
 @pytest.mark.parametrize("cursor", ["", "x", "e30=", "W10=", "bnVsbA==", "WzEsMiwzLCJpZCIsInNlYWwiXQ==", "é" * 300])
 async def test_malformed_cursor_is_refused(logged: World, cursor: str) -> None:
+    with pytest.raises(RequestInvalid, match="not a cursor of this agent's changes"):
+        await read(logged, cursor)
+
+
+@pytest.mark.parametrize("id_", ["x", "", "x" * 3_000], ids=["text", "empty", "long"])
+async def test_forged_id_is_refused(logged: World, id_: str) -> None:
+    """The checksum of a cursor has no secret. Qdrant would refuse an offset that is no id."""
+    cursor = Position(logged.agent.epoch, 5, id_).encode(logged.agent.settings.slug)
     with pytest.raises(RequestInvalid, match="not a cursor of this agent's changes"):
         await read(logged, cursor)
 
