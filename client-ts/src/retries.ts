@@ -1,5 +1,5 @@
 import { fetchByPath } from "./dots.js";
-import { ApiUnreachable, InvalidToken } from "./problems.js";
+import { ApiUnreachable, InvalidToken, passOn } from "./problems.js";
 import { Turns } from "./turns.js";
 
 export interface RetryOptions {
@@ -52,7 +52,7 @@ export function repeating(options: RetryOptions): (request: Request, sending?: S
     { body, timeoutMs = options.timeoutMs ?? 30_000 }: Sending,
     isLast: boolean,
   ): Promise<Response | undefined> {
-    const shown = typeof token === "function" ? checked(await token()) : token;
+    const shown = typeof token === "function" ? checked(await (async () => token())().catch(passOn)) : token;
     if (shown) headers.set("Authorization", `Bearer ${shown}`);
     try {
       return await within(timeoutMs, request, headers, body);

@@ -293,6 +293,7 @@ test("memories become a section of a prompt", () => {
 
   assert.equal(formatContext(memories, { limit: 20 }), "- one\n  line\n- two");
   assert.equal(formatContext(memories, { limit: 0 }), "");
+  assert.equal(formatContext(["a\r\nb\rc\u2028d\u0085e"], { limit: 99 }), "- a\n  b\n  c\n  d\n  e");
   assert.equal(formatContext(["日本"], { limit: 4 }), "- 日本");
   assert.equal(formatContext(["1234567"], { limit: 2, measure: estimateTokens }), "");
   assert.equal(estimateTokens("12345"), 2);

@@ -109,6 +109,13 @@ test("items without an index are not found by a query", async () => {
   assert.deepEqual(keysOf(await store.search(["n"], { query: " " })), ["named", "hidden"]);
 });
 
+test("a text without a visible character is stored, and lists as a query", async () => {
+  const store = newStore({ fields: ["text"] });
+  await store.put(["n"], "k", { text: "\u3164" });
+
+  assert.deepEqual(keysOf(await store.search(["n"], { query: "\u2800" })), ["k"]);
+});
+
 test("results are cut by limit and offset, newest first", async () => {
   const store = newStore();
   for (const key of ["a", "b", "c"]) await store.put(["n", key], key, { text: key });

@@ -12,13 +12,12 @@ from langchain_core.messages import BaseMessage
 from langchain_core.runnables import RunnableConfig
 from langgraph.runtime import Runtime
 
+from agentmemory_client.adapters.common import newest_messages
 from agentmemory_client.context_calls import ContextMessage, ContextOptions
 from agentmemory_client.handles import Agent, AsyncAgent
 
 _ROLES: Mapping[str, str] = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}
 Update = dict[str, str]
-MAX_MESSAGES, MAX_CHARS = 256, 65_536
-"""Maximum number of messages of a request, and characters of one; the newest are sent, and the beginning of each."""
 
 
 @overload
@@ -36,7 +35,9 @@ def context_node(
     context_key: str = "context",
     **options: Unpack[ContextOptions],
 ) -> Callable[..., Any]:
-    """Return a node that builds a context for the messages of the state.
+    """Return a node that builds a context for the messages of the state, of which the newest 900 kB are sent.
+
+    If no message has text, the context has facts and recent turns only.
 
     Args:
         agent: Handle of the agent. That of an AsyncClient makes an async node.
@@ -47,8 +48,12 @@ def context_node(
     def read(state: Any, config: RunnableConfig, runtime: Runtime[Any]) -> tuple[str, ContextOptions]:
         thread = config.get("configurable", {}).get("thread_id")
         session: ContextOptions = {"session_id": str(thread)} if thread is not None else {}
-        asked: ContextOptions = {"messages": list(_messages_of(state[messages_key]))[-MAX_MESSAGES:]}
-        return _user_of(runtime.context), {**session, **asked, **options}
+        sent = newest_messages(_messages_of(state[messages_key]))
+        request: ContextOptions = {**session, **({"messages": sent} if sent else {}), **options}
+        if "messages" not in request and "vector" not in request:
+            # Without a question, nothing can be searched for.
+            request["sections"] = ["facts", "recent"]
+        return _user_of(runtime.context), request
 
     if isinstance(agent, AsyncAgent):
 
@@ -75,5 +80,4 @@ def _user_of(context: Any) -> str:
 def _messages_of(messages: Iterable[BaseMessage]) -> Iterable[ContextMessage]:
     for message in messages:
         text = message.text if isinstance(message.text, str) else message.text()
-        if text.strip():
-            yield {"role": _ROLES.get(message.type, "user"), "content": text[:MAX_CHARS]}
+        yield {"role": _ROLES.get(message.type, "user"), "content": text}

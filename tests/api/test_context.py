@@ -119,3 +119,23 @@ def test_facts_alone_need_no_question(client: httpx.Client, user: str) -> None:
     context = build(client, user, sections=["facts"])
 
     assert [line["text"] for line in lines_of(context, "facts")] == ["Ada pays by invoice"]
+
+
+def test_facts_of_a_session_do_not_displace_its_turns(client: httpx.Client, user: str) -> None:
+    said = {"messages": [{"role": "user", "content": "I pay by invoice"}]}
+    client.post(f"{WORDS}/messages", json={"user_id": user, "session_id": "s"} | said)
+    for number in range(12):
+        store(client, user, f"Fact {number}", session_id="s")
+
+    context = build(client, user, sections=["recent"], session_id="s", budget_tokens=64)
+
+    assert [line["text"] for line in lines_of(context, "recent")] == ["user: I pay by invoice"]
+
+
+def test_fact_that_has_ended_is_left_out(client: httpx.Client, user: str) -> None:
+    store(client, user, "Ada is on holiday", valid_from="2023-05-01T00:00:00Z", valid_to="2023-05-08T00:00:00Z")
+    store(client, user, "Ada has a visa", valid_to="2999-01-01T00:00:00Z")
+
+    context = build(client, user, sections=["facts"])
+
+    assert [line["text"] for line in lines_of(context, "facts")] == ["Ada has a visa"]

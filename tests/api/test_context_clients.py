@@ -62,7 +62,12 @@ async def test_async_client_returns_the_same(stack: Stack, user: str, remembered
 
 
 def test_node_puts_the_context_into_the_state(stack: Stack, user: str, remembered: str) -> None:
-    said = [HumanMessage("hello"), AIMessage(""), HumanMessage([{"type": "text", "text": "where were we?"}])]
+    said = [
+        HumanMessage("hello"),
+        AIMessage(""),
+        AIMessage("\u3164"),
+        HumanMessage([{"type": "text", "text": "where were we?"}]),
+    ]
     with Client(stack.api_url) as client:
         graph = build_graph(context_node(client.agent("words"), budget_tokens=300))
         result = graph.invoke({"messages": said}, {"configurable": {"thread_id": 7}}, context={"user_id": user})
@@ -76,6 +81,25 @@ async def test_async_node_puts_the_context_into_the_state(stack: Stack, user: st
         result = await graph.ainvoke({"messages": [HumanMessage("lake")]}, context={"user_id": user})
 
     assert "We were at the lake" in result["context"]
+
+
+def test_node_sends_the_newest_of_a_long_conversation(stack: Stack, user: str, remembered: str) -> None:
+    said = [HumanMessage("ü" * 60_000) for _ in range(20)]
+    with Client(stack.api_url) as client:
+        graph = build_graph(context_node(client.agent("words"), budget_tokens=300))
+        result = graph.invoke({"messages": [*said, HumanMessage("lake")]}, context={"user_id": user})
+
+    assert "We were at the lake" in result["context"]
+
+
+@pytest.mark.parametrize("said", [[], [HumanMessage("\u200b")], [AIMessage("")]])
+def test_node_without_a_text_returns_facts(stack: Stack, user: str, said: list[AnyMessage]) -> None:
+    with Client(stack.api_url) as client:
+        client.agent("words").user(user).add("Ada pays by invoice", type="preference")
+        graph = build_graph(context_node(client.agent("words")))
+        result = graph.invoke({"messages": said}, context={"user_id": user})
+
+    assert "Ada pays by invoice" in result["context"]
 
 
 def test_node_needs_a_user(stack: Stack) -> None:

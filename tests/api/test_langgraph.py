@@ -427,11 +427,19 @@ def test_invalid_label_is_a_langgraph_error(store: AgentMemoryStore, label: str)
     assert {item.key for item in store.search(("docs",))} == {"0", "1", "2"}
 
 
-@pytest.mark.parametrize("query", ["", " ", "\u200b\n"], ids=ascii)
+@pytest.mark.parametrize("query", ["", " ", "\u200b\n", "\u3164"], ids=ascii)
 def test_blank_query_lists(store: AgentMemoryStore, query: str) -> None:
     store.put(("docs",), "k", VALUES[0])
 
     assert [(item.key, item.score) for item in store.search(("docs",), query=query)] == [("k", None)]
+
+
+def test_text_without_a_visible_character_is_stored(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", {"text": "\u3164"}, index=["text"])
+
+    item = store.get(("docs",), "k")
+    assert item is not None
+    assert item.value == {"text": "\u3164"}
 
 
 def test_long_query_is_truncated(store: AgentMemoryStore) -> None:

@@ -807,6 +807,7 @@ class TestOneWayOut:
         "adapters/otlp_tracer.py": "the collector, of the environment",
         "client/clients.py": "the caller's own API",
         "client/exchange.py": "the caller's own API",
+        "entrypoints/cli/mcp_bridge.py": "the same, with the client of the command",
     }
     OPENS = re.compile(
         r"ClientSession\(|TCPConnector\(|httpx\.(Async)?Client\(|httpx\.(get|post|request|stream)\(|import openai|"

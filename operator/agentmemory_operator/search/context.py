@@ -17,7 +17,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import page_limit, read_memories
-from agentmemory_operator.memories.rules.filters import Condition, Selection, narrow, visible_filter
+from agentmemory_operator.memories.rules.filters import IS_WORKING, Condition, Selection, narrow, visible_filter
 from agentmemory_operator.memories.rules.record import PUBLIC_PAYLOAD, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Vector
 from agentmemory_operator.search.answers import SearchAnswer
@@ -143,19 +143,22 @@ class ContextService:
         return await self._searches.find(agent, search)
 
     async def _read_facts(self, agent: Agent, request: ContextRequest, limit: int) -> list[MemoryRecord]:
-        """Read the newest statements about the user."""
+        """Read the newest statements about the user whose `valid_to` has not passed."""
         if "facts" not in request.sections:
             return []
         selection = Selection(user_id=request.selection.user_id)
-        return await self._newest(agent, selection, limit, {"must_not": list(NOT_A_STATEMENT)}, _HAS_NO_ROLE)
+        has_not_ended = {
+            "should": [{"is_empty": {"key": "validTo"}}, {"key": "validTo", "range": {"gt": self._clock.now_ms()}}]
+        }
+        conditions = ({"must_not": list(NOT_A_STATEMENT)}, _HAS_NO_ROLE, has_not_ended)
+        return await self._newest(agent, selection, limit, *conditions)
 
     async def _read_turns(self, agent: Agent, request: ContextRequest, limit: int) -> list[MemoryRecord]:
         """Read the newest turns and working memories of the session, newest first."""
         if "recent" not in request.sections or request.session_id is None:
             return []
         selection = Selection(user_id=request.selection.user_id, session_id=request.session_id)
-        records = await self._newest(agent, selection, limit)
-        return [record for record in records if record.role or record.is_working]
+        return await self._newest(agent, selection, limit, _IS_TURN)
 
     async def _newest(
         self, agent: Agent, selection: Selection, limit: int, *conditions: Condition
@@ -174,3 +177,4 @@ class ContextService:
 
 
 _HAS_NO_ROLE: Condition = {"is_empty": {"key": "role"}}
+_IS_TURN: Condition = {"should": [{"must_not": [_HAS_NO_ROLE]}, IS_WORKING]}

@@ -7,7 +7,7 @@ from functools import lru_cache
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -23,7 +23,7 @@ def parse_time(value: object) -> int:
         time_ms = (datetime.fromisoformat(value.upper()) - _EPOCH_UTC) // _MILLISECOND
     except (ValueError, OverflowError):
         raise ValueError("must be an existing time") from None
-    if not 0 <= time_ms <= _LAST_MS:
+    if not 0 <= time_ms <= LAST_MS:
         raise ValueError("must be between the years 1970 and 9999")
     return time_ms
 

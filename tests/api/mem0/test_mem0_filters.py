@@ -5,6 +5,7 @@ from uuid import uuid4
 
 import pytest
 
+from agentmemory_operator.entrypoints.api.mem0 import filter_reader
 from tests.support.web.mem0_site import Mem0Site
 
 DAY = 86_400
@@ -80,6 +81,8 @@ def test_conditions_also_select_in_searches(site: Mem0Site) -> None:
         ({"OR": [{"user_id": ADA, "run_id": "r2"}, {"user_id": BOB}]}, "coffee milk"),
         ({"AND": [{"user_id": {"in": [ADA, BOB]}}, {"user_id": {"ne": ADA}}]}, "milk"),
         ({"AND": [{"user_id": ADA}, {"user_id": BOB}]}, ""),
+        ({"AND": [{"user_id": ADA}, {"NOT": [{"user_id": "*"}]}]}, ""),
+        ({"user_id": ADA, "NOT": [{"NOT": [{"AND": [{"user_id": ADA}, {"user_id": BOB}]}]}]}, ""),
         ({"AND": [{"user_id": {"in": [ADA, BOB]}}, {"NOT": [{"user_id": ADA, "run_id": "r1"}]}]}, "coffee milk water"),
         ({"AND": [{"user_id": "*"}, {"run_id": "r2"}, {"metadata": {"cup": "red"}}]}, "coffee"),
     ],
@@ -125,6 +128,7 @@ def test_memory_ids_select_updated_memories(site: Mem0Site, user: str) -> None:
         {"user_id": 5},
         {"metadata": "x"},
         {"metadata": {"a b": 1}},
+        {"metadata": {"ne": {}}},
         {"memory_ids": "x"},
         {"created_at": {"gte": "soon"}},
         {"created_at": {"gte": 10**30}},
@@ -145,6 +149,26 @@ def test_deep_filters_are_rejected(site: Mem0Site) -> None:
         filters = {"AND": [filters]}
 
     assert site.call("POST", "/v3/memories/", json={"filters": filters}).status_code == 400
+
+
+def test_too_large_filters_are_not_parsed_to_their_end(site: Mem0Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    parse, parsed = filter_reader.parse_filters, []
+
+    def counted(document: Any) -> Any:
+        parsed.append(document)
+        return parse(document)
+
+    monkeypatch.setattr(filter_reader, "parse_filters", counted)
+    for condition in ({"OR": [{"run_id": "r1"}] * 5000}, {"metadata": {"ne": {f"n{n}": n for n in range(5000)}}}):
+        assert site.call("POST", "/v3/memories/", json={"filters": {"user_id": ADA, **condition}}).status_code == 400
+        assert len(parsed) <= filter_reader.MAX_VALUES
+        parsed.clear()
+
+
+def test_too_many_fields_are_rejected(site: Mem0Site) -> None:
+    body = {"filters": {"user_id": ADA}, "fields": ["memory"] * 65}
+
+    assert site.call("POST", "/v3/memories/", json=body).status_code == 400
 
 
 def test_too_many_users_are_rejected(site: Mem0Site) -> None:

@@ -150,6 +150,12 @@ def test_user_in_filters_of_an_addition_is_checked(guarded: Mem0Site) -> None:
     assert status(guarded, user_token(guarded, "bob"), "POST", "/v3/memories/add/", json=body) == 403
 
 
+def test_malformed_scope_in_filters_of_an_addition_is_rejected(guarded: Mem0Site) -> None:
+    body = {"messages": "an intruder was here", "filters": {"user_id": "group:a b"}}
+
+    assert status(guarded, user_token(guarded, "bob"), "POST", "/v3/memories/add/", json=body) == 400
+
+
 def test_everyone_needs_admin(guarded: Mem0Site) -> None:
     everyone = {"filters": {"user_id": "*"}}
 

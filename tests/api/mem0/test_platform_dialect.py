@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from agentmemory_operator.entrypoints.api.mem0 import erasing
 from agentmemory_operator.memories import chains
 from tests.support.web.mem0_site import Mem0Site
 
@@ -52,6 +53,12 @@ def test_event_names_the_stored_memory(site: Mem0Site, user: str) -> None:
     event = site.call("GET", f"/v1/event/{added['event_id']}/").json()
 
     assert (event["status"], [result["memory"] for result in event["results"]]) == ("SUCCEEDED", ["Ada drinks tea"])
+
+
+def test_event_hides_an_expired_memory(site: Mem0Site, user: str) -> None:
+    memory_id = site.add("Ada drinks tea", user, expiration_date="2020-01-01")
+
+    assert site.call("GET", f"/v1/event/{memory_id}/").json()["results"] == []
 
 
 def test_memory_has_the_fields_of_mem0(site: Mem0Site, user: str) -> None:
@@ -228,6 +235,15 @@ def test_delete_all_leaves_other_runs(site: Mem0Site, user: str) -> None:
     assert [receipt["id"] for receipt in receipts] == [answer.json()["receipt_id"]]
 
 
+@pytest.mark.parametrize("metadata", ["", "{}", '{"ne": {}}', '{"a": 1, "a": 2}', r'{"a": "\ud800"}'])
+def test_invalid_metadata_deletes_nothing(metadata: str, site: Mem0Site, user: str) -> None:
+    site.add("Ada drinks tea", user)
+    answer = site.call("DELETE", "/v1/memories/", params={"user_id": user, "metadata": metadata})
+
+    assert answer.status_code == 400
+    assert site.texts({"user_id": user}) == ["Ada drinks tea"]
+
+
 def test_delete_all_of_an_unknown_user_succeeds(site: Mem0Site, user: str) -> None:
     assert site.call("DELETE", "/v1/memories/", params={"user_id": user}).status_code == 200
 
@@ -325,6 +341,20 @@ def test_run_is_deleted_for_all_users(site: Mem0Site, user: str) -> None:
     assert site.texts({"user_id": {"in": [user, f"{user}-2"]}}) == ["Bob drinks coffee"]
 
 
+@pytest.mark.parametrize(
+    "path", ["/v2/entities/run/{}/", "/v1/memories/?user_id=*&run_id={}", "/memories?user_id=*&run_id={}"]
+)
+def test_deletion_says_that_users_remain(path: str, site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erasing, "MAX_USERS", 2)
+    run, users = f"run-{user}", [f"{user}-{number}" for number in range(3)]
+    for name in users:
+        site.add("Ada drinks tea", name, run_id=run)
+
+    messages = [site.call("DELETE", path.format(run)).json()["message"] for _ in range(2)]
+    assert ["repeat the request" in message for message in messages] == [True, False]
+    assert site.texts({"user_id": {"in": users}}) == []
+
+
 @pytest.mark.parametrize("path", ["/v2/entities/user/*/", "/v2/entities/team/x/"])
 def test_entity_to_delete_is_named(path: str, site: Mem0Site) -> None:
     assert site.call("DELETE", path).status_code == 400
@@ -378,7 +408,11 @@ def test_text_parts_are_stored(content: object, site: Mem0Site, user: str) -> No
         {"messages": "x", "metadata": {"mem0": {"id": "spoofed"}}},
         {"messages": "x", "user_id": "*"},
         {"messages": "x", "expiration_date": "tomorrow"},
+        {"messages": [{"role": "user", "content": text} for text in "xy"], "timestamp": "9999-12-31T23:59:59.999Z"},
         {"messages": "x", "run_id": "a\x00b"},
+        {"messages": "x", "filters": {"user_id": 5}},
+        {"messages": "x", "filters": {"run_id": {"in": ["r1"]}}},
+        {"messages": "x", "filters": {"agent_id": ["waiter"]}},
     ],
 )
 def test_invalid_message_is_rejected(body: dict[str, object], site: Mem0Site, user: str) -> None:

@@ -102,6 +102,52 @@ async def test_requests_are_concurrent_up_to_a_limit() -> None:
     assert sorted(message["id"] for message in await serving) == list(range(len(requests)))
 
 
+async def test_cancellation_passes_waiting_requests() -> None:
+    endpoint = Endpoint()
+    requests = [request(number) for number in range(MAX_CONCURRENT_REQUESTS + 2)]
+    waiting = MAX_CONCURRENT_REQUESTS
+    cancelled = [
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": number}}
+        for number in (0, waiting)
+    ]
+
+    async def fill_slots() -> None:
+        while len(endpoint.requests) < MAX_CONCURRENT_REQUESTS:
+            await asyncio.sleep(0)
+
+    serving = asyncio.create_task(serve(endpoint, lines_of(*requests, fill_slots, *cancelled)))
+    for _ in range(400):
+        await asyncio.sleep(0)
+    sent = {json.loads(one.content)["id"] for one in endpoint.requests}
+    endpoint.is_open.set()
+
+    assert sent == {*range(waiting), waiting + 1}
+    assert {message["id"] for message in await serving} == sent - {0}
+
+
+async def test_request_that_cannot_be_sent_does_not_end_the_others() -> None:
+    endpoint = Endpoint()
+    endpoint.is_open.set()
+    written: list[bytes] = []
+    async with AsyncClient("http://api") as client:
+        client.http = httpx.AsyncClient(base_url="http://api", transport=httpx.MockTransport(endpoint.answer))
+        async with client.http:
+            bridge = McpBridge(client, {}, {"X-AgentMemory-Timezone": "Zürich"}, written.append)
+            await bridge.serve(lines_of(request(1), request(2)))
+
+    assert [json.loads(line)["error"]["code"] for line in written] == [-32603, -32603]
+
+
+@pytest.mark.parametrize("result", [None, [], "2025-11-25"])
+async def test_result_of_another_form_is_passed_on(result: Any) -> None:
+    endpoint = Endpoint(lambda _: result)
+    endpoint.is_open.set()
+
+    written = await serve(endpoint, lines_of(request(0, "initialize"), request(1)))
+
+    assert [(message["id"], message["result"]) for message in written] == [(0, result), (1, result)]
+
+
 async def test_negotiated_version_is_sent_with_later_messages() -> None:
     endpoint = Endpoint(lambda message: {"protocolVersion": "2025-11-25"} if message["method"] == "initialize" else {})
     endpoint.is_open.set()

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 MAX_LINE_BYTES = 4 << 20
 """Maximum size of a message. The API accepts 1 MiB; a longer line is an error and is not kept in memory."""
 
-MAX_CONCURRENT_REQUESTS = 16
+MAX_CONCURRENT_REQUESTS, MAX_WAITING_REQUESTS = 16, 256
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 """Field of `params._meta` with the protocol version. Before 2026-07-28 only `initialize` names the version."""
@@ -59,7 +59,7 @@ class McpBridge:
 
     async def serve(self, lines: AsyncIterator[bytes]) -> None:
         """Forward messages until the lines end and every request has its response."""
-        slots = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS)
+        slots, waiting = asyncio.Semaphore(MAX_CONCURRENT_REQUESTS), asyncio.Semaphore(MAX_WAITING_REQUESTS)
         async with asyncio.TaskGroup() as group:
             async for line in lines:
                 if (message := self._parse(line)) is None:
@@ -67,9 +67,10 @@ class McpBridge:
                 if message.get("method") == "notifications/cancelled":
                     self._cancel(message)
                     continue
-                await slots.acquire()
-                task = group.create_task(self._forward(message, line))
-                task.add_done_callback(lambda _: slots.release())
+                # Wait here only if many requests wait for a slot: a cancellation has to pass them.
+                await waiting.acquire()
+                task = group.create_task(self._forward(message, line, slots))
+                task.add_done_callback(lambda _: waiting.release())
                 if _is_request(message):
                     self._requests[message["id"]] = task
 
@@ -95,19 +96,16 @@ class McpBridge:
         if isinstance(request_id, str | int) and (task := self._requests.get(request_id)):
             task.cancel()
 
-    async def _forward(self, message: Json, line: bytes) -> None:
-        # Import here, because other commands do not need it.
-        from agentmemory_client import ApiUnreachable
-
+    async def _forward(self, message: Json, line: bytes, slots: asyncio.Semaphore) -> None:
         try:
-            with self.client.connection.transport_errors():
-                response = await self.client.http.post(
-                    "/mcp", params=dict(self.target), content=line.strip(), headers=self._headers_of(message)
-                )
-        except ApiUnreachable as error:
-            self._fail(message, str(error))
-        else:
+            async with slots:
+                with self.client.connection.transport_errors():
+                    response = await self.client.http.post(
+                        "/mcp", params=dict(self.target), content=line.strip(), headers=self._headers_of(message)
+                    )
             self._answer(message, response)
+        except Exception as error:  # noqa: BLE001  # no request must end the others
+            self._fail(message, str(error) or repr(error))
         finally:
             if _is_request(message) and self._requests.get(message["id"]) is asyncio.current_task():
                 del self._requests[message["id"]]
@@ -140,8 +138,8 @@ class McpBridge:
             elif _is_request(message):
                 self._fail(message, f"the API sent no JSON-RPC response, but {response.status_code}")
             return
-        if message.get("method") == "initialize" and "result" in document:
-            self._version = document["result"].get("protocolVersion")
+        if message.get("method") == "initialize" and isinstance(result := document.get("result"), dict):
+            self._version = result.get("protocolVersion")
         if not _is_request(message):
             log.warning("the API refused a message: %s", document)
         elif document.get("id") == message["id"] and b"\n" not in response.content:

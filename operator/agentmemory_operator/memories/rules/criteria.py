@@ -154,7 +154,9 @@ def compile_criterion(criterion: Criterion, indexes: Mapping[str, str] = NO_INDE
         indexes: Type of the payload index by key.
     """
     condition = _compile(criterion, indexes, is_wider=True)
-    return {"must": []} if isinstance(condition, bool) else condition
+    if isinstance(condition, bool):
+        return {"must": []} if condition else {"has_id": []}
+    return condition
 
 
 def compile_certain(criterion: Criterion, indexes: Mapping[str, str] = NO_INDEXES) -> Condition | None:

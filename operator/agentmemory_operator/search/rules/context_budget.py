@@ -42,6 +42,9 @@ MAX_LINE_SHARE = 0.25
 MIN_LINE_TOKENS = 16
 # Memories in a row that do not fit, after which the rest of a section is not tried.
 MAX_MISSES = 20
+MAX_MISSED_CHARS = 200_000
+"""Maximum characters of memories that are tokenized and then do not fit. It bounds the time that long texts take."""
+
 # Maximum characters of a token of the tokenizers in use, for texts without repeated spaces.
 MAX_CHARS_PER_TOKEN = 16
 MAX_NUMBER = "999"
@@ -118,6 +121,7 @@ class _Page:
 
     Attributes:
         remaining: Tokens of the budget that are not used, if each number has the maximum length.
+        missed_chars: Characters that may still be tokenized for memories that do not fit.
         lines: Chosen lines by section, in the order of choice.
         sent: Texts of the messages that the caller's prompt has already.
         days: Days of `relevant` that have a heading.
@@ -133,10 +137,16 @@ class _Page:
     days: set[date] = field(default_factory=set)
     ids: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
+    missed_chars: int = MAX_MISSED_CHARS
+
+    @property
+    def line_limit(self) -> int:
+        """Maximum number of tokens of a line."""
+        return max(MIN_LINE_TOKENS, int(self.budget * MAX_LINE_SHARE))
 
     def line_of(self, record: MemoryRecord) -> ContextLine:
         """Return the line of a memory, cut if it is longer than its share of the budget."""
-        text, limit = memory_text(record), max(MIN_LINE_TOKENS, int(self.budget * MAX_LINE_SHARE))
+        text, limit = memory_text(record), self.line_limit
         day, part = day_of(record.created_at, self.zone), text[: limit * MAX_CHARS_PER_TOKEN]
         tokens = self.measure.count_line(f"{MAX_NUMBER} {part}")
         if tokens <= limit and part == text:
@@ -218,13 +228,15 @@ def _fill(
             left_out.append(LeftOutMemory(section, record.id, reason))
             continue
         room = min(page.remaining, limit - used)
-        if misses < MAX_MISSES and room >= MIN_LINE_TOKENS // 4:
+        chars = min(len(record.content), page.line_limit * MAX_CHARS_PER_TOKEN)
+        if misses < MAX_MISSES and room >= MIN_LINE_TOKENS // 4 and chars <= page.missed_chars:
             line = page.line_of(record)
             tokens = line.tokens + page.heading_tokens(section, line.day)
             if tokens <= room:
                 page.take(section, line, tokens)
                 used, misses = used + tokens, 0
                 continue
+            page.missed_chars -= chars
         misses = MAX_MISSES if section == "recent" else misses + 1
         yield record
 
@@ -235,6 +247,8 @@ def _numbered(page: _Page) -> dict[SectionName, list[ContextLine]]:
     numbers, sections = count_from(1), {}
     for name, lines in page.lines.items():
         ordered = lines if name == "facts" else sorted(lines, key=lambda line: (line.record.created_at, line.record.id))
+        # Where clocks go back over midnight, a day begins twice. It has one heading.
+        ordered = sorted(ordered, key=lambda line: line.day) if name == "relevant" else ordered
         sections[name] = [
             replace(line, number=number, tokens=line.tokens - widths[-1] + widths[len(str(number)) - 1])
             for line, number in zip(ordered, numbers, strict=False)

@@ -10,8 +10,8 @@
     </memory>
 
 A memory's text has no line break, so it cannot begin a line: neither the last line of the frame nor a numbered one.
-Language models read less strictly than parsers, so a `<` that could begin a closing tag, a control token of a chat
-template or the frame's own tag is replaced too.
+Language models read less strictly than parsers, so a `<` or `[` that could begin a closing tag, a control token of a
+chat template or the frame's own tag is replaced too.
 """
 
 import re
@@ -35,9 +35,15 @@ CUT_MARK = "…"
 MAX_SPEAKER_CHARS = 64
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "June", "July", "Aug", "Sept", "Oct", "Nov", "Dec")
 _CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f]+")
-_TAG_SIGNS = frozenset("<\uff1c\ufe64")
-# `<`, and its wide and small forms, before `/`, `|` or the name of the frame, whatever signs are in between.
-_TAG = re.compile(r"[<\uff1c\ufe64](?=[^\w<\uff1c\ufe64]*(?:[/|\uff0f\uff5c]|memor))", re.IGNORECASE)
+_TAG_SIGNS = frozenset("<[\uff1c\ufe64")
+# `<`, and its wide and small forms, before `/`, `|`, the name of the frame or that of a control token, whatever signs
+# are in between; and `[` before INST. The tokenizer reads `<s>` and `<unk>` as control tokens too, which its counts of
+# single words do not.
+_TAG = re.compile(
+    r"[<\uff1c\ufe64](?=[^\w<\uff1c\ufe64]*(?:[/|\uff0f\uff5c]|memor|(?:start|end)_of_|(?:s|unk|bos|eos|pad|sys)\W*>))"
+    r"|\[(?=[^\w\[]*inst\W*\])",
+    re.IGNORECASE,
+)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -28,7 +28,7 @@ def question_of(messages: Sequence[tuple[str, str]]) -> str:
         messages: Role and text, oldest first. At least one.
     """
     asked = [text for role, text in messages if role == "user"]
-    return (asked or [messages[-1][1]])[-1][:MAX_QUESTION_CHARS]
+    return (asked or [messages[-1][1]])[-1].strip()[:MAX_QUESTION_CHARS]
 
 
 def order_facts(records: Sequence[MemoryRecord]) -> list[MemoryRecord]:

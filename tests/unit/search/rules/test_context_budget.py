@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given, settings
@@ -161,7 +163,8 @@ def test_long_memory_is_cut_and_marked() -> None:
 @given(
     texts=st.lists(
         st.one_of(
-            st.text(min_size=1, max_size=80), st.sampled_from(["a" * 5000, "🦉" * 300, "ทดสอบ " * 90, " \n" * 9])
+            st.text(min_size=1, max_size=80),
+            st.sampled_from(["a" * 5000, "🦉" * 300, "ทดสอบ " * 90, " \n" * 9, "<s> x", "a<unk>"]),
         ),
         max_size=30,
     )
@@ -182,6 +185,35 @@ def test_text_is_within_the_budget(budget: int, texts: list[str]) -> None:
     lines = context.text.splitlines()
     assert (lines[0], lines[-1]) == (START, END)
     assert sum(bool(re.match(r"\d+ ", line)) for line in lines) == sum(map(len, context.sections.values()))
+
+
+def test_day_that_begins_twice_is_within_the_budget() -> None:
+    """Clocks in St. John's went back from 00:01 to 23:01 of the day before."""
+    zone, midnight = ZoneInfo("America/St_Johns"), 1_289_097_000_000
+    turns = [memory(str(minute), created_at=midnight + minute * 60_000) for minute in (-90, 0, 1, 30, 60, 90)]
+
+    context = compose_context({"relevant": turns}, WORDLLAMA_MEASURE, budget=400, zone=zone)
+
+    assert context.tokens == count_tokens(context.text)
+    assert context.text.count("\nNov ") == 2
+
+
+def test_long_memories_that_do_not_fit_are_seldom_measured() -> None:
+    measured: list[int] = []
+
+    def count_line(text: str) -> int:
+        measured.append(len(text))
+        return count_words(text)
+
+    measure = replace(WORDS, count_line=count_line)
+    long = "many words " * 6000
+    hits = [memory(str(number), f"x{number}" if number % 10 == 9 else f"{number} {long}") for number in range(200)]
+    hits.insert(0, memory("first", "word " * 500))
+
+    context = compose_context({"relevant": hits}, measure, budget=32_000, zone=UTC)
+
+    assert len([line for line in context.sections["relevant"] if not line.is_cut]) == 21
+    assert sum(measured) < 20 * len(long)
 
 
 def test_frame_is_within_the_least_budget() -> None:

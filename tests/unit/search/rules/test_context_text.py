@@ -47,6 +47,13 @@ def test_speaker_precedes_the_text_once(memory: MemoryRecord, expected: str) -> 
         "<|im_end|>",
         "</s>",
         "<<</memory>",
+        "<s>",
+        "<UNK>",
+        "<\u200bbos>",
+        "<end_of_turn>",
+        "<<SYS>>",
+        "[INST]",
+        "[/INST]",
     ],
 )
 def test_no_text_closes_a_tag(text: str) -> None:
@@ -54,9 +61,12 @@ def test_no_text_closes_a_tag(text: str) -> None:
 
     assert "\u2039" in harmless
     assert not re.search(r"[<\uff1c\ufe64][^\w\u2039]*([/|\uff0f]|memor)", harmless, re.IGNORECASE)
+    assert text not in harmless
 
 
-@pytest.mark.parametrize("text", ["a < b and c > d", "List<String>", "x <- y / z", "5 <= 6 / 2", "<b>bold"])
+@pytest.mark.parametrize(
+    "text", ["a < b and c > d", "List<String>", "x <- y / z", "5 <= 6 / 2", "<b>bold", "<strong>", "[1]"]
+)
 def test_comparison_and_opening_tag_stay(text: str) -> None:
     assert harmless_text(text) == text
 

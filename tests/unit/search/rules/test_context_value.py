@@ -52,6 +52,7 @@ def test_facts_are_pinned_then_important_then_new() -> None:
         ([("user", "a"), ("user", "b")], "b"),
         ([("system", "a"), ("tool", "b")], "b"),
         ([("user", "x" * 9_000)], "x" * MAX_QUESTION_CHARS),
+        ([("user", "\n" * 9_000 + "a")], "a"),
     ],
 )
 def test_question_is_the_last_of_a_user(messages: list[tuple[str, str]], question: str) -> None:

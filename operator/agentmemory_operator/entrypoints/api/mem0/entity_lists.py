@@ -23,6 +23,7 @@ from agentmemory_operator.entrypoints.api.use_cases import open_agent, services_
 from agentmemory_operator.errors import Forbidden, NotFound
 from agentmemory_operator.memories.point_pages import read_memories
 from agentmemory_operator.memories.rules.criteria import FIELDS, Equals
+from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import Selection, visible_filter
 from agentmemory_operator.memories.rules.record import DISTIL_DUE_KEY, PUBLIC_PAYLOAD, Payload, record_of
 from agentmemory_operator.search.users import list_users, read_user
@@ -94,7 +95,7 @@ async def delete_entity(agent: str, request: Request) -> Response:
     else:
         deleted = await erasing.delete_of_everyone(services, opened, rights, {ENTITY_KEYS[kind]: name})
     record_result(request, deleted.memories)
-    return json_response({"message": "Entity deleted successfully!", "deleted": deleted.memories})
+    return json_response({"message": deleted.describe("Entity deleted successfully!"), "deleted": deleted.memories})
 
 
 def _checked_name(sent: str) -> str:
@@ -126,6 +127,6 @@ async def _results_of(agent: Agent, row: Payload) -> list[Json]:
         body = {"filter": filter_, "limit": MAX_EVENT_RESULTS, "with_payload": PUBLIC_PAYLOAD, "with_vector": False}
         rows = [point["payload"] for point in (await read_memories(agent, body))[0]]
     else:
-        rows = [row]
+        rows = [] if is_expired(row, agent.settings.ranking.endings, agent.clock.now_ms()) else [row]
     memories = [render_memory(record_of(row), agent) for row in rows]
     return [memory | {"event": "ADD", "data": {"memory": memory["memory"]}} for memory in memories]

@@ -1,15 +1,16 @@
 """Delete memories: one with all its versions, or by `forget` those of users, with a receipt for each."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.entrypoints.api.bodies import ParsedBody, parse_json
 from agentmemory_operator.entrypoints.api.mem0.filter_reader import ANY_VALUE, filter_error, read_filter, read_user_id
 from agentmemory_operator.entrypoints.api.mem0.listing import user_missing
 from agentmemory_operator.entrypoints.api.mem0.memory_actions import find_memory
+from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.forget import ForgetRequest
@@ -40,6 +41,10 @@ class Deleted:
     memories: int
     receipt_id: str | None = None
     has_more: bool = False
+
+    def describe(self, message: str) -> str:
+        """Return the message of a response, with a note if the request must be repeated."""
+        return f"{message}. There are more users: repeat the request" if self.has_more else message
 
 
 async def delete_memory(agent: Agent, rights: AgentRights, sent_id: str) -> None:
@@ -81,7 +86,7 @@ async def delete_all(
     if user_id is None:
         raise user_missing()
     document: Json = {name: value for name, value in entities.items() if name != "user_id" and value != ANY_VALUE}
-    document |= {"metadata": _object(metadata)} if metadata else {}
+    document |= {} if metadata is None else {"metadata": _object(metadata)}
     if user_id == ANY_VALUE:
         return await delete_of_everyone(services, agent, rights, document)
     owner = read_user_id(user_id)
@@ -117,9 +122,9 @@ async def _forget(services: Services, agent: Agent, owner: str, document: Json) 
 
 def _object(text: str) -> Json:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict) or not value:
-        raise filter_error("metadata", "must be a JSON object with at least one key")
-    return value
+        parsed = parse_json(text.encode())
+    except ProblemRaised:
+        parsed = ParsedBody(None)
+    if parsed.faults or not isinstance(parsed.value, dict) or not parsed.value:
+        raise filter_error("metadata", "must be a JSON object with at least one key, each once")
+    return parsed.value

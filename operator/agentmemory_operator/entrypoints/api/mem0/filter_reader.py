@@ -44,6 +44,9 @@ RESERVED_KEY = "mem0"
 """
 
 ANY_VALUE = "*"
+MAX_VALUES = 4 * MAX_CONDITIONS
+"""Maximum number of values of all conditions. A condition has at most 4, the bounds of a range."""
+
 USER_FIELD = Field("user_id", "userId", FieldKind.WORD)
 ID_FIELD = Field("id", "id", FieldKind.WORD)
 _CONTENT = Field("text", "content", FieldKind.ANY)
@@ -97,8 +100,12 @@ def read_filter(documents: Sequence[Mapping[str, Any]], *, takes_any_key: bool =
     reader = _Reader(takes_any_key=takes_any_key)
     part = _all([reader.read_group(document, depth=1) for document in documents if document])
     if part.criterion is not None and sum(1 for _ in leaves(part.criterion)) > MAX_CONDITIONS:
-        raise filter_error("filters", f"must not have more than {MAX_CONDITIONS} conditions and values")
+        raise _too_large()
     return part
+
+
+def _too_large() -> RequestInvalid:
+    return filter_error("filters", f"must not have more than {MAX_CONDITIONS} conditions and values")
 
 
 def filter_error(field: str, message: str) -> RequestInvalid:
@@ -134,6 +141,7 @@ _GROUPS: dict[str, Callable[[Sequence[FilterPart]], FilterPart]] = {"AND": _all,
 class _Reader:
     def __init__(self, *, takes_any_key: bool) -> None:
         self._takes_any_key = takes_any_key
+        self._values = 0
 
     def read_group(self, document: object, *, depth: int) -> FilterPart:
         """Convert an object of fields and groups; all entries must hold."""
@@ -152,6 +160,11 @@ class _Reader:
             return _GROUPS[group]([self.read_group(document, depth=depth + 1) for document in documents])
         if name == "user_id":
             return _users(value)
+        # Stop early, because parsing all conditions of a large body would block other requests. `read_filter` checks
+        # the exact number.
+        self._values += _count_values(value)
+        if self._values > MAX_VALUES:
+            raise _too_large()
         return FilterPart(None, self._condition(name, value))
 
     def _condition(self, name: str, value: Any) -> Criterion:
@@ -163,6 +176,11 @@ class _Reader:
             return _parsed(f"metadata.{name}", value)
         known = ", ".join(sorted((*_NAMES, *_READERS, "user_id")))
         raise filter_error(f"filters.{name[:64]}", f"unknown: use AND, OR, NOT, {known}, or metadata: {{name: value}}")
+
+
+def _count_values(value: Any) -> int:
+    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return sum(map(_count_values, parts)) or 1
 
 
 def _users(value: Any) -> FilterPart:
@@ -232,7 +250,7 @@ def _metadata(value: Any) -> Criterion:
         raise filter_error("filters.metadata", "must be an object with at least one key")
     parts = []
     for key, operand in value.items():
-        if key in _METADATA_OPERATORS and isinstance(operand, Mapping):
+        if key in _METADATA_OPERATORS and isinstance(operand, Mapping) and operand:
             operator = _OPERATORS.get(key, key)
             parts += [_parsed(f"metadata.{name}", {operator: part}) for name, part in operand.items()]
         else:

@@ -9,10 +9,12 @@ from pydantic_core import PydanticCustomError
 from agentmemory_operator.entrypoints.api.fields import Content, Id, Metadata, Role, UserId
 from agentmemory_operator.entrypoints.api.mem0.filter_reader import RESERVED_KEY
 from agentmemory_operator.entrypoints.api.mem0.mem0_times import day_after, read_time_ms
+from agentmemory_operator.spec.times import LAST_MS
 
 Json = dict[str, Any]
 
 MAX_MESSAGES = 256
+MAX_FIELDS = 64
 MAX_PAGE_SIZE = 200
 DEFAULT_PAGE_SIZE = 100
 MAX_TOP_K = 1_000
@@ -114,15 +116,15 @@ class Mem0AddIn(EntityFields):
     metadata: OwnMetadata | None = None
     infer: bool | None = None
     expiration_date: Expiration | None = None
-    timestamp: Time | None = None
-    filters: Json = {}
+    # Each message is stored a millisecond after the one before it.
+    timestamp: Annotated[Time, Field(le=LAST_MS - MAX_MESSAGES)] | None = None
+    filters: EntityFields = EntityFields()
     output_format: str | None = None
 
     @property
     def named_entities(self) -> dict[str, str]:
         """The entities, those in `filters` included."""
-        in_filters = {name: value for name, value in self.filters.items() if name in EntityFields.model_fields}
-        return in_filters | self.entities
+        return self.filters.entities | self.entities
 
 
 class Mem0ListIn(EntityFields):
@@ -136,7 +138,7 @@ class Mem0ListIn(EntityFields):
     categories: list[str] | None = None
     keywords: str | None = None
     metadata: Json | None = None
-    fields: list[str] | None = None
+    fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] | None = None
 
     def documents(self) -> list[Json]:
         """Return the filters of the request, all of which must hold."""

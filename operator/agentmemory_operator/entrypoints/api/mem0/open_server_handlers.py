@@ -45,8 +45,8 @@ async def update(agent: str, request: Request) -> Response:
 
 async def delete_all(agent: str, request: Request) -> Response:
     """Delete the memories of a user."""
-    await platform_handlers.delete_all(agent, request)
-    return json_response({"message": "All relevant memories deleted"})
+    deleted = await platform_handlers.delete_selected(agent, request)
+    return json_response({"message": deleted.describe("All relevant memories deleted")})
 
 
 async def reset(agent: str, request: Request) -> Response:
@@ -54,4 +54,4 @@ async def reset(agent: str, request: Request) -> Response:
     opened = await open_agent(request, agent)
     deleted = await erasing.delete_all(services_of(request), opened, rights_of(request), {"user_id": ANY_VALUE})
     record_result(request, deleted.memories)
-    return json_response({"message": "All memories reset"})
+    return json_response({"message": deleted.describe("All memories reset")})

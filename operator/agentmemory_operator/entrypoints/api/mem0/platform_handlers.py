@@ -275,6 +275,13 @@ async def delete(agent: str, request: Request) -> Response:
 
 async def delete_all(agent: str, request: Request) -> Response:
     """Delete the memories of a user, or with `*` of all users."""
+    deleted = await delete_selected(agent, request)
+    message = deleted.describe("Memories deleted successfully!")
+    return json_response({"message": message, "deleted": deleted.memories, "receipt_id": deleted.receipt_id})
+
+
+async def delete_selected(agent: str, request: Request) -> erasing.Deleted:
+    """Delete the memories that the query parameters select."""
     parameters = read_query(request, Mem0QueryParameters)
     deleted = await erasing.delete_all(
         services_of(request),
@@ -284,9 +291,7 @@ async def delete_all(agent: str, request: Request) -> Response:
         parameters.metadata,
     )
     record_result(request, deleted.memories)
-    more = ". There are more users: repeat the request" if deleted.has_more else ""
-    message = f"Memories deleted successfully!{more}"
-    return json_response({"message": message, "deleted": deleted.memories, "receipt_id": deleted.receipt_id})
+    return deleted
 
 
 async def update_batch(agent: str, request: Request) -> Response:
