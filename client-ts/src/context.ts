@@ -26,7 +26,8 @@ export function formatContext(
   for (const memory of memories) {
     const content = (typeof memory === "string" ? memory : (memory.content ?? "")).trim();
     if (!content) continue;
-    const item = `- ${content.replaceAll("\n", "\n  ")}`;
+    // Every line break of Unicode, so that no text leaves its item.
+    const item = `- ${content.split(/\r\n|[\n\v\f\r\x1c-\x1e\x85\u2028\u2029]/).join("\n  ")}`;
     const longer = text ? `${text}\n${item}` : item;
     if (measure(longer) <= limit) text = longer;
   }

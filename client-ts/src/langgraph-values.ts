@@ -42,16 +42,20 @@ export function matchesCondition({ matchType, path }: MatchCondition, namespace:
   return path.every((label, place) => label === "*" || label === namespace[first + place]);
 }
 
-/** Return whether a text has a visible character. One without any has no meaning to rank by. */
+// Neither white space, nor a control character, nor one that renders as nothing, for example U+3164.
+const VISIBLE =
+  /[^\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\u{13430}-\u{1343f}\u{16fe4}\u{1bca0}-\u{1bca3}\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/u;
+
+/** Return whether a text has a visible character. The API refuses texts without one. */
 export function isVisible(text: string): boolean {
-  return /[^\p{Z}\p{C}]/u.test(text);
+  return VISIBLE.test(text);
 }
 
-/** Return the texts of a value at the paths as one text to embed; undefined if they are white space only. */
+/** Return the texts of a value at the paths as one text to embed; undefined if they have no visible character. */
 export function textToEmbed(value: Value, paths: readonly string[]): string | undefined {
   // An item has one vector. LangGraph's own stores have one for each text.
   const text = paths.flatMap((path) => [...textsAt(value, stepsOf(path))]).join("\n");
-  return text.trim() ? text : undefined;
+  return isVisible(text) ? text : undefined;
 }
 
 /** Yield the texts at a path. An object or a list is its JSON. */

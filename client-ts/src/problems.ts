@@ -41,10 +41,19 @@ export class InvalidToken extends TypeError {
   override readonly name = "InvalidToken";
 }
 
+const ofCallers = new WeakSet<object>();
+
+/** Throw an error of a function of the caller, which passes through as it is. */
+export function passOn(error: unknown): never {
+  if (typeof error === "object" && error !== null) ofCallers.add(error);
+  throw error;
+}
+
 // The connection broke during an answer, or the answer is not JSON. Other errors are the caller's own: a reason to abort, or
 // one of the function that returns the token.
 function unread(error: unknown): never {
-  const isOfAnswer = (error instanceof TypeError && !(error instanceof InvalidToken)) || error instanceof SyntaxError;
+  const isUnread = error instanceof TypeError || error instanceof SyntaxError;
+  const isOfAnswer = isUnread && !(error instanceof InvalidToken) && !ofCallers.has(error);
   throw isOfAnswer ? new ApiUnreachable("the answer could not be read", { cause: error }) : error;
 }
 

@@ -1,5 +1,5 @@
 import { fetchByPath } from "./dots.js";
-import { ApiUnreachable, InvalidToken } from "./problems.js";
+import { ApiUnreachable, InvalidToken, passOn } from "./problems.js";
 import { Turns } from "./turns.js";
 
 export interface RetryOptions {
@@ -52,7 +52,7 @@ export function repeating(options: RetryOptions): (request: Request, sending?: S
     { body, timeoutMs = options.timeoutMs ?? 30_000 }: Sending,
     isLast: boolean,
   ): Promise<Response | undefined> {
-    const shown = typeof token === "function" ? checked(await token()) : token;
+    const shown = typeof token === "function" ? checked(await (async () => token())().catch(passOn)) : token;
     if (shown) headers.set("Authorization", `Bearer ${shown}`);
     try {
       return await within(timeoutMs, request, headers, body);
@@ -67,10 +67,8 @@ export function repeating(options: RetryOptions): (request: Request, sending?: S
     const { signal } = request;
     const { retries = options.retries ?? 3, isTransfer = false } = sending;
     const headers = new Headers(request.headers);
-    // One key for all attempts, so that they end in one memory.
-    if (request.method === "POST" || request.method === "PUT") {
-      if (!headers.has("Idempotency-Key")) headers.set("Idempotency-Key", crypto.randomUUID());
-    }
+    // One key for all attempts, so that they end in one memory, and none of them changes or deletes what others wrote since.
+    if (request.method !== "GET" && !headers.has("Idempotency-Key")) headers.set("Idempotency-Key", crypto.randomUUID());
     let made = 0;
     const send = () => attempt(request, headers, sending, made++ >= retries);
     const wait = (answer: Response | undefined) =>

@@ -283,6 +283,17 @@ for (const token of ["secret\n", "sec\r\nret", "sécret", " secret", "sec\u0000r
   });
 }
 
+test("an error of the function that returns the token is thrown as it is", async () => {
+  const failure = new TypeError("fetch failed");
+  const failing = () => {
+    throw failure;
+  };
+  for (const token of [failing, async () => failing()]) {
+    const user = new Client("http://127.0.0.1:9", { token }).agent("a").user("u");
+    await assert.rejects(user.add("c"), (error) => error === failure);
+  }
+});
+
 for (const [name, sent] of [[".", "%2E"], ["..", "%2E%2E"], ["...", "..."], ["a/..", "a%2F.."]] as const) {
   test(`a name of dots stays a name: ${name}`, async () => {
     const paths: (string | undefined)[] = [];

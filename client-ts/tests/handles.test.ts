@@ -293,6 +293,7 @@ test("memories become a section of a prompt", () => {
 
   assert.equal(formatContext(memories, { limit: 20 }), "- one\n  line\n- two");
   assert.equal(formatContext(memories, { limit: 0 }), "");
+  assert.equal(formatContext(["a\r\nb\rc\u2028d\u0085e"], { limit: 99 }), "- a\n  b\n  c\n  d\n  e");
   assert.equal(formatContext(["日本"], { limit: 4 }), "- 日本");
   assert.equal(formatContext(["1234567"], { limit: 2, measure: estimateTokens }), "");
   assert.equal(estimateTokens("12345"), 2);
@@ -330,6 +331,19 @@ test("a memory is changed and deleted only in the version that was read", async 
   await assert.rejects(ada.change(id, { pinned: false }, { ifMatch }), isFailed);
   await assert.rejects(ada.delete(id, { ifMatch }), isFailed);
   await ada.delete(id, { ifMatch: changed.etag ?? "" });
+});
+
+test("a change and a deletion are repeated with their keys, so that they undo nothing that others wrote since", async () => {
+  const answers = [refuse(504), send({ id: "m" }), refuse(504), send({})];
+  await recorded(answers, async (url, seen) => {
+    const agent = new Client(url).agent("a");
+    await agent.user("u").change("m", { pinned: true });
+    await agent.deleteItem(["n"], "k", { user_id: "u" });
+
+    const keys = seen.map(({ headers }) => headers["idempotency-key"]);
+    assert.ok(keys[0] && keys[2]);
+    assert.deepEqual(keys, [keys[0], keys[0], keys[2], keys[2]]);
+  });
 });
 
 test("a restricted write is repeated with its key, and an empty tag sends nothing", async () => {

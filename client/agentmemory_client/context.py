@@ -13,7 +13,7 @@ def estimate_tokens(text: str) -> int:
 def render_line(memory: Memory | str) -> str:
     """Render a memory as a list item; '' for a locked memory. Further lines are indented, to stay in the item."""
     content = (memory if isinstance(memory, str) else memory.content or "").strip()
-    return "- " + content.replace("\n", "\n  ") if content else ""
+    return "- " + "\n  ".join(content.splitlines()) if content else ""
 
 
 def format_context(

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 from langgraph.store.base import MatchCondition, SearchItem, get_text_at_path
 
+from agentmemory_client.texts import is_visible
 from agentmemory_client.values import Found, Memory
 
 Namespace: TypeAlias = tuple[str, ...]
@@ -44,12 +45,12 @@ def matches_condition(condition: MatchCondition, namespace: Namespace) -> bool:
 
 
 def text_to_embed(value: Mapping[str, Any], paths: Sequence[str]) -> str | None:
-    """Return the texts of a value at the paths as one text to embed, or None if they are white space only.
+    """Return the texts of a value at the paths as one text to embed, or None if they have no visible character.
 
     An item has one vector. LangGraph's own stores have one for each text.
     """
     text = "\n".join(text for path in paths for text in get_text_at_path(dict(value), path))
-    return text if text.strip() else None
+    return text if is_visible(text) else None
 
 
 def expiry_of(ttl_minutes: float) -> datetime:

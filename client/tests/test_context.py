@@ -35,6 +35,11 @@ def test_lines_of_a_memory_stay_together() -> None:
     assert format_context([" first\nsecond ", "third"], limit=100) == "- first\n  second\n- third"
 
 
+@pytest.mark.parametrize("line_break", ["\r\n", "\r", "\v", "\f", "\x85", "\u2028", "\u2029"], ids=ascii)
+def test_no_line_break_leaves_the_item(line_break: str) -> None:
+    assert format_context([f"first{line_break}second"], limit=100) == "- first\n  second"
+
+
 def test_memory_without_text_is_skipped() -> None:
     created_at = datetime(2026, 1, 2, tzinfo=UTC)
     locked = Memory(id="i", user_id="u", content=None, type="fact", importance=0.5, created_at=created_at, locked=True)

@@ -62,7 +62,12 @@ async def test_async_client_returns_the_same(stack: Stack, user: str, remembered
 
 
 def test_node_puts_the_context_into_the_state(stack: Stack, user: str, remembered: str) -> None:
-    said = [HumanMessage("hello"), AIMessage(""), HumanMessage([{"type": "text", "text": "where were we?"}])]
+    said = [
+        HumanMessage("hello"),
+        AIMessage(""),
+        AIMessage("\u3164"),
+        HumanMessage([{"type": "text", "text": "where were we?"}]),
+    ]
     with Client(stack.api_url) as client:
         graph = build_graph(context_node(client.agent("words"), budget_tokens=300))
         result = graph.invoke({"messages": said}, {"configurable": {"thread_id": 7}}, context={"user_id": user})

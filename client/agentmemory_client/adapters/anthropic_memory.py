@@ -123,10 +123,12 @@ class _Commands:
                 return f"Successfully renamed {command.old_path} to {command.new_path}"
             if not (paths := self._files.paths(old)):
                 raise ToolError(f"The path {command.old_path} does not exist")
-            for path in paths:
+            # Check all paths before the first file is moved: a new one may be too deep.
+            renamed = {path: "/".join(split_path(new + path.removeprefix(old))) for path in paths}
+            for path, new_path in renamed.items():
                 # None: another writer has deleted it in the meantime.
                 if file := self._files.read(path):
-                    self._move(file, new + path.removeprefix(old))
+                    self._move(file, new_path)
         return f"Successfully renamed {command.old_path} to {command.new_path}"
 
     def clear(self) -> str:

@@ -30,10 +30,20 @@ CONTEXT_SECTIONS: tuple[SectionName, ...] = ("facts", "relevant")
 
 def find_memories(user: User, query: str, *, limit: int, **options: Unpack[SearchOptions]) -> tuple[Found, ...]:
     """Return the `limit` best memories that can be read. A query without a visible character finds none."""
-    if limit < 1 or not is_visible(query):
+    query = clean_text(query, MAX_QUERY_CHARS)
+    if limit < 1 or not query:
         return ()
     options["top_k"] = min(limit, MAX_TOP_K)
-    return tuple(found for found in user.search(query[:MAX_QUERY_CHARS], **options).results if found.content)
+    return tuple(found for found in user.search(query, **options).results if found.content)
+
+
+def clean_text(text: str, max_chars: int) -> str:
+    """Return the beginning of a text, '' if it has no visible character.
+
+    Models return halves of surrogate pairs, which no request can contain. Each becomes U+FFFD.
+    """
+    clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")[:max_chars]
+    return clean if is_visible(clean) else ""
 
 
 def store_turns(user: User, turns: Iterable[Message], **options: Unpack[ConversationOptions]) -> None:
@@ -58,9 +68,9 @@ def split_turns(turns: Iterable[Message]) -> list[list[Message]]:
     """Split turns into batches that the API accepts. Turns without visible text are left out, long ones truncated."""
     batches, room = list[list[Message]](), 0
     for turn in turns:
-        if not is_visible(turn["content"]):
+        cut: Message = {**turn, "content": clean_text(turn["content"], MAX_TURN_CHARS)}
+        if not cut["content"]:
             continue
-        cut: Message = {**turn, "content": turn["content"][:MAX_TURN_CHARS]}
         size = len(json.dumps(cut))
         if not batches or len(batches[-1]) == MAX_TURNS or size > room:
             batches.append([])
@@ -73,10 +83,12 @@ def split_turns(turns: Iterable[Message]) -> list[list[Message]]:
 def newest_messages(turns: Iterable[Message | ContextMessage]) -> list[ContextMessage]:
     """Return the newest turns with visible text that one request accepts, oldest first; long ones truncated."""
     sent, room = list[ContextMessage](), MAX_CONVERSATION_CHARS
-    for turn in reversed([turn for turn in turns if is_visible(turn["content"])][-MAX_TURNS:]):
-        message: ContextMessage = {"role": turn["role"], "content": turn["content"][:MAX_TURN_CHARS]}
+    for turn in reversed(list(turns)):
+        message: ContextMessage = {"role": turn["role"], "content": clean_text(turn["content"], MAX_TURN_CHARS)}
+        if not message["content"]:
+            continue
         room -= len(json.dumps(message))
-        if room < 0:
+        if room < 0 or len(sent) == MAX_TURNS:
             break
         sent.insert(0, message)
     return sent

@@ -156,7 +156,7 @@ class UserFiles:
             FileChanged: If it changed since.
         """
         *directories, name = split_path(file.path)
-        with _conditions_checked():
+        with _conditions_checked(404, 412):
             self._agent.delete_item((*self._root, *directories), name, if_match=file.etag)
 
     def has_directory(self, path: str) -> bool:
@@ -212,17 +212,17 @@ class UserFiles:
         start = text[:MAX_EMBEDDED_CHARS]
         content = start if is_visible(start) else path
         item: ItemOptions = {**condition, "key": name, "metadata": {METADATA: fields}}
-        with _conditions_checked():
+        with _conditions_checked(412):
             self._agent.put_item((*self._root, *directories), content, **item)
         return version
 
 
 @contextmanager
-def _conditions_checked() -> Iterator[None]:
-    """Raise FileChanged if the condition of a change does not hold, which 404 and 412 mean."""
+def _conditions_checked(*statuses: int) -> Iterator[None]:
+    """Raise FileChanged if the condition of a change does not hold, which the statuses mean."""
     try:
         yield
     except ApiError as error:
-        if error.status in (404, 412):
+        if error.status in statuses:
             raise FileChanged(error.detail) from error
         raise

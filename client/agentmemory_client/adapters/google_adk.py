@@ -29,7 +29,7 @@ from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions.session import Session
 from google.genai import types
 
-from agentmemory_client.adapters.common import MAX_TURN_CHARS, find_memories, logger, outages_logged
+from agentmemory_client.adapters.common import MAX_TURN_CHARS, clean_text, find_memories, logger, outages_logged
 from agentmemory_client.clients import Client
 from agentmemory_client.exchange import Token
 from agentmemory_client.handles import Agent, User
@@ -134,13 +134,11 @@ class AgentMemoryService(BaseMemoryService):
         agent, user = self._agent_of(app_name), self._user(app_name, user_id)
 
         def delete() -> None:
-            for call in (
-                partial(agent.delete_item, NAMESPACE, memory_id, user_id=user_id),
-                partial(user.delete, memory_id),
-            ):
-                with _unknown_ids_ignored():
-                    call()
-                    return
+            # Both: a deletion that was repeated may have found nothing, and returns the same.
+            with _unknown_ids_ignored():
+                agent.delete_item(NAMESPACE, memory_id, user_id=user_id)
+            with _unknown_ids_ignored():
+                user.delete(memory_id)
 
         await asyncio.to_thread(delete)
 
@@ -211,8 +209,8 @@ def _key(app_name: str, user_id: str, session_id: str | None, event: Event) -> s
 def _store_event(user: User, options: MemoryOptions, keyed: tuple[str, Event]) -> str:
     """Store an event, unless it has no text; return its key."""
     key, event = keyed
-    text = _text(event.content)
-    if not is_visible(text):
+    text = clean_text(_text(event.content), MAX_TURN_CHARS)
+    if not text:
         return key
     role = "user" if event.author == "user" else "assistant"
     created_at = datetime.fromtimestamp(event.timestamp, UTC)
@@ -220,7 +218,7 @@ def _store_event(user: User, options: MemoryOptions, keyed: tuple[str, Event]) -
     if event.author:
         given["speaker"] = event.author
     try:
-        user.add(text[:MAX_TURN_CHARS], idempotency_key=key, **given)
+        user.add(text, idempotency_key=key, **given)
     except ApiError as error:
         if error.status == 422:
             logger.error("event %s is not stored: %s", event.id, error)

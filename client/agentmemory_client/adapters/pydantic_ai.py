@@ -313,7 +313,9 @@ def _find_words(
 
 def _snippet(text: str, words: Sequence[str], size: int) -> str:
     """Return at most `size` characters around the first word, with an ellipsis on each side that was cut."""
-    first = min((place for word in words if (place := text.lower().find(word)) >= 0), default=0)
+    # Not in `text.lower()`, where places differ: the lower case of some characters has two, for example of `İ`.
+    matches = (re.search(re.escape(word), text, re.IGNORECASE) for word in words)
+    first = min((match.start() for match in matches if match), default=0)
     start = max(0, min(first - size // 3, len(text) - size))
     snippet = text[start : start + size]
     if len(snippet) < 3 * len(ELLIPSIS):

@@ -75,10 +75,11 @@ class TestBefore:
             [],
             [Message(role="user", contents=[""])],
             [Message(role="user", contents=["  "])],
+            [Message(role="user", contents=["\u3164"])],
             [Message(role="assistant", contents=["invoice"])],
             [Message(role="user", contents=[])],
         ],
-        ids=["none", "empty", "blank", "assistant", "no contents"],
+        ids=["none", "empty", "blank", "Hangul filler", "assistant", "no contents"],
     )
     async def test_adds_nothing_without_a_question(self, user: User, messages: list[Message]) -> None:
         user.add("Ada pays by invoice")
@@ -97,6 +98,11 @@ class TestBefore:
 
         assert 1 <= added.text.count("Ada pays invoice") <= 5
 
+    async def test_half_of_a_surrogate_pair_is_replaced(self, user: User) -> None:
+        user.add("Ada pays by invoice")
+
+        assert await before(AgentMemoryProvider(user), Message(role="user", contents=["\ud83d invoice"]))
+
 
 class TestAfter:
     async def test_stores_users_and_assistants_with_text(self, user: User) -> None:
@@ -105,6 +111,16 @@ class TestAfter:
         await after(AgentMemoryProvider(user), *(Message(role=role, contents=[text]) for role, text in given))
 
         assert stored(user) == [("user", "I like tea", "s1"), ("assistant", "Noted", "s1")]
+
+    @pytest.mark.parametrize(
+        ("text", "expected"), [("\u3164", []), ("\ud83d cut", ["\ufffd cut"])], ids=["blank", "surrogate"]
+    )
+    async def test_unusual_text_keeps_no_other_out(self, user: User, text: str, expected: list[str]) -> None:
+        given = [Message(role="user", contents=["I like tea"]), Message(role="assistant", contents=[text])]
+
+        await after(AgentMemoryProvider(user), *given)
+
+        assert [content for _, content, _ in stored(user)] == ["I like tea", *expected]
 
     async def test_needs_no_session(self, user: User) -> None:
         await after(AgentMemoryProvider(user), Message(role="user", contents=["I like tea"]), session_id=None)

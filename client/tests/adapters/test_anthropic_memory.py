@@ -289,6 +289,17 @@ def test_write_whose_response_is_lost_succeeds_once(lossy: Agent, owner: str, fi
     assert texts(files) == {"b": "x\n"}
 
 
+def test_renaming_to_too_deep_a_path_moves_nothing(tool: AgentMemoryTool, files: UserFiles) -> None:
+    deep = "old/" + "d/" * 12 + "z"
+    create(tool, "old/a")
+    create(tool, deep)
+
+    with pytest.raises(ToolError, match="more than 13 directories"):
+        run(tool, "rename", old_path="/memories/old", new_path="/memories/new/below")
+
+    assert files.paths() == ["old/a", deep]
+
+
 def test_change_during_a_renaming_is_kept(
     tool: AgentMemoryTool, files: UserFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import httpx
@@ -251,6 +252,25 @@ class TestMemories:
         self, service: AgentMemoryService, user_id: str, memory_id: str
     ) -> None:
         await service.delete_memory(app_name=APP, user_id=user_id, memory_id=memory_id)
+
+    async def test_repeated_deletion_deletes_the_memory(
+        self, service: AgentMemoryService, client: Client, user_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The API is unavailable at first. A deletion that was repeated takes a 404 for its own success."""
+        memory = client.agent(APP).user(user_id).add("Ada likes tea")
+        request, refused = client.http.request, list[str]()
+
+        def refuse_first(method: str, url: str, **options: Any) -> httpx.Response:
+            if refused:
+                return request(method, url, **options)
+            refused.append(url)
+            return httpx.Response(503, headers={"Retry-After": "0"})
+
+        monkeypatch.setattr(client.http, "request", refuse_first)
+        await service.delete_memory(app_name=APP, user_id=user_id, memory_id=memory.id)
+
+        assert len(refused) == 1
+        assert stored(client, user_id) == []
 
     @pytest.mark.parametrize("memory_id", [None, ""])
     async def test_deletion_without_an_id_is_rejected(

@@ -20,7 +20,7 @@ from pydantic_ai_harness.memory import (
     SearchableMemoryStore,
 )
 
-from agentmemory_client import Agent, ApiUnreachable, Client
+from agentmemory_client import Agent, ApiError, ApiUnreachable, Client
 from agentmemory_client.adapters.files import UserFiles
 from agentmemory_client.adapters.pydantic_ai import AgentMemoryStore
 
@@ -267,6 +267,20 @@ async def test_search_is_bounded(store: AgentMemoryStore) -> None:
         assert found.truncated
     assert (await store.search("t/", " ", **bounds)).matches == []
     assert (await store.search("none/", "tea", **bounds)).scanned == 0
+
+
+async def test_snippet_has_the_word_after_longer_lower_cases(store: AgentMemoryStore) -> None:
+    """The lower case of `İ` has two characters."""
+    await store.write("a.md", "İ" * 500 + " needle " + "x" * 2000, expected_version=None)
+
+    [match] = (await store.search("", "Needle", limit=1, max_files=1, max_chars=200, max_file_chars=5000)).matches
+
+    assert "needle" in match.snippet
+
+
+async def test_unknown_agent_is_no_conflict(client: Client) -> None:
+    with pytest.raises(ApiError, match="there is no agent"):
+        await AgentMemoryStore(client.agent("unknown"), "ada").write("a.md", "x", expected_version=None)
 
 
 async def test_users_and_folders_are_apart(agent: Agent, owner: str, store: AgentMemoryStore) -> None:

@@ -102,7 +102,7 @@ class TestStore:
 
         assert len(await AgentMemoryStore(user).search("invoice", options)) == expected
 
-    @pytest.mark.parametrize("query", ["", " \n", "\u200b"])
+    @pytest.mark.parametrize("query", ["", " \n", "\u200b", "\u2800", " " * 65_536 + "tea"])
     async def test_query_without_text_finds_nothing(self, user: User, query: str) -> None:
         user.add("Ada pays by invoice")
 

@@ -21,10 +21,17 @@ from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.history import MAX_VERSIONS
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.point_pages import read_memories
+from agentmemory_operator.memories.point_pages import read_memories, read_row
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED_FILTER, equals, narrow
 from agentmemory_operator.memories.rules.ids import is_id
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, StatedMemory, record_of
+from agentmemory_operator.memories.rules.record import (
+    PAYLOAD_KEYS,
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+    StatedMemory,
+    record_of,
+)
 from agentmemory_operator.memories.stored_memories import change_head, read_memory
 from agentmemory_operator.spec.times import render_time
 
@@ -36,6 +43,7 @@ MAX_ATTEMPTS = 5
 MAX_HOPS, MAX_HEADS = 4, 10
 NOT_FOUND = "Memory not found!"
 _STATED = tuple(field.name for field in fields(StatedMemory))
+_EDITED = ("importance", "tags", "metadata", "expires_at", "pinned")
 # Fields of a version that describe its origin, which a new version with another text does not share.
 _ORIGIN = {"source": None, "run_id": None, "conversation_id": None, "undistilled": (), "is_working": False}
 
@@ -268,11 +276,28 @@ async def _change(
         [outcome] = await services.remember.store(agent, [version])
         if isinstance(outcome, AgentMemoryError):
             raise outcome
+        own = {"expires_at"} if "expiration_date" in sent else set()
+        own |= {"metadata"} if change.metadata is not None else set()
+        with chains.outcome_unknown_on_failure():
+            await _repeat_edits(agent, head, version, outcome.id, [name for name in _EDITED if name not in own])
         return
     changes: Json = {"metadata": metadata} if change.metadata is not None else {}
     changes |= {"expiresAt": expires_at} if "expiration_date" in sent else {}
     if changes:
         await change_head(agent, head.id, changes, user_id=head.user_id)
+
+
+async def _repeat_edits(
+    agent: Agent, before: MemoryRecord, version: IncomingMemory, version_id: str, names: Sequence[str]
+) -> None:
+    """Edit a new version as its predecessor was edited after it was read. Superseded, that is not edited any more."""
+    if row := await read_row(agent, before.id):
+        after = record_of(row)
+        changes = {PAYLOAD_KEYS[n]: getattr(after, n) for n in names if getattr(after, n) != getattr(before, n)}
+        if "metadata" in changes:
+            changes["metadata"] = {**after.metadata, RESERVED_KEY: version.metadata[RESERVED_KEY]}
+        if changes:
+            await change_head(agent, version_id, changes, user_id=before.user_id)
 
 
 def _successor(
