@@ -130,6 +130,8 @@ async def _move(
         check_unlocked(row)
         mark = secrets.token_hex(8)
         moved = await _moved(agent, points[0], zone, mark)
+        # Not earlier: readers of the change log may pass the time of a move whose embedding takes long.
+        moved["payload"][LOGGED_KEY] = next_logged_at(row, agent.clock.now_ms())
         await replace_row(agent, moved, point_filter(memory_id, equals("rev", row["rev"]), NOT_DELETED), replaced=row)
         return await read_if_marked(agent, memory_id, mark)
 
@@ -162,7 +164,6 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
     payload |= {
         "rev": row["rev"] + 1,
         "updatedAt": now_ms,
-        LOGGED_KEY: next_logged_at(row, now_ms),
         CHANGED_KEY: now_ms,
         EDIT_MARK_KEY: mark,
     }
