@@ -7,9 +7,13 @@ from uuid import uuid4
 import pytest
 
 from agentmemory_operator.entrypoints.api.mem0 import erasing
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.rules.criteria import FIELDS, Equals
 from agentmemory_operator.memories.stored_memories import change_head
+from tests.support.web.api_stack import Stack
 from tests.support.web.mem0_site import Mem0Site
 
 
@@ -241,6 +245,22 @@ def test_update_keeps_a_concurrent_edit(
 
     assert (memory["id"], memory["memory"]) == (memory_id, "Ada drinks coffee")
     assert (memory["categories"], memory["metadata"]) == (["drinks"], {"cup": cup})
+
+
+def test_memory_erased_during_its_update_is_unknown(
+    site: Mem0Site, mem0_stack: Stack, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_id, store = site.add("Ada drinks tea", user), Remember.store
+
+    async def erase_after_storing(remember: Remember, agent: Any, memories: Any) -> Any:
+        outcomes = await store(remember, agent, memories)
+        await mem0_stack.services.forget.forget(
+            agent, ForgetRequest(scope=ErasureScope(user_id=user, criterion=Equals(FIELDS["type"], memories[0].type)))
+        )
+        return outcomes
+
+    monkeypatch.setattr(Remember, "store", erase_after_storing)
+    assert site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee"}).status_code == 404
 
 
 def test_unusual_metadata_is_rendered(site: Mem0Site, user: str) -> None:

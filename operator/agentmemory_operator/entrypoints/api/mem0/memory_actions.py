@@ -272,9 +272,9 @@ async def _change(
         [outcome] = await services.remember.store(agent, [version])
         if isinstance(outcome, AgentMemoryError):
             raise outcome
-        own = {"expires_at" if "expiration_date" in sent else "", "metadata" if change.metadata is not None else ""}
+        named = {"expires_at" if "expiration_date" in sent else "", "metadata" if change.metadata is not None else ""}
         with chains.outcome_unknown_on_failure():
-            await _repeat_edits(agent, head, version, outcome.id, own)
+            await _repeat_edits(agent, head, version, outcome.id, named)
         return
     changes: Json = {"metadata": metadata} if change.metadata is not None else {}
     changes |= {"expiresAt": expires_at} if "expiration_date" in sent else {}
@@ -282,15 +282,17 @@ async def _change(
         await change_head(agent, head.id, changes, user_id=head.user_id)
 
 
-async def _repeat_edits(agent: Agent, before: MemoryRecord, version: IncomingMemory, id_: str, own: Set[str]) -> None:
+async def _repeat_edits(agent: Agent, before: MemoryRecord, version: IncomingMemory, id_: str, named: Set[str]) -> None:
     """Edit a new version as its predecessor was edited after it was read. Superseded, that is not edited any more.
 
     Args:
         id_: Id of the new version.
-        own: Fields that the update itself sets.
+        named: Fields that the update itself sets.
     """
-    after = record_of(row) if (row := await read_row(agent, before.id)) else before
-    edited = [name for name in _EDITED if name not in own and getattr(after, name) != getattr(before, name)]
+    row = await read_row(agent, before.id)
+    if row is None or TOMBSTONE_KEY in row or (after := record_of(row)).locked:
+        return
+    edited = [name for name in _EDITED if name not in named and getattr(after, name) != getattr(before, name)]
     changes = {_EDITED[name]: getattr(after, name) for name in edited}
     if "metadata" in changes:
         changes["metadata"] = {**after.metadata, RESERVED_KEY: version.metadata[RESERVED_KEY]}
