@@ -136,6 +136,14 @@ def test_update_in_place(site: Mem0Site, user: str) -> None:
     assert len(site.native("GET", f"/memories/{memory_id}/history", params={"user_id": user}).json()["results"]) == 1
 
 
+@pytest.mark.parametrize("body", [{}, {"memory": "Ada drinks coffee"}, {"data": "Ada drinks coffee"}])
+def test_update_without_a_known_field_is_rejected(body: Any, site: Mem0Site, user: str) -> None:
+    memory_id = site.add("Ada drinks tea", user)
+
+    assert site.call("PUT", f"/v1/memories/{memory_id}/", json=body).status_code == 400
+    assert site.call("PUT", f"/memories/{memory_id}", json=body).status_code == 422
+
+
 def test_native_supersede_is_followed(site: Mem0Site, user: str) -> None:
     memory_id = site.add("Ada drinks tea", user)
     body = {"user_id": user, "content": "Ada drinks coffee", "supersedes": memory_id}
@@ -218,7 +226,10 @@ def test_concurrent_updates_leave_one_chain(site: Mem0Site, user: str) -> None:
     assert len(entries) == 1 + statuses.count(200)
 
 
-def test_update_keeps_a_concurrent_edit(site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("change", "cup"), [({}, "red"), ({"metadata": {"cup": "white"}}, "white")])
+def test_update_keeps_a_concurrent_edit(
+    change: Any, cup: str, site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     memory_id, store = site.add("Ada drinks tea", user, metadata={"cup": "blue"}), Remember.store
 
     async def store_after_an_edit(remember: Remember, agent: Any, memories: Any) -> Any:
@@ -226,10 +237,10 @@ def test_update_keeps_a_concurrent_edit(site: Mem0Site, user: str, monkeypatch: 
         return await store(remember, agent, memories)
 
     monkeypatch.setattr(Remember, "store", store_after_an_edit)
-    memory = site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee"}).json()
+    memory = site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee", **change}).json()
 
     assert (memory["id"], memory["memory"]) == (memory_id, "Ada drinks coffee")
-    assert (memory["categories"], memory["metadata"]) == (["drinks"], {"cup": "red"})
+    assert (memory["categories"], memory["metadata"]) == (["drinks"], {"cup": cup})
 
 
 def test_unusual_metadata_is_rendered(site: Mem0Site, user: str) -> None:
@@ -399,6 +410,15 @@ def test_deletion_says_that_users_remain(path: str, site: Mem0Site, user: str, m
     messages = [site.call("DELETE", path.format(run)).json()["message"] for _ in range(2)]
     assert ["repeat the request" in message for message in messages] == [True, False]
     assert site.texts({"user_id": {"in": users}}) == []
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_slash_at_the_end_of_a_name_is_not_that_of_the_path(end: str, site: Mem0Site, user: str) -> None:
+    site.add("Ada drinks tea", user)
+    site.add("Bob drinks tea", f"{user}/")
+
+    assert site.call("DELETE", f"/v2/entities/user/{user}%2F{end}").json()["deleted"] == 1
+    assert site.texts({"user_id": {"in": [user, f"{user}/"]}}) == ["Ada drinks tea"]
 
 
 @pytest.mark.parametrize("path", ["/v2/entities/user/*/", "/v2/entities/team/x/"])
