@@ -63,6 +63,19 @@ async def test_eviction_at_the_same_time_is_a_change(mind: World) -> None:
     assert [(change.kind, change.id) for change in later.changes] == [("stored", evicting.record.id)]
 
 
+async def test_new_importance_is_a_change(mind: World) -> None:
+    kept = await keep(mind, "a")
+    page = await read_changes(mind.agent, ChangesRequest(limit=100))
+
+    await keep(mind, "a")
+    used = await read_changes(mind.agent, ChangesRequest(limit=100, cursor=page.next_cursor))
+    await keep(mind, "a", importance=0.9)
+    changed = await read_changes(mind.agent, ChangesRequest(limit=100, cursor=used.next_cursor))
+
+    assert used.changes == ()
+    assert [(change.kind, change.id) for change in changed.changes] == [("stored", kept.record.id)]
+
+
 async def test_least_recently_used_memory_is_evicted(mind: World) -> None:
     kept = [await keep(mind, content) for content in "abcdef"]
 
