@@ -21,14 +21,12 @@ from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
 from agentmemory_operator.memories.rules.ids import content_id
-from agentmemory_operator.memories.rules.log_times import next_logged_at
 from agentmemory_operator.memories.rules.preconditions import Precondition, check_precondition, tagged_record
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     CONNECTIONS_KEY,
     EDIT_MARK_KEY,
     ITEM_NAMESPACE_KEY,
-    LOGGED_KEY,
     ORDER_KEY,
     TOMBSTONE_KEY,
     WINDOW_DUE_KEY,
@@ -130,8 +128,6 @@ async def _move(
         check_unlocked(row)
         mark = secrets.token_hex(8)
         moved = await _moved(agent, points[0], zone, mark)
-        # Not earlier: readers of the change log may pass the time of a move whose embedding takes long.
-        moved["payload"][LOGGED_KEY] = next_logged_at(row, agent.clock.now_ms())
         await replace_row(agent, moved, point_filter(memory_id, equals("rev", row["rev"]), NOT_DELETED), replaced=row)
         return await read_if_marked(agent, memory_id, mark)
 
