@@ -1,7 +1,6 @@
 """Filters of mem0's dialects, on lists and searches."""
 
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -11,7 +10,7 @@ from tests.support.web.mem0_site import Mem0Site
 
 DAY = 86_400
 BASE = 1_700_006_400  # 2023-11-15T00:00:00Z
-ADA, BOB = f"ada-{uuid4().hex[:6]}", f"bob-{uuid4().hex[:6]}"
+ADA, BOB = "ada-of-filters", "bob-of-filters"
 
 
 @pytest.fixture(scope="module", autouse=True)
