@@ -62,8 +62,7 @@ export function optionsOf(call: ConditionalOptions): { signal: AbortSignal | nul
   const tag = ifMatch?.replace(/^"|"$/g, "");
   // Without a tag the write would not be restricted.
   if (tag === "") throw new TypeError("ifMatch: is empty: read the memory or item first");
-  // A repeated attempt would fail its own condition, if the answer of the first was lost.
-  const key = call.idempotencyKey ?? (tag === undefined ? undefined : crypto.randomUUID());
+  const key = call.idempotencyKey;
   const headers = {
     // A header has bytes; those of other texts than ASCII are UTF-8.
     ...(key === undefined ? {} : { "Idempotency-Key": Buffer.from(key).toString("latin1") }),

@@ -64,6 +64,8 @@ type Tree = { prefix: Namespace; userId: string };
 /** A write of a batch, its place in the batch, and the item to store; no item for a deletion. */
 type Write = { place: number; op: PutOperation; item?: NewItem };
 type Outcome = { value: unknown } | { error: unknown };
+type BatchAnswer = Awaited<ReturnType<Agent["putItems"]>>;
+type BatchProblem = ReturnType<typeof problemsIn>[number];
 
 /** Statuses that concern a batch request as a whole: each of its items is then written by a request of its own. */
 const BATCH_REJECTED = new Set([404, 405, 413, 422]);
@@ -156,28 +158,31 @@ export class AgentMemoryStore extends BaseStore {
     await Promise.all(pending);
   }
 
-  /** Put items in one request. Items with a transient error are put again, once. */
-  async #putAll(puts: readonly Required<Write>[], outcomes: Outcome[], isAgain = false): Promise<void> {
+  /** Put items in one request, which is repeated once if an item has a transient error. */
+  async #putAll(puts: readonly Required<Write>[], outcomes: Outcome[]): Promise<void> {
     const [first] = puts;
     if (puts.length === 1 && first) {
       outcomes[first.place] = await settle(() => this.#put(first.item));
       return;
     }
-    const answer = await settle(() => this.#agent.putItems(puts.map(({ item }) => item)));
+    // Repeat the whole request, because its idempotency key covers the positions of the items. Under another key, an item that
+    // was stored in spite of its 504 would replace what others have put since.
+    const idempotencyKey = crypto.randomUUID();
+    const put = () => settle(() => this.#agent.putItems(puts.map(({ item }) => item), { idempotencyKey }));
+    const answer = await put();
     if ("error" in answer) {
       const isForEach = answer.error instanceof ApiError && BATCH_REJECTED.has(answer.error.status);
       for (const put of puts) outcomes[put.place] = isForEach ? await settle(() => this.#put(put.item)) : answer;
       return;
     }
-    const { results } = answer.value as Awaited<ReturnType<Agent["putItems"]>>;
-    const transient: Required<Write>[] = [];
+    const problems = problemsIn(answer.value as BatchAnswer);
+    const isTransient = (problem: BatchProblem) => problem !== undefined && REPEATED.has(problem.status);
+    const again = problems.some(isTransient) ? await put() : answer;
+    const latest = "error" in again ? problems : problemsIn(again.value as BatchAnswer);
     for (const [number, put] of puts.entries()) {
-      const result = results[number];
-      const problem = result && "error" in result ? result.error : undefined;
-      if (problem && REPEATED.has(problem.status) && !isAgain) transient.push(put);
-      else outcomes[put.place] = problem ? { error: refusal(new ApiError(problem.status, problem), put.op.namespace) } : { value: undefined };
+      const problem = isTransient(problems[number]) ? latest[number] : problems[number];
+      outcomes[put.place] = problem ? { error: refusal(new ApiError(problem.status, problem), put.op.namespace) } : { value: undefined };
     }
-    if (transient.length > 0) await this.#putAll(transient, outcomes, true);
   }
 
   async #put({ namespace, content, ...options }: NewItem): Promise<void> {
@@ -313,6 +318,11 @@ function* split(puts: readonly Required<Write>[]): Generator<Required<Write>[]> 
     values += count;
   }
   if (part.length > 0) yield part;
+}
+
+/** Return the problem of each item of a batch, undefined if it was stored. */
+function problemsIn({ results }: BatchAnswer) {
+  return results.map((result) => ("error" in result ? result.error : undefined));
 }
 
 async function settle(act: () => Promise<unknown>): Promise<Outcome> {

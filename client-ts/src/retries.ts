@@ -67,10 +67,8 @@ export function repeating(options: RetryOptions): (request: Request, sending?: S
     const { signal } = request;
     const { retries = options.retries ?? 3, isTransfer = false } = sending;
     const headers = new Headers(request.headers);
-    // One key for all attempts, so that they end in one memory.
-    if (request.method === "POST" || request.method === "PUT") {
-      if (!headers.has("Idempotency-Key")) headers.set("Idempotency-Key", crypto.randomUUID());
-    }
+    // One key for all attempts, so that they end in one memory, and none of them changes or deletes what others wrote since.
+    if (request.method !== "GET" && !headers.has("Idempotency-Key")) headers.set("Idempotency-Key", crypto.randomUUID());
     let made = 0;
     const send = () => attempt(request, headers, sending, made++ >= retries);
     const wait = (answer: Response | undefined) =>

@@ -333,6 +333,19 @@ test("a memory is changed and deleted only in the version that was read", async 
   await ada.delete(id, { ifMatch: changed.etag ?? "" });
 });
 
+test("a change and a deletion are repeated with their keys, so that they undo nothing that others wrote since", async () => {
+  const answers = [refuse(504), send({ id: "m" }), refuse(504), send({})];
+  await recorded(answers, async (url, seen) => {
+    const agent = new Client(url).agent("a");
+    await agent.user("u").change("m", { pinned: true });
+    await agent.deleteItem(["n"], "k", { user_id: "u" });
+
+    const keys = seen.map(({ headers }) => headers["idempotency-key"]);
+    assert.ok(keys[0] && keys[2]);
+    assert.deepEqual(keys, [keys[0], keys[0], keys[2], keys[2]]);
+  });
+});
+
 test("a restricted write is repeated with its key, and an empty tag sends nothing", async () => {
   await recorded([refuse(504), send({ id: "m" }, { ETag: 'W/"new"' })], async (url, seen) => {
     const ada = new Client(url).agent("a").user("u");

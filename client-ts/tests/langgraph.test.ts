@@ -191,10 +191,11 @@ test("the namespaces that LangGraph refuses are refused before a request", async
   });
 });
 
-test("items with a transient error are put again, once, and a batch that is refused item by item", async () => {
+test("a batch with a transient error is sent again, once, under its key, and one that is refused item by item", async () => {
   const busy = { error: { status: 503, title: "Busy" } };
   const stored = { key: "k" };
-  await recorded([send({ results: [busy, stored] }), send(stored), refuse(422), send(stored), refuse(409)], async (url, seen) => {
+  const answers = [send({ results: [busy, stored] }), send({ results: [stored, busy] }), refuse(422), send(stored), refuse(409)];
+  await recorded(answers, async (url, seen) => {
     const store = new AgentMemoryStore(new Client(url, { retries: 0 }).agent("a"), { userId: "u" });
     const ops = ["a", "b"].map((key) => ({ namespace: ["n"], key, value: { v: 1 } }));
     await store.batch(ops);
@@ -202,11 +203,15 @@ test("items with a transient error are put again, once, and a batch that is refu
 
     assert.deepEqual(seen.map(({ url }) => url.split("?")[0]), [
       "/v1/agents/a/items/batch",
-      "/v1/agents/a/items",
+      "/v1/agents/a/items/batch",
       "/v1/agents/a/items/batch",
       "/v1/agents/a/items",
       "/v1/agents/a/items",
     ]);
+    const [first, second, third] = seen.map(({ headers, body }) => [headers["idempotency-key"], body]);
+    // Under another key, an item that was stored in spite of a 504 would replace what others have put since.
+    assert.deepEqual(second, first);
+    assert.notEqual(third?.[0], first?.[0]);
   });
 });
 

@@ -138,8 +138,7 @@ def delete_item(
         path=build_path(agent, "items"),
         parameters=_address(namespace, user_id) | {"key": key},
         headers=if_match_header(if_match),
-        # Without a condition, a retry needs no key. With one, an attempt whose response was lost would fail it.
-        key=idempotency_key or (new_idempotency_key() if if_match else None),
+        key=idempotency_key or new_idempotency_key(),
         read=lambda answer: None,
         # A 404 on a retry is no error: an earlier attempt has deleted the item.
         on_not_found=lambda: None,

@@ -10,6 +10,7 @@ prefix `langgraph`, which LangGraph reserves.
 import asyncio
 import json
 from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -228,26 +229,30 @@ class AgentMemoryStore(BaseStore):
             *(_catch_errors_at(place, steps) for place, steps in deletions.items()),
         ]
 
-    def _put_all(self, items: Mapping[int, NewItem], *, is_again: bool = False) -> Steps[dict[int, Outcome]]:
-        """Put items in one request. Retry once the items with a transient error."""
+    def _put_all(self, items: Mapping[int, NewItem]) -> Steps[dict[int, Outcome]]:
+        """Put items in one request. Repeat it once if an item has a transient error."""
         if len(items) == 1:
             [(place, item)] = items.items()
             return (yield from _catch_errors_at(place, self._put(item)))
         outcomes: dict[int, Outcome] = {}
+        call = item_calls.put_items(self._agent, list(items.values()))
         try:
-            results = yield item_calls.put_items(self._agent, list(items.values()))
+            results = yield call
         except ApiError as error:
             if error.status not in BATCH_REJECTED:
                 return dict.fromkeys(items, error)
             for place, item in items.items():
                 outcomes |= yield from _catch_errors_at(place, self._put(item))
             return outcomes
+        if any(map(_is_transient, results)):
+            # Repeat the whole request, because its idempotency key covers the positions of the items. Under another
+            # key, an item that was stored in spite of its 504 would replace what others have put since.
+            with suppress(ApiError):
+                repeated = yield call
+                results = [new if _is_transient(old) else old for old, new in zip(results, repeated, strict=True)]
         for (place, item), result in zip(items.items(), results, strict=True):
             outcomes[place] = _as_langgraph(result, item["namespace"]) if isinstance(result, ApiError) else None
-        transient = {
-            place: item for place, item in items.items() if is_again is False and _is_transient(outcomes[place])
-        }
-        return outcomes | ((yield from self._put_all(transient, is_again=True)) if transient else {})
+        return outcomes
 
     def _item_or_error(self, op: PutOp) -> NewItem | Exception:
         try:

@@ -282,8 +282,7 @@ def change(
         parameters={"user_id": user_id},
         body=to_json(options),
         headers=if_match_header(if_match),
-        # Without a condition, a retry needs no key. With one, an attempt whose response was lost would fail it.
-        key=idempotency_key or (new_idempotency_key() if if_match else None),
+        key=idempotency_key or new_idempotency_key(),
         read=_memory,
         has_etag=True,
     )

@@ -44,7 +44,7 @@ def failed(etag: str | None) -> httpx.Response:
     return httpx.Response(412, json=document)
 
 
-Write = Callable[[Agent, str], Any]
+Write = Callable[[Agent, str | None], Any]
 WRITES: list[Any] = [
     pytest.param(lambda agent, etag: agent.put_item(HOME, "c", key="k", if_match=etag), STORED, id="put"),
     pytest.param(lambda agent, etag: agent.delete_item(HOME, "k", if_match=etag), None, id="delete item"),
@@ -89,13 +89,17 @@ def test_failure_has_the_stored_etag(write: Write, answer: Any) -> None:
     assert len(api.requests) == 1, "a failed condition is not retried"
 
 
+@pytest.mark.parametrize("etag", ["abc", None])
 @pytest.mark.parametrize(("write", "answer"), WRITES[:3])
-def test_retry_has_the_same_key(write: Write, answer: Any) -> None:
-    """So an attempt whose response was lost does not fail the condition of the next."""
+def test_retry_has_the_same_key(write: Write, answer: Any, etag: str | None) -> None:
+    """So an attempt whose response was lost does not fail the condition of the next.
+
+    And without a condition, the next one does not change or delete what another client has written in between.
+    """
     unknown = httpx.Response(504, json={"detail": "unknown"})
     api = ScriptedApi(unknown, httpx.Response(200, json=answer) if answer else httpx.Response(204))
 
-    write(api.agent, "abc")
+    write(api.agent, etag)
 
     assert len({request.headers["Idempotency-Key"] for request in api.requests}) == 1
 

@@ -198,6 +198,19 @@ def test_stream_sends_changes_and_resumes(api: httpx.Client, user: str) -> None:
 
 
 @pytest.mark.usefixtures("short_periods")
+def test_stream_cut_before_its_first_change_loses_none(api: httpx.Client, user: str) -> None:
+    """A reader keeps the id of each event that it has received, also of one without data."""
+    memory = store(api, user, "first")
+    with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
+        start = next(events_of(answer.iter_lines()))
+    resumed = STREAM | {"Last-Event-ID": start.get("id", "")}
+    with api.stream("GET", CHANGES, params={"user_id": user}, headers=resumed) as answer:
+        received = [json.loads(event["data"]) for event in islice(events_of(answer.iter_lines()), 2) if "data" in event]
+
+    assert [entry["id"] for entry in received] == [memory]
+
+
+@pytest.mark.usefixtures("short_periods")
 def test_idle_stream_sends_keep_alives(api: httpx.Client, user: str) -> None:
     with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
         beats = list(islice(events_of(answer.iter_lines()), 3))

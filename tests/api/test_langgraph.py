@@ -1,6 +1,7 @@
 """LangGraph store against the API; LangGraph's own in-memory store is the oracle."""
 
 import asyncio
+import json
 import os
 import pathlib
 import re
@@ -9,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 from langgraph.store.base import (
     BaseStore,
@@ -246,6 +248,37 @@ def test_batch_reads_first_and_keeps_last_write(store: AgentMemoryStore, oracle:
         ours, expected = (each_store.batch(ops) for each_store in (store, oracle))
         assert [repr(_stripped(result)) for result in ours] == [repr(_stripped(result)) for result in expected]
     assert store.batch([]) == []
+
+
+class _LosingResult(httpx.HTTPTransport):
+    """Replaces the first result of the first response by a 504, after another client has written.
+
+    Attributes:
+        act: Writes of the other client; None once they are done.
+    """
+
+    act: Callable[[], object] | None = None
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        answer = super().handle_request(request)
+        act, self.act = self.act, None
+        if act is None:
+            return answer
+        act()
+        unknown = {"status": 504, "title": "Outcome unknown", "detail": "read before retrying"}
+        results = json.loads(answer.read())["results"]
+        return httpx.Response(answer.status_code, json={"results": [{"error": unknown}, *results[1:]]})
+
+
+def test_put_with_unknown_outcome_replaces_no_later_put(store: AgentMemoryStore, bots: Stack, user: str) -> None:
+    """It was stored although its result is a 504. The store repeats it under the same idempotency key."""
+    transport = _LosingResult()
+    with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url) as other:
+        transport.act = lambda: other.put(("docs",), "a", {"text": "later"})
+        store._client.http = httpx.Client(base_url=bots.api_url, transport=transport)
+        store.batch([PutOp(("docs",), key, {"text": "first"}) for key in ("a", "b")])
+
+    assert [item.value["text"] for key in ("a", "b") if (item := store.get(("docs",), key))] == ["later", "first"]
 
 
 def _stripped(result: Any) -> Any:

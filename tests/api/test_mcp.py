@@ -152,6 +152,19 @@ async def test_conflicting_users_are_refused(stack: Stack, user: str) -> None:
     assert "the URL and the header X-AgentMemory-User name different users" in text_of(called)
 
 
+@pytest.mark.parametrize(
+    ("query", "headers", "message"),
+    [
+        ("&user_id=", {}, "the URL names an empty user"),
+        ("&user_id=ada&user_id=bob", {}, "the URL names different users"),
+        ("", {"User": ""}, "the header X-AgentMemory-User names an empty user"),
+    ],
+)
+async def test_model_does_not_replace_the_user(stack: Stack, query: str, headers: Any, message: str) -> None:
+    async with connected(stack, f"?agent=words{query}", **headers) as client:
+        assert message in text_of(await client.call_tool("search_memories", {"query": "q", "user_id": "victim"}))
+
+
 async def test_unknown_agent_is_named(stack: Stack, user: str) -> None:
     async with connected(stack, Agent="nobody", User=user) as client:
         called = await client.call_tool("search_memories", {"query": "q"})

@@ -6,6 +6,7 @@ same log up to now and continues after the last entry: it shows that the drawn o
 
 import asyncio
 import random
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +30,12 @@ OFFSETS_MS = (-MAX_CLOCK_DIFFERENCE_MS // 2, 0, MAX_CLOCK_DIFFERENCE_MS // 2)
 STEPS = 80
 Entry = tuple[str, int, str]
 """Id, time and kind of a change."""
+
+
+def numbered_id(number: int) -> str:
+    """Return an id, in the order of the numbers."""
+    return str(uuid.UUID(int=number))
+
 
 CHANGES: list[Callable[[dict[str, Any]], Any]] = [
     lambda row: row.update(content="edited"),
@@ -68,7 +75,7 @@ class Log:
 
     async def write(self) -> None:
         """Send a write of a random process, which may die before the write takes effect."""
-        id_ = f"m{self.chance.randrange(12)}"
+        id_ = numbered_id(self.chance.randrange(12))
         row = self.store.payloads.get(id_)
         now_ms = self.clock.now_ms() + self.chance.choice(OFFSETS_MS)
         payload = dict(row or {"userId": "u", "rev": 0})
@@ -197,7 +204,11 @@ def check_order(reader: Reader) -> None:
 
 def add_memories(log: Log, count: int, *, first: int = 0) -> None:
     for number in range(first, first + count):
-        log.store.payloads[f"m{number:04}"] = {"userId": "u", "rev": 1, "loggedAt": log.clock.now_ms() + number % 1_000}
+        log.store.payloads[numbered_id(number)] = {
+            "userId": "u",
+            "rev": 1,
+            "loggedAt": log.clock.now_ms() + number % 1_000,
+        }
 
 
 async def test_burst_is_read_in_two_parts() -> None:
@@ -239,15 +250,16 @@ async def test_change_during_a_page_hides_no_other(deletes: bool, limit: int) ->
     """Qdrant matches points before it reads their payloads, and returns those of one time in no order."""
     log = Log(random.Random(0))
     log.clock.move(ms=SETTLED_MS * 2)
-    times = {"m1": 1, "m2": 2, "m3": 2, "m4": 2, "m5": 3}
+    ids = list(map(numbered_id, range(5)))
+    times = dict(zip(ids, (1, 2, 2, 2, 3), strict=True))
     log.store.payloads = {id_: {"userId": "u", "rev": 1, "loggedAt": at} for id_, at in times.items()}
     reader = Reader(log, limit)
 
     async def change() -> None:
         if deletes:
-            log.store.payloads.pop("m3", None)
+            log.store.payloads.pop(ids[2], None)
         else:
-            log.store.payloads["m3"] |= {"rev": 2, "loggedAt": log.clock.now_ms()}
+            log.store.payloads[ids[2]] |= {"rev": 2, "loggedAt": log.clock.now_ms()}
 
     token = BETWEEN.set(change)
     await reader.poll()
@@ -255,7 +267,7 @@ async def test_change_during_a_page_hides_no_other(deletes: bool, limit: int) ->
     while await reader.poll():
         pass
     assert missing(log, reader.entries) == set()
-    assert [id_ for id_, _, _ in reader.entries if id_ != "m3"] == ["m1", "m2", "m4", "m5"]
+    assert [id_ for id_, _, _ in reader.entries if id_ != ids[2]] == [*ids[:2], *ids[3:]]
 
 
 async def test_cursor_without_marks_repeats_recent_entries() -> None:
@@ -269,4 +281,4 @@ async def test_cursor_without_marks_repeats_recent_entries() -> None:
     await reader.poll()
     reader.cursor = without_recent(reader.cursor or "")
     assert await reader.poll() == 2
-    assert [id_ for id_, _, _ in reader.entries] == ["m0000", "m0001", "m0002", "m0003", "m0004", "m0003", "m0004"]
+    assert [id_ for id_, _, _ in reader.entries] == list(map(numbered_id, (0, 1, 2, 3, 4, 3, 4)))

@@ -87,9 +87,9 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
 
 # New code replaces old code: only an issue that adds a package raises a budget, by the size of the package.
 BUDGETS = {
-    "code lines of operator/": 59_950,
+    "code lines of operator/": 60_150,
     "modules of operator/": 605,
-    "lines of tests": 128_900,
+    "lines of tests": 129_800,
     "lines of tests/support": 13_100,
     "packages that make demo installs": 95,
 }

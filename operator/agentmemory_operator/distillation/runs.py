@@ -17,7 +17,7 @@ versions.
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -61,6 +61,7 @@ from agentmemory_operator.memories.rules.filters import NOT_DELETED
 from agentmemory_operator.memories.rules.record import (
     DISTIL_BY_KEY,
     DISTIL_DUE_KEY,
+    DISTIL_END_KEY,
     DISTIL_TRIES_KEY,
     DISTIL_UNTIL_KEY,
     TOMBSTONE_KEY,
@@ -163,6 +164,9 @@ class DistillationRun:
 
     async def _distil_turns(self, row: Payload) -> None:
         record = record_of(row)
+        if DISTIL_END_KEY in row:
+            # Only turns of a conversation share metadata and expiry. The last memory of a session has its own.
+            record = replace(record, metadata={}, expires_at=None)
         types = self._types(record)
         first = 0
         for part in split_turns(await self._turns(row)) if types else []:
@@ -368,11 +372,9 @@ def _fact_of(fact: DistilledFact) -> Fact:
 
 def _memory_of(record: MemoryRecord, fact: DistilledFact, number: int) -> IncomingMemory:
     run = run_id_of(record)
-    # Only the turns of a conversation share metadata and expiry. The last memory of an ended session has its own.
-    is_turn = record.conversation_id is not None
     return IncomingMemory(
-        metadata=record.metadata if is_turn else {},
-        expires_at=record.expires_at if is_turn else None,
+        metadata=record.metadata,
+        expires_at=record.expires_at,
         user_id=record.user_id,
         content=fact.content,
         type=fact.type,

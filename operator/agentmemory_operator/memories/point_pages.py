@@ -130,7 +130,11 @@ def replacement_operations(
 
 
 async def replace_row(agent: Agent, point: Json, unchanged: Filter, *, replaced: Payload) -> None:
-    """Replace a row by a live point, if it matches `unchanged`. Read the row to learn the outcome."""
+    """Replace a row by a live point, if it matches `unchanged`. Read the row to learn the outcome.
+
+    The point gets its time in the change log: that of this call, or later than that of the row.
+    """
+    point["payload"][LOGGED_KEY] = next_logged_at(replaced, agent.clock.now_ms())
     await agent.store.batch(
         agent.alias, replacement_operations(agent, point, unchanged, replaced=replaced), strong=True
     )

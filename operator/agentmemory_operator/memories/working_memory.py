@@ -42,6 +42,7 @@ from agentmemory_operator.memories.rules.filters import NOT_DELETED, Selection, 
 from agentmemory_operator.memories.rules.ids import slot_id
 from agentmemory_operator.memories.rules.record import (
     EDIT_MARK_KEY,
+    LOGGED_KEY,
     TOMBSTONE_KEY,
     WORKING_USED_KEY,
     MemoryRecord,
@@ -241,6 +242,8 @@ class WorkingMemory:
             used_at = _next_use(agent, slots)
             if existing := _row_with_content(draft.record.content_hash, usable):
                 changes: Payload = {"importance": draft.record.importance, WORKING_USED_KEY: used_at}
+                if changes["importance"] != existing.get("importance", 0):
+                    changes[LOGGED_KEY] = agent.clock.now_ms()
                 row = await change_and_confirm(agent, existing, changes, NOT_DELETED)
                 return StoredWorkingMemory(record_of(row), "NONE") if row else None
             chosen = min(usable, key=lambda slot: (slot.is_taken, slot.used_at, slot.number))

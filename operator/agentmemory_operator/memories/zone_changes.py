@@ -21,14 +21,12 @@ from agentmemory_operator.memories.rules.entities import ENTITIES_KEY
 from agentmemory_operator.memories.rules.evidence import EVIDENCE_KEY
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, point_filter
 from agentmemory_operator.memories.rules.ids import content_id
-from agentmemory_operator.memories.rules.log_times import next_logged_at
 from agentmemory_operator.memories.rules.preconditions import Precondition, check_precondition, tagged_record
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     CONNECTIONS_KEY,
     EDIT_MARK_KEY,
     ITEM_NAMESPACE_KEY,
-    LOGGED_KEY,
     ORDER_KEY,
     TOMBSTONE_KEY,
     WINDOW_DUE_KEY,
@@ -162,7 +160,6 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
     payload |= {
         "rev": row["rev"] + 1,
         "updatedAt": now_ms,
-        LOGGED_KEY: next_logged_at(row, now_ms),
         CHANGED_KEY: now_ms,
         EDIT_MARK_KEY: mark,
     }

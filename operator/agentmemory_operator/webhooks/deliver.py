@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 # together.
 MAX_CONCURRENT_AGENTS = 8
 MIN_POLL_S, MAX_POLL_S, START_DELAY_S = 1.0, 10.0, 1.0
-# Maximum number of agents whose change log is read per second, until `MAX_POLL_S` requires more.
+# Maximum number of reads of change logs per second, of all webhooks, until `MAX_POLL_S` requires more.
 MAX_POLLS_PER_S = 25
 PAGE = 100
 # Milliseconds after which the delivery to one webhook pauses until the next read: the agent's other webhooks wait.
@@ -186,7 +186,7 @@ class WebhookDelivery:
                 self.request(key, after_s=STATUS_DELAY_S)
         if errors:
             raise errors[0]
-        return jittered(min(MAX_POLL_S, max(MIN_POLL_S, len(self._known) / MAX_POLLS_PER_S)))
+        return jittered(min(MAX_POLL_S, max(MIN_POLL_S, sum(map(len, self._known.values())) / MAX_POLLS_PER_S)))
 
     async def _deliver_to(self, agent: Agent, memory: AgentMemory, hook: Webhook, progress: _Progress) -> None:
         if self.clock.now_ms() < progress.due_ms:

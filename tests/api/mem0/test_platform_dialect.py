@@ -7,7 +7,13 @@ from uuid import uuid4
 import pytest
 
 from agentmemory_operator.entrypoints.api.mem0 import erasing
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.rules.criteria import FIELDS, Equals
+from agentmemory_operator.memories.stored_memories import change_head
+from tests.support.web.api_stack import Stack
 from tests.support.web.mem0_site import Mem0Site
 
 
@@ -134,6 +140,14 @@ def test_update_in_place(site: Mem0Site, user: str) -> None:
     assert len(site.native("GET", f"/memories/{memory_id}/history", params={"user_id": user}).json()["results"]) == 1
 
 
+@pytest.mark.parametrize("body", [{}, {"memory": "Ada drinks coffee"}, {"data": "Ada drinks coffee"}])
+def test_update_without_a_known_field_is_rejected(body: Any, site: Mem0Site, user: str) -> None:
+    memory_id = site.add("Ada drinks tea", user)
+
+    assert site.call("PUT", f"/v1/memories/{memory_id}/", json=body).status_code == 400
+    assert site.call("PUT", f"/memories/{memory_id}", json=body).status_code == 422
+
+
 def test_native_supersede_is_followed(site: Mem0Site, user: str) -> None:
     memory_id = site.add("Ada drinks tea", user)
     body = {"user_id": user, "content": "Ada drinks coffee", "supersedes": memory_id}
@@ -216,6 +230,39 @@ def test_concurrent_updates_leave_one_chain(site: Mem0Site, user: str) -> None:
     assert len(entries) == 1 + statuses.count(200)
 
 
+@pytest.mark.parametrize(("change", "cup"), [({}, "red"), ({"metadata": {"cup": "white"}}, "white")])
+def test_update_keeps_a_concurrent_edit(
+    change: Any, cup: str, site: Mem0Site, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_id, store = site.add("Ada drinks tea", user, metadata={"cup": "blue"}), Remember.store
+
+    async def store_after_an_edit(remember: Remember, agent: Any, memories: Any) -> Any:
+        await change_head(agent, memories[0].supersedes, {"tags": ["drinks"], "metadata": {"cup": "red"}}, user_id=user)
+        return await store(remember, agent, memories)
+
+    monkeypatch.setattr(Remember, "store", store_after_an_edit)
+    memory = site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee", **change}).json()
+
+    assert (memory["id"], memory["memory"]) == (memory_id, "Ada drinks coffee")
+    assert (memory["categories"], memory["metadata"]) == (["drinks"], {"cup": cup})
+
+
+def test_memory_erased_during_its_update_is_unknown(
+    site: Mem0Site, mem0_stack: Stack, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory_id, store = site.add("Ada drinks tea", user), Remember.store
+
+    async def erase_after_storing(remember: Remember, agent: Any, memories: Any) -> Any:
+        outcomes = await store(remember, agent, memories)
+        await mem0_stack.services.forget.forget(
+            agent, ForgetRequest(scope=ErasureScope(user_id=user, criterion=Equals(FIELDS["type"], memories[0].type)))
+        )
+        return outcomes
+
+    monkeypatch.setattr(Remember, "store", erase_after_storing)
+    assert site.call("PUT", f"/v1/memories/{memory_id}/", json={"text": "Ada drinks coffee"}).status_code == 404
+
+
 def test_unusual_metadata_is_rendered(site: Mem0Site, user: str) -> None:
     body = {"user_id": user, "content": "Ada drinks tea", "metadata": {"mem0": "unusual", "cup": "blue"}}
     memory_id = site.native("POST", "/memories", json=body).json()["id"]
@@ -233,6 +280,36 @@ def test_delete_all_leaves_other_runs(site: Mem0Site, user: str) -> None:
     assert site.texts({"user_id": user}) == ["Ada drinks coffee"]
     receipts = site.native("GET", "/receipts", params={"user_id": user}).json()["results"]
     assert [receipt["id"] for receipt in receipts] == [answer.json()["receipt_id"]]
+
+
+def test_any_run_leaves_memories_without_a_run(site: Mem0Site, user: str) -> None:
+    site.add("Ada drinks tea", user, run_id="r1")
+    site.add("Ada drinks coffee", user)
+
+    assert site.call("DELETE", "/v1/memories/", params={"user_id": user, "run_id": "*"}).json()["deleted"] == 1
+    assert site.texts({"user_id": user}) == ["Ada drinks coffee"]
+
+
+@pytest.mark.parametrize(
+    ("names", "conditions"),
+    [
+        (("user_id",), {}),
+        (("user_id", "agent_id", "app_id", "run_id"), {}),
+        (("user_id", "run_id"), {"run_id": "*"}),
+    ],
+)
+def test_everything_is_deleted_only_if_no_entity_is_left_out(
+    names: tuple[str, ...], conditions: Any, site: Mem0Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletions = []
+
+    async def recorded(*arguments: Any) -> erasing.Deleted:
+        deletions.append(arguments[-1])
+        return erasing.Deleted(0)
+
+    monkeypatch.setattr(erasing, "delete_of_everyone", recorded)
+    site.call("DELETE", "/v1/memories/", params=dict.fromkeys(names, "*"))
+    assert deletions == [conditions]
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", '{"ne": {}}', '{"a": 1, "a": 2}', r'{"a": "\ud800"}'])
@@ -353,6 +430,15 @@ def test_deletion_says_that_users_remain(path: str, site: Mem0Site, user: str, m
     messages = [site.call("DELETE", path.format(run)).json()["message"] for _ in range(2)]
     assert ["repeat the request" in message for message in messages] == [True, False]
     assert site.texts({"user_id": {"in": users}}) == []
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_slash_at_the_end_of_a_name_is_not_that_of_the_path(end: str, site: Mem0Site, user: str) -> None:
+    site.add("Ada drinks tea", user)
+    site.add("Bob drinks tea", f"{user}/")
+
+    assert site.call("DELETE", f"/v2/entities/user/{user}%2F{end}").json()["deleted"] == 1
+    assert site.texts({"user_id": {"in": [user, f"{user}/"]}}) == ["Ada drinks tea"]
 
 
 @pytest.mark.parametrize("path", ["/v2/entities/user/*/", "/v2/entities/team/x/"])

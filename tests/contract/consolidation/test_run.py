@@ -25,7 +25,7 @@ from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
-from agentmemory_operator.memories.stored_memories import delete_head
+from agentmemory_operator.memories.stored_memories import delete_head, read_memory
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.expression.variables import DAY_MS
@@ -572,6 +572,18 @@ async def test_entities_are_added_to_naming_memories(naming: World) -> None:
     found = await read_entity(EntityGraphs(), naming.agent, "u", "bhl")
     assert (found.name, found.kind, found.memories, found.aliases) == (BHL, "organisation", 3, ("BHL",))
     assert [one.name for one in found.neighbours] == ["anna"]
+
+
+async def test_added_entity_changes_the_etag(naming: World) -> None:
+    memory = await add(naming, "anna pays")
+    await add(naming, "beta alone")
+    before = await read_memory(naming.agent, memory, user_id="u")
+
+    await run(naming, naming_model({"name": "anna", "kind": "person", "memory_ids": ["anna pays"]}))
+
+    after = await read_memory(naming.agent, memory, user_id="u")
+    assert after.entities != before.entities
+    assert after.etag != before.etag
 
 
 async def test_invalid_entity_is_dropped_alone(naming: World) -> None:

@@ -1,6 +1,6 @@
 """The change log of an agent: entries, order, cursors, restores."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,25 @@ from agentmemory_operator.lifecycle.rules.cleanup_rules import build_rules
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.item_writes import ItemContent
-from agentmemory_operator.memories.rules.change_entries import Change, decode_position
+from agentmemory_operator.memories.rules.change_entries import Change, Position, decode_position
 from agentmemory_operator.memories.rules.item_rules import Address
 from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_MS
 from agentmemory_operator.memories.stored_memories import change_head, delete_head
-from tests.support.engine.agents import World, create_copy, delete_collection, move_alias, vector_of
+from agentmemory_operator.memories.zone_changes import change_zone
+from agentmemory_operator.ports.base import Vector
+from agentmemory_operator.spec.zones import Zone, ZoneSettings
+from agentmemory_operator.zones.keyring import AgentKeys, Keyring
+from agentmemory_operator.zones.sealed_store import ZoneKeys
+from tests.support.engine.agents import (
+    FakeEmbedder,
+    World,
+    create_copy,
+    delete_collection,
+    move_alias,
+    vector_of,
+)
 from tests.support.engine.reused_agents import reuse_world
+from tests.support.zones import RING, FakeKeyShards, FakeWrapping
 
 WRITE_S = 16.0
 SETTLED_MS = round(WRITE_S * 1000) + MAX_CLOCK_DIFFERENCE_MS
@@ -169,6 +182,14 @@ async def test_malformed_cursor_is_refused(logged: World, cursor: str) -> None:
         await read(logged, cursor)
 
 
+@pytest.mark.parametrize("id_", ["x", "", "x" * 3_000], ids=["text", "empty", "long"])
+async def test_forged_id_is_refused(logged: World, id_: str) -> None:
+    """The checksum of a cursor has no secret. Qdrant would refuse an offset that is no id."""
+    cursor = Position(logged.agent.epoch, 5, id_).encode(logged.agent.settings.slug)
+    with pytest.raises(RequestInvalid, match="not a cursor of this agent's changes"):
+        await read(logged, cursor)
+
+
 async def test_cursor_of_other_agent_is_refused(logged: World) -> None:
     _, cursor = await read(logged)
     slug = logged.agent.settings.slug
@@ -189,6 +210,32 @@ async def test_same_time_does_not_hide_a_change(logged: World) -> None:
     await delete_head(world.agent, memory, user_id="u")
     found, _ = await read(world, cursor)
     assert [(change.kind, change.id) for change in found] == [("deleted", memory)]
+
+
+async def test_slow_embedding_of_a_zone_move_loses_no_entry(logged: World) -> None:
+    """Readers pass the time at which the move began before it is written."""
+    world = logged
+    keys = ZoneKeys(Keyring(FakeKeyShards(), world.clock), AgentKeys(RING, FakeWrapping()), "bot", "acme")
+    zones = ZoneSettings(allowed=frozenset(Zone), vectors=frozenset(), secret_name="k")
+    world.agent = replace(world.agent, zone_keys=keys, settings=replace(world.agent.settings, zones=zones))
+    memory = await world.add("tea", zone="SENSITIVE", vector=None)
+    _, cursor = await read(world)
+    world.clock.move(ms=SETTLED_MS)
+    other = await world.add("coffee")
+
+    class SlowEmbedder(FakeEmbedder):
+        async def embed(self, texts: Sequence[str]) -> list[Vector]:
+            nonlocal cursor
+            world.clock.move(ms=SETTLED_MS + 1)
+            found, cursor = await read(world, cursor)
+            assert [change.id for change in found] == [other]
+            return await super().embed(texts)
+
+    world.set_embedder(SlowEmbedder())
+    await change_zone(world.agent, memory, None, user_id="u", is_admin=True)
+
+    found, _ = await read(world, cursor)
+    assert [(change.kind, change.id) for change in found] == [("stored", memory)]
 
 
 async def test_strict_page_limit_does_not_stop_a_reader(logged: World) -> None:

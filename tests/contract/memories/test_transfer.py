@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,16 +14,19 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import ErasureScope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.item_rules import Address
+from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_MS
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.stored_memories import change_head, delete_head, read_memory
 from agentmemory_operator.memories.transfer import exports
 from agentmemory_operator.memories.transfer.exports import export_memories
 from agentmemory_operator.memories.transfer.import_batch import ImportLine, Outcome
 from agentmemory_operator.memories.transfer.imports import import_lines
+from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import (
     EVERYTHING,
@@ -118,6 +121,32 @@ async def test_import_restores_the_export(world: World) -> None:
     compared = [{id_: _without(row, changing) for id_, row in each.items()} for each in (before, after)]
     assert compared[0] == compared[1]
     assert await export(world) == lines
+
+
+async def test_slow_join_in_a_batch_loses_no_entry_of_the_log(world: World) -> None:
+    """A version whose links are complete is shown after the others of its batch were joined to stored versions."""
+    for name in ("a", "b"):
+        await world.add(f"{name}1", type="fact", supersedes=await world.add(f"{name}0", type="fact"))
+    lines = {json.loads(line)["content"]: line for line in await export(world)}
+    await clear(world)
+    await import_all(world, [lines["b0"]])
+    read_ids: list[str] = []
+    request = ChangesRequest(limit=100)
+
+    async def read_log() -> None:
+        nonlocal request
+        world.clock.move(ms=2 * MAX_CLOCK_DIFFERENCE_MS)
+        page = await read_changes(world.agent, request)
+        request = replace(request, cursor=page.next_cursor)
+        read_ids.extend(change.id for change in page.changes)
+
+    store = InterleavedStore(world.agent.store, Event(lambda name, _: name == "set_payload", read_log))
+    slow = World(replace(world.agent, store=cast("PointStore", store)), world.clock)
+    assert set(await import_all(slow, [lines["a0"], lines["a1"], lines["b1"]])) == {"imported"}
+    assert store.is_over
+    await read_log()
+
+    assert set(read_ids) == (await rows(world)).keys()
 
 
 def with_versions(world: World, count: int) -> None:

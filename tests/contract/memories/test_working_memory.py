@@ -9,6 +9,7 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.errors import Conflict, RequestInvalid, TransientError
 from agentmemory_operator.memories import session_keywords
+from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.filters import Selection
@@ -48,6 +49,31 @@ async def contents(world: World, session: Session = SESSION) -> list[str]:
 def with_slots(world: World, slots: int) -> World:
     settings: AgentSettings = replace(world.agent.settings, working_memory_slots=slots)
     return World(replace(world.agent, settings=settings), clock=world.clock)
+
+
+async def test_eviction_at_the_same_time_is_a_change(mind: World) -> None:
+    """The id is that of the slot, so only the time in the log tells the new memory from the evicted one."""
+    for content in "abcd":
+        await keep(mind, content)
+    page = await read_changes(mind.agent, ChangesRequest(limit=100))
+
+    evicting = await keep(mind, "e")
+
+    later = await read_changes(mind.agent, ChangesRequest(limit=100, cursor=page.next_cursor))
+    assert [(change.kind, change.id) for change in later.changes] == [("stored", evicting.record.id)]
+
+
+async def test_new_importance_is_a_change(mind: World) -> None:
+    kept = await keep(mind, "a")
+    page = await read_changes(mind.agent, ChangesRequest(limit=100))
+
+    await keep(mind, "a")
+    used = await read_changes(mind.agent, ChangesRequest(limit=100, cursor=page.next_cursor))
+    await keep(mind, "a", importance=0.9)
+    changed = await read_changes(mind.agent, ChangesRequest(limit=100, cursor=used.next_cursor))
+
+    assert used.changes == ()
+    assert [(change.kind, change.id) for change in changed.changes] == [("stored", kept.record.id)]
 
 
 async def test_least_recently_used_memory_is_evicted(mind: World) -> None:

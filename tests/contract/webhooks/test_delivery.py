@@ -22,7 +22,7 @@ from agentmemory_operator.memories.rules.log_times import MAX_CLOCK_DIFFERENCE_M
 from agentmemory_operator.runtime.object_table import Key, ObjectTable
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.times import render_second
-from agentmemory_operator.webhooks.deliver import MAX_POLL_S, MIN_POLL_S, WebhookDelivery
+from agentmemory_operator.webhooks.deliver import MAX_POLL_S, MIN_POLL_S, WebhookDelivery, _Progress
 from agentmemory_operator.webhooks.rules.events import MAX_EVENT_AGE_MS, MAX_RETRY_S
 from tests.support.engine.agents import World
 from tests.support.engine.fakes import FakeSecrets
@@ -186,11 +186,15 @@ async def test_event_is_sent_at_once_and_not_repeated(operators: Operators, targ
     assert len(target.received) == 1
 
 
-@pytest.mark.parametrize(("agents", "poll_s"), [(1, MIN_POLL_S), (100, 4.0), (10_000, MAX_POLL_S)])
-async def test_many_agents_are_read_less_often(operators: Operators, agents: int, poll_s: float) -> None:
+@pytest.mark.parametrize(
+    ("agents", "hooks", "poll_s"), [(0, 1, MIN_POLL_S), (100, 1, 4.0), (12, 8, 4.0), (10_000, 1, MAX_POLL_S)]
+)
+async def test_many_webhooks_read_less_often(operators: Operators, agents: int, hooks: int, poll_s: float) -> None:
+    """Each webhook of an agent has a cursor of its own, and so reads the log itself."""
     key = Key("AgentMemory", "agents", operators.world.agent.settings.slug)
     await operators.deliver()
-    operators.operator._known.update({(key, f"uid-{number}"): {} for number in range(agents - 1)})
+    progress = {f"hook-{number}": _Progress("hook") for number in range(hooks)}
+    operators.operator._known.update({(key, f"uid-{number}"): progress for number in range(agents)})
     delay_s = await operators.operator._deliver(key)
     assert delay_s == pytest.approx(poll_s, rel=0.2)
 

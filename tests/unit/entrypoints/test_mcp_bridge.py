@@ -4,7 +4,7 @@ import asyncio
 import base64
 import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx
@@ -39,13 +39,13 @@ class Endpoint:
         return [{name: request.headers[name] for name in names if name in request.headers} for request in self.requests]
 
 
-async def serve(endpoint: Endpoint, lines: AsyncIterator[bytes]) -> list[Json]:
+async def serve(endpoint: Endpoint, lines: AsyncIterator[bytes], headers: Mapping[str, str] = {}) -> list[Json]:
     """Run the bridge to the end of the lines; return what it wrote."""
     written: list[bytes] = []
     async with AsyncClient("http://api", token="t") as client:
         client.http = httpx.AsyncClient(base_url="http://api", transport=httpx.MockTransport(endpoint.answer))
         async with client.http:
-            await McpBridge(client, {"agent": "bot", "user_id": "ädä"}, {}, written.append).serve(lines)
+            await McpBridge(client, {"agent": "bot", "user_id": "ädä"}, headers, written.append).serve(lines)
     return [json.loads(line) for line in written]
 
 
@@ -126,16 +126,9 @@ async def test_cancellation_passes_waiting_requests() -> None:
 
 
 async def test_request_that_cannot_be_sent_does_not_end_the_others() -> None:
-    endpoint = Endpoint()
-    endpoint.is_open.set()
-    written: list[bytes] = []
-    async with AsyncClient("http://api") as client:
-        client.http = httpx.AsyncClient(base_url="http://api", transport=httpx.MockTransport(endpoint.answer))
-        async with client.http:
-            bridge = McpBridge(client, {}, {"X-AgentMemory-Timezone": "Zürich"}, written.append)
-            await bridge.serve(lines_of(request(1), request(2)))
+    written = await serve(Endpoint(), lines_of(request(1), request(2)), {"X-AgentMemory-Timezone": "Zürich"})
 
-    assert [json.loads(line)["error"]["code"] for line in written] == [-32603, -32603]
+    assert [message["error"]["code"] for message in written] == [-32603, -32603]
 
 
 @pytest.mark.parametrize("result", [None, [], "2025-11-25"])

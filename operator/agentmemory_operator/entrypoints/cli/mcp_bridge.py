@@ -30,6 +30,8 @@ MAX_LINE_BYTES = 4 << 20
 """Maximum size of a message. The API accepts 1 MiB; a longer line is an error and is not kept in memory."""
 
 MAX_CONCURRENT_REQUESTS, MAX_WAITING_REQUESTS = 16, 256
+"""Maximum number of requests that are sent, and that are sent or wait. With more, the next line waits."""
+
 PARSE_ERROR, INVALID_REQUEST, INTERNAL_ERROR = -32700, -32600, -32603
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 """Field of `params._meta` with the protocol version. Before 2026-07-28 only `initialize` names the version."""

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter
-from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
+from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor, is_id
 from agentmemory_operator.memories.rules.recent_entries import NO_RECENT, RecentEntries, decode_recent
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
@@ -108,7 +108,7 @@ def decode_position(cursor: str, slug: str) -> Position | None:
         case _:
             return None
     is_valid = seal == _checksum(slug, values) and all(_is_number(part) for part in (number, contents, at))
-    if not is_valid or not (id_ is None or isinstance(id_, str) or _is_number(id_)):
+    if not is_valid or not (id_ is None or (isinstance(id_, str) and is_id(id_)) or _is_number(id_)):
         return None
     return Position(Epoch(number=number, contents=contents), at, id_, recent)
 

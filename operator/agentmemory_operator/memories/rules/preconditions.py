@@ -19,6 +19,7 @@ from agentmemory_operator.memories.rules.item_rules import MAX_WRITE_MARKS, mark
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     CONNECTIONS_KEY,
+    NOTED_KEY,
     REQUEST_MARKS_KEY,
     STORED_KEY,
     MemoryRecord,
@@ -33,7 +34,7 @@ ANY = "*"
 # What readers can see, and may change without a new write mark. Content never changes without one.
 _TAGGED_KEYS = (
     *("id", CHANGED_KEY, ZONE_KEY, "observedBy", "category", "knowledgeCategory", CONNECTIONS_KEY),
-    *("supersedesId", "supersedesIds", "supersededById"),
+    *("supersedesId", "supersedesIds", "supersededById", NOTED_KEY),
 )
 
 

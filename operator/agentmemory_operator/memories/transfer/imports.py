@@ -177,7 +177,7 @@ async def _join(agent: Agent, batch: ImportBatch) -> None:
     """Join each version to its predecessor. Versions whose links are complete only need `pending` cleared."""
     followed = {id_ for ids in batch.predecessor_ids.values() for id_ in ids}
     rows = await _rows(agent, sorted({*batch.indexes, *followed}))
-    completed: list[Json] = []
+    completed: list[_Row] = []
     for memory_id, index in batch.indexes.items():
         row = rows.get(memory_id)
         batch.outcomes[index] = "imported"
@@ -186,11 +186,12 @@ async def _join(agent: Agent, batch: ImportBatch) -> None:
         elif row.get("pending"):
             predecessor_ids = batch.predecessor_ids.get(memory_id, ())
             if predecessor_ids and all(rows.get(id_, {}).get("supersededById") == memory_id for id_ in predecessor_ids):
-                completed.append(_showing(row, agent.clock.now_ms()))
+                completed.append(row)
             elif not await chains.join(agent, row):
                 batch.outcomes[index] = successor_conflict(", ".join(predecessor_ids))
     if completed:
-        await agent.store.batch(agent.alias, completed, strong=True)
+        operations = [_showing(row, agent.clock.now_ms()) for row in completed]
+        await agent.store.batch(agent.alias, operations, strong=True)
 
 
 def _with_line(draft: MemoryDraft, line: ImportLine, agent: Agent) -> MemoryDraft:

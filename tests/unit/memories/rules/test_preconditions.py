@@ -62,6 +62,7 @@ def test_work_on_a_point_keeps_the_tag(key: str) -> None:
         {"knowledgeCategory": "semantic"},
         {"observedBy": ["a"]},
         {"connections": [{"id": "n"}]},
+        {"notedByRun": "r"},
         {"supersededById": "n"},
         {"supersedesId": "o"},
         {"supersedesIds": ["o", "p"]},

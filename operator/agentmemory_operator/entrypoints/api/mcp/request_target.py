@@ -4,7 +4,7 @@ The URL, a header or the user token names them, so the host application decides.
 model may, but only if the caller has the verb impersonate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -44,28 +44,30 @@ def read_target(request: Request) -> RequestTarget:
     """Read agent and user from the URL, the headers and the user token.
 
     Raises:
-        TargetUnresolved: If two of them name different agents or users.
+        TargetUnresolved: If two of them name different agents or users, or one is empty.
     """
     token = caller_of(request).delegation
-    agent: dict[str, str | None] = {
-        "the URL": request.query_params.get("agent"),
-        f"the header {AGENT_HEADER}": header_text(request.headers.get(AGENT_HEADER)),
-        "the user token": token.agent if token else None,
-    }
-    user: dict[str, str | None] = {
-        "the URL": request.query_params.get("user_id"),
-        f"the header {USER_HEADER}": header_text(request.headers.get(USER_HEADER)),
-        "the user token": token.user_id if token else None,
-    }
+    agent = _names(request, "agent", AGENT_HEADER) | {"the user token": [token.agent] if token else []}
+    user = _names(request, "user_id", USER_HEADER) | {"the user token": [token.user_id] if token else []}
     return RequestTarget(_only("agent", agent), _only("user", user))
 
 
-def _only(kind: str, names_by_source: Mapping[str, str | None]) -> str | None:
-    by_source = {source: canonical(name) for source, name in names_by_source.items() if name}
-    if len(set(by_source.values())) > 1:
-        sources = " and ".join(by_source)
-        raise TargetUnresolved(f"{sources} name different {kind}s: set the {kind} in one place")
-    return next(iter(by_source.values()), None)
+def _names(request: Request, parameter: str, header: str) -> dict[str, list[str]]:
+    return {
+        "the URL": request.query_params.getlist(parameter),
+        f"the header {header}": [header_text(name) for name in request.headers.getlist(header)],
+    }
+
+
+def _only(kind: str, names_by_source: Mapping[str, Sequence[str]]) -> str | None:
+    by_source = {source: names for source, names in names_by_source.items() if names}
+    if empty := [source for source, names in by_source.items() if "" in names]:
+        raise TargetUnresolved(f"{empty[0]} names an empty {kind}: set the {kind}, or leave it out")
+    names = {canonical(name) for names in by_source.values() for name in names}
+    if len(names) > 1:
+        verb = "names" if len(by_source) == 1 else "name"
+        raise TargetUnresolved(f"{' and '.join(by_source)} {verb} different {kind}s: set the {kind} in one place")
+    return next(iter(names), None)
 
 
 def agent_missing() -> TargetUnresolved:

@@ -84,7 +84,9 @@ def _entity(name: str, memories: int, oldest_ms: int, newest_ms: int) -> Json:
 
 async def delete_entity(agent: str, request: Request) -> Response:
     """Delete the memories of an entity. That of a user deletes everything of the user, with a receipt."""
-    kind, name = request.path_params["entity_type"], _checked_name(request.path_params["name"])
+    kind, name = request.path_params["entity_type"], request.path_params["name"]
+    # The route takes the last slash for that of the path, but here it belongs to the name.
+    name = _checked_name(f"{name}/" if request.scope["raw_path"].lower().endswith(b"%2f") else name)
     if kind not in ENTITY_KEYS:
         raise filter_error("entity_type", f"must be one of {', '.join(ENTITY_KEYS)}")
     if name == ANY_VALUE:

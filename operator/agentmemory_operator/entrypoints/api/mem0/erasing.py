@@ -9,6 +9,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.entrypoints.api.bodies import ParsedBody, parse_json
 from agentmemory_operator.entrypoints.api.mem0.filter_reader import ANY_VALUE, filter_error, read_filter, read_user_id
 from agentmemory_operator.entrypoints.api.mem0.listing import user_missing
+from agentmemory_operator.entrypoints.api.mem0.mem0_requests import ENTITY_NAMES
 from agentmemory_operator.entrypoints.api.mem0.memory_actions import find_memory
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.use_cases import Services
@@ -72,7 +73,9 @@ async def delete_memory(agent: Agent, rights: AgentRights, sent_id: str) -> None
 async def delete_all(
     services: Services, agent: Agent, rights: AgentRights, entities: Mapping[str, str], metadata: str | None = None
 ) -> Deleted:
-    """Delete the memories with these entities. `*` as the user means all users; for another entity, no condition.
+    """Delete the memories with these entities. `*` as the user means all users; for another entity, any value.
+
+    `*` for all four entities deletes everything, as on mem0's servers.
 
     Args:
         metadata: JSON object with values that the metadata must have; None is no condition.
@@ -85,7 +88,9 @@ async def delete_all(
     user_id = entities.get("user_id")
     if user_id is None:
         raise user_missing()
-    document: Json = {name: value for name, value in entities.items() if name != "user_id" and value != ANY_VALUE}
+    document: Json = {name: value for name, value in entities.items() if name != "user_id"}
+    if len(entities) == len(ENTITY_NAMES) and set(entities.values()) == {ANY_VALUE}:
+        document = {}
     document |= {} if metadata is None else {"metadata": _object(metadata)}
     if user_id == ANY_VALUE:
         return await delete_of_everyone(services, agent, rights, document)

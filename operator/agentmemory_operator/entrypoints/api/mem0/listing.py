@@ -22,7 +22,7 @@ MAX_OWNERS = 100
 MAX_OFFSET = 100_000
 """Maximum number of memories before a page: Qdrant reads all of them."""
 
-MISSING_USER = 'required: name the user, for example {"user_id": "ada"}; a user token implies it'
+MISSING_USER = 'required: name the user, for example {"user_id": "ada"}; except in deletions, a user token implies it'
 
 
 @dataclass(frozen=True, slots=True)

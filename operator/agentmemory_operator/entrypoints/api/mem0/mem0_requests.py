@@ -13,6 +13,7 @@ from agentmemory_operator.spec.times import LAST_MS
 
 Json = dict[str, Any]
 
+ENTITY_NAMES = ("user_id", "agent_id", "app_id", "run_id")
 MAX_MESSAGES = 256
 MAX_FIELDS = 64
 MAX_PAGE_SIZE = 200
@@ -95,8 +96,7 @@ class EntityFields(Mem0Body):
     @property
     def entities(self) -> dict[str, str]:
         """The entities that are set."""
-        names = ("user_id", "agent_id", "app_id", "run_id")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in ENTITY_NAMES if (value := getattr(self, name)) is not None}
 
 
 class Mem0MessageIn(Mem0Body):

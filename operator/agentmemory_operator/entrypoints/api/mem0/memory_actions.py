@@ -5,9 +5,11 @@ read, and is checked then: a memory of a user that the caller may not act for is
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.agents.directory import Agent
@@ -21,7 +23,7 @@ from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.history import MAX_VERSIONS
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.point_pages import read_memories
+from agentmemory_operator.memories.point_pages import read_memories, read_row
 from agentmemory_operator.memories.rules.filters import NOT_SUPERSEDED, STORED_FILTER, equals, narrow
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, StatedMemory, record_of
@@ -36,6 +38,8 @@ MAX_ATTEMPTS = 5
 MAX_HOPS, MAX_HEADS = 4, 10
 NOT_FOUND = "Memory not found!"
 _STATED = tuple(field.name for field in fields(StatedMemory))
+# Fields that are edited in place -> payload key.
+_EDITED = {name: to_camel(name) for name in ("importance", "tags", "metadata", "expires_at", "pinned")}
 # Fields of a version that describe its origin, which a new version with another text does not share.
 _ORIGIN = {"source": None, "run_id": None, "conversation_id": None, "undistilled": (), "is_working": False}
 
@@ -268,11 +272,32 @@ async def _change(
         [outcome] = await services.remember.store(agent, [version])
         if isinstance(outcome, AgentMemoryError):
             raise outcome
+        named = {"expires_at" if "expiration_date" in sent else "", "metadata" if change.metadata is not None else ""}
+        with chains.outcome_unknown_on_failure():
+            await _repeat_edits(agent, head, version, outcome.id, named)
         return
     changes: Json = {"metadata": metadata} if change.metadata is not None else {}
     changes |= {"expiresAt": expires_at} if "expiration_date" in sent else {}
     if changes:
         await change_head(agent, head.id, changes, user_id=head.user_id)
+
+
+async def _repeat_edits(agent: Agent, before: MemoryRecord, version: IncomingMemory, id_: str, named: Set[str]) -> None:
+    """Edit a new version as its predecessor was edited after it was read. Superseded, that is not edited any more.
+
+    Args:
+        id_: Id of the new version.
+        named: Fields that the update itself sets.
+    """
+    row = await read_row(agent, before.id)
+    if row is None or TOMBSTONE_KEY in row or (after := record_of(row)).locked:
+        return
+    edited = [name for name in _EDITED if name not in named and getattr(after, name) != getattr(before, name)]
+    changes = {_EDITED[name]: getattr(after, name) for name in edited}
+    if "metadata" in changes:
+        changes["metadata"] = {**after.metadata, RESERVED_KEY: version.metadata[RESERVED_KEY]}
+    if changes:
+        await change_head(agent, id_, changes, user_id=before.user_id)
 
 
 def _successor(

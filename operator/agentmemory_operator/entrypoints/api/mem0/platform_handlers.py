@@ -258,7 +258,7 @@ async def update(agent: str, request: Request) -> Response:
 async def change_memory(agent: str, request: Request) -> memory_actions.FoundMemory:
     """Change the memory of the path as the body says; return it."""
     body = await read_model(request, Mem0UpdateIn)
-    if not body.model_fields_set:
+    if body.model_fields_set.isdisjoint(Mem0UpdateIn.model_fields):
         raise filter_error("text", "send at least one of text, metadata and expiration_date")
     opened, sent_id = await open_agent(request, agent), request.path_params["id"]
     found = await memory_actions.update_memory(services_of(request), opened, rights_of(request), sent_id, body)

@@ -32,6 +32,7 @@ from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest,
 from agentmemory_operator.spec.caller_rights import Verb
 
 EVENTS = "text/event-stream"
+ALIVE = b": alive\n"
 # Seconds to pause after a read without changes.
 POLL_S = 0.5
 KEEP_ALIVE_PERIOD_S = 15.0
@@ -76,8 +77,9 @@ async def list_changes(
 async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
     """Yield events until the stream times out or the log cannot be read. The reader reconnects and gets the error."""
     deadline_s = time.monotonic() + MAX_STREAM_S
-    # Send something immediately, because some proxies forward the response headers only with the first data.
-    yield _beat(page.next_cursor)
+    # Send something immediately, because some proxies forward the response headers only with the first data. Before
+    # changes it has no id: a reader that was cut off there would continue after changes that it has not received.
+    yield ALIVE + b"\n" if page.changes else _beat(page.next_cursor)
     beat_s = time.monotonic()
     while time.monotonic() < deadline_s:
         if page.changes:
@@ -100,4 +102,4 @@ def _event(change: change_requests.Json) -> bytes:
 
 def _beat(cursor: str) -> bytes:
     """Render a keep-alive comment. Its id advances the reader's cursor though there is no event."""
-    return f": alive\nid: {cursor}\n\n".encode()
+    return ALIVE + f"id: {cursor}\n\n".encode()
