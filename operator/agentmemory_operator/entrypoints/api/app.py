@@ -308,7 +308,9 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 def _other_path(app: FastAPI, path: str) -> str:
     """Return a remedy that names the result of `nearest_path` for a requested path."""
-    templates = [route.path_format for route in app.routes if isinstance(route, Route) and route.path != ROOT]
+    routes = [route for route in app.routes if isinstance(route, Route) and route.path != ROOT]
+    # Suggest no path of mem0's dialects for a misspelt native one.
+    templates = [route.path_format for route in routes if route not in mem0_routes.ROUTES]
     return f"the nearest path is {nearest_path(path, templates)}"
 
 
