@@ -196,7 +196,8 @@ async def test_many_webhooks_read_less_often(operators: Operators, agents: int, 
     progress = {f"hook-{number}": _Progress("hook") for number in range(hooks)}
     operators.operator._known.update({(key, f"uid-{number}"): progress for number in range(agents)})
     delay_s = await operators.operator._deliver(key)
-    assert delay_s == pytest.approx(poll_s, rel=0.2)
+    # The delay is drawn within a fifth of the mean, and the agent of the fixture counts too.
+    assert delay_s == pytest.approx(poll_s, rel=0.25)
 
 
 async def test_erasure_before_a_restore_is_sent_first(operators: Operators, target: Target) -> None:
