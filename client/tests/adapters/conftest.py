@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from agentmemory_client import Client, User
+from agentmemory_client import Agent, Client, User
 
 API_URL = os.environ.get("AGENTMEMORY_ADAPTERS_URL", "")
 AGENT = "words"
@@ -42,9 +42,20 @@ def client() -> Iterator[Client]:
 
 
 @pytest.fixture
-def user(client: Client) -> User:
-    """A new user of the agent `words`, which embeds offline."""
-    return client.agent(AGENT).user(f"user-{uuid4().hex[:8]}")
+def agent(client: Client) -> Agent:
+    """The agent `words`, which embeds offline."""
+    return client.agent(AGENT)
+
+
+@pytest.fixture
+def owner() -> str:
+    """Id of a new user."""
+    return f"user-{uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def user(agent: Agent, owner: str) -> User:
+    return agent.user(owner)
 
 
 @pytest.fixture

@@ -21,16 +21,6 @@ LISTING = "Here're the files and directories up to 2 levels deep in {}, excludin
 
 
 @pytest.fixture
-def agent(client: Client) -> Agent:
-    return client.agent("words")
-
-
-@pytest.fixture
-def owner() -> str:
-    return f"user-{uuid4().hex[:8]}"
-
-
-@pytest.fixture
 def tool(agent: Agent, owner: str) -> AgentMemoryTool:
     return AgentMemoryTool(agent, owner)
 

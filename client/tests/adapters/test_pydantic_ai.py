@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import pytest
 from pydantic_ai import Agent as ModelAgent
@@ -25,16 +24,6 @@ from agentmemory_client.adapters.files import UserFiles
 from agentmemory_client.adapters.pydantic_ai import AgentMemoryStore
 
 OPERATION = MemoryOperation(id="run-1:call-1", fingerprint="write a.md one")
-
-
-@pytest.fixture
-def agent(client: Client) -> Agent:
-    return client.agent("words")
-
-
-@pytest.fixture
-def owner() -> str:
-    return f"user-{uuid4().hex[:8]}"
 
 
 @pytest.fixture
