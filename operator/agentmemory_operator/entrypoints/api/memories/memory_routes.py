@@ -23,6 +23,7 @@ from agentmemory_operator.entrypoints.api.bodies import (
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import MAX_TIME_ZONE_CHARS, TIME_ZONE_HEADER, Body, HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
+from agentmemory_operator.entrypoints.api.inner_requests import LOOKS
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import build_offered_tools
 from agentmemory_operator.entrypoints.api.memories import forget_requests, session_routes
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
@@ -210,7 +211,7 @@ async def get_memory(
     opened = await services.directory.open(agent)
     record = await read_memory(opened, memory_id, user_id=parameters.user_id)
     record_result(request, 1, id=memory_id)
-    if record.type in opened.settings.session_types:
+    if record.type in opened.settings.session_types and not request.scope.get(LOOKS):
         await services.working.mark_used(opened, record)
     memory = parameters.apply_format(parameters.render(record, opened))
     return response_views.json_response(memory, headers=etag_header(record.etag))
@@ -257,7 +258,8 @@ async def search_memories(agent: str, request: Request) -> Response:
     opened = await services.directory.open(agent)
     scopes = rights_of(request).default_scopes
     search_request = body.search_request(default_scopes=scopes, default_time_zone=time_zone_of(request))
-    result = await services.recall.search(opened, search_request)
+    search = services.recall.find if request.scope.get(LOOKS) else services.recall.search
+    result = await search(opened, search_request)
     services.meter.candidates.observe(result.total_candidates)
     record_result(request, len(result.results), top_k=body.top_k)
     content = response_views.render_search(result, opened, body)
