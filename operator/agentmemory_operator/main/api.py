@@ -33,7 +33,7 @@ from agentmemory_operator.connections.embedding_cache import CachedEmbedder, Emb
 from agentmemory_operator.connections.guarded_secrets import GuardedSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import PointStores
-from agentmemory_operator.entrypoints.api.app import create_app
+from agentmemory_operator.entrypoints.api.app import ApiOptionals, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import build_guard
 from agentmemory_operator.entrypoints.api.load.request_slots import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import build_services
@@ -188,7 +188,7 @@ class Api:
             *(self.services, guard, self._user_tokens),
             sources=self.readiness,
             limits=limits,
-            serves_mem0=bool(settings.mem0),
+            options=ApiOptionals(serves_mem0=bool(settings.mem0), serves_ui=bool(settings.ui)),
         )
         background = [
             start_task(self._identity.run(), "reading the cluster id stopped"),

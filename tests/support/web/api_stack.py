@@ -22,7 +22,7 @@ from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
 from agentmemory_operator.connections.embedders import MeteredEmbedder
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
-from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, ApiOptionals, SourceState, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, build_services
@@ -189,6 +189,7 @@ def running_api(
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
     serves_mem0: bool = False,
+    serves_ui: bool = False,
 ) -> Iterator[Stack]:
     """Serve the API for agents with existing collections."""
     services = build_stack_services(
@@ -205,6 +206,7 @@ def running_api(
     tokens = UserTokens(
         FixedSigningKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
     )
-    app = create_app(services, guard, tokens, sources=sources, limits=limits, serves_mem0=serves_mem0)
+    options = ApiOptionals(serves_mem0=serves_mem0, serves_ui=serves_ui)
+    app = create_app(services, guard, tokens, sources=sources, limits=limits, options=options)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

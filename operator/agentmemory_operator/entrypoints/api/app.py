@@ -3,8 +3,9 @@
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -22,7 +23,7 @@ from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api import openapi
 from agentmemory_operator.entrypoints.api.bodies import request_invalid
-from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge
+from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge, SourceState
 from agentmemory_operator.entrypoints.api.identity import user_routes as identity
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
 from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl
@@ -54,6 +55,9 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, render
 from agentmemory_operator.runtime.tasks import cancel, start_task
 
+if TYPE_CHECKING:
+    from agentmemory_operator.entrypoints.api.ui.explorer import Explorer
+
 # Routers in the order of matching. Those with the most requests come first.
 ROUTERS = (
     memory_routes.searching,
@@ -79,22 +83,6 @@ LINKS = {"docs": "/docs", "openapi": "/openapi.json", "agents": "/v1/agents", "m
 log = logging.getLogger(__name__)
 
 
-class SourceState(Protocol):
-    """State of the source of objects, for the readiness probe, early requests and the staleness header."""
-
-    def find_obstacle(self) -> str | None:
-        """Return the reason why no agent can be served, or None."""
-        ...
-
-    def find_unread(self) -> str | None:
-        """Return a message until every object was read once, then None. Called for each request."""
-        ...
-
-    def age_s(self) -> float:
-        """Return the seconds since the last contact with the source; 0 if there was none, as with a folder."""
-        ...
-
-
 class _AlwaysReady:
     def find_obstacle(self) -> str | None:
         return None
@@ -109,6 +97,22 @@ class _AlwaysReady:
 ALWAYS_READY: SourceState = _AlwaysReady()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptionals:
+    """Parts of the API that are only served on request.
+
+    Attributes:
+        serves_mem0: True to serve mem0's dialects under `/mem0/`.
+        serves_ui: True to serve the explorer at `/ui`.
+    """
+
+    serves_mem0: bool = False
+    serves_ui: bool = False
+
+
+NO_OPTIONALS = ApiOptionals()
+
+
 def create_app(
     services: Services,
     guard: Guard,
@@ -116,7 +120,7 @@ def create_app(
     *,
     sources: SourceState = ALWAYS_READY,
     limits: Limits | None = None,
-    serves_mem0: bool = False,
+    options: ApiOptionals = NO_OPTIONALS,
 ) -> FastAPI:
     """Build the application.
 
@@ -127,11 +131,12 @@ def create_app(
         user_tokens: Accepted in addition to the credentials that the guard accepts.
         sources: State of the source of objects. Default: always ready and never stale.
         limits: Limits on concurrent requests and their memory. None uses the defaults of `Limits`.
-        serves_mem0: True to serve mem0's dialects under `/mem0/`.
+        options: Parts that are only served on request.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
+    explorer = _open_explorer(user_guard, user_tokens) if options.serves_ui else None
     edge = partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure)
-    app = _bare_app(partial(edge, settings_age_s=sources.age_s, find_unread=sources.find_unread))
+    app = _bare_app(partial(edge, sources=sources, site=explorer))
     app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
         # Do not use `include_router`: the framework would match each route twice, once per level.
@@ -143,8 +148,10 @@ def create_app(
     _add_problem_pages(app)
     app.state.mcp = McpEndpoint()
     app.router.routes.append(Route(MCP_PATH, app.state.mcp, methods=["POST"]))
-    if serves_mem0:
+    if options.serves_mem0:
         app.router.routes.extend(mem0_routes.ROUTES)
+    if explorer:
+        app.router.routes.extend(explorer.routes)
     add_docs(app)
     _add_error_handlers(app)
     _describe_once(app)
@@ -209,6 +216,13 @@ def _describe_once(app: FastAPI) -> None:
         return described
 
     app.openapi = describe_once  # type: ignore[method-assign]
+
+
+def _open_explorer(guard: Guard, user_tokens: UserTokens) -> "Explorer":
+    # Import it only where it is served: the templates' engine takes memory.
+    from agentmemory_operator.entrypoints.api.ui.explorer import Explorer
+
+    return Explorer(guard, user_tokens)
 
 
 def _add_root(app: FastAPI) -> None:

@@ -1,0 +1,28 @@
+"""Compare two texts word by word."""
+
+import re
+from difflib import SequenceMatcher
+
+# Comparing two texts takes time in proportion to the product of their words.
+MAX_WORDS = 2_000
+_WORDS = re.compile(r"\s+|[^\s]+")
+
+
+def diff_words(before: str, after: str) -> list[tuple[str, str]]:
+    """Return the pieces of both texts in order, each with 'same', 'removed' or 'added'.
+
+    Longer texts than `MAX_WORDS` words are not compared: all of the first is removed, and all of the second added.
+    """
+    old, new = _WORDS.findall(before), _WORDS.findall(after)
+    if max(len(old), len(new)) > 2 * MAX_WORDS:
+        return [("removed", before), ("added", after)]
+    pieces: list[tuple[str, str]] = []
+    for kind, old_start, old_end, new_start, new_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if kind == "equal":
+            pieces.append(("same", "".join(old[old_start:old_end])))
+            continue
+        if old_end > old_start:
+            pieces.append(("removed", "".join(old[old_start:old_end])))
+        if new_end > new_start:
+            pieces.append(("added", "".join(new[new_start:new_end])))
+    return pieces
