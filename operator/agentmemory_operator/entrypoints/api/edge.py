@@ -4,8 +4,8 @@ For each request it does the following:
 1. Assign a request id; open the metrics and the trace of the request.
 2. Reject malformed text, and cross-origin requests to `/mcp` or to an API without authentication.
 3. Under `/v1/`, `/mcp`, `/mem0/` and `/ui`, respond with 503 until the agents are loaded. Then authenticate the
-   caller, and admit the request within the caller's limits. The route of a hook authenticates by the signature instead. On other
-   paths, only limit the number of concurrent requests; probes are exempt.
+   caller, and admit the request within the caller's limits. The route of a hook authenticates by the signature
+   instead. On other paths, only limit the number of concurrent requests; probes are exempt.
 4. Run the application and convert every error to a problem response.
 5. Write the access log.
 

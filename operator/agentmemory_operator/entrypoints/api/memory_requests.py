@@ -358,6 +358,9 @@ class ListParameters(Parameters, MemoryView):
     namespace: Namespace = Field(
         default=[], description="Only memories in this namespace; repeat it for each leading part, in order."
     )
+    at_time: Time | None = Field(
+        default=None, description="Only memories that were valid at this time, including versions superseded since."
+    )
     include_superseded: bool = Field(default=False, description="Also return superseded versions.")
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Memories per page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
@@ -372,6 +375,7 @@ class ListParameters(Parameters, MemoryView):
             tags_match=self.tags_match,
             session_id=self.session_id,
             namespace=tuple(self.namespace),
+            at_time=self.at_time,
             include_superseded=self.include_superseded,
         )
         return ListRequest(selection=selection, limit=self.limit, cursor=self.cursor)
