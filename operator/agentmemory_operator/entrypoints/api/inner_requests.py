@@ -66,7 +66,7 @@ async def pass_inner_request(request: Request, api_request: ApiRequest, send: Se
     """As `send_inner_request`, but pass each message of the response to `send`, for responses without an end."""
     body = b"" if api_request.body is None else json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += [(name.encode(), value.encode("latin-1")) for name, value in api_request.headers]
+    headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in api_request.headers]
     scope: Scope = {name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS}
     path = api_request.path
     scope |= {"method": api_request.method, "path": unquote(path), "raw_path": path.encode(), LOOKS: looks}

@@ -60,33 +60,40 @@ def _search_body(query: Json) -> Json:
 
 
 async def _find(view: ApiView, title: str, body: Json) -> Json:
-    """Search, and find what the threshold removed; return one column of the page."""
+    """Search, and find what the thresholds removed; return one column of the page."""
     try:
         answer = await view.send("POST", "/search", body)
-        removed = await _find_removed(view, body, answer) if answer["removed_by_threshold"] else []
     except ApiRefused as refusal:
         return {"title": title, "problem": refusal.document, "rows": [], "legend": [], "removed": [], "answer": None}
-    bars, legend = build_bars([*answer["results"], *removed])
+    found = answer["results"]
+    removed = await _find_removed(view, body, answer) if len(found) < body["top_k"] else []
+    bars, legend = build_bars([*found, *removed])
     rows = [
         {"memory": memory, "bar": bar, "signals": list_signals(memory["explain"]), "rank": rank, "move": None}
-        for rank, (memory, bar) in enumerate(zip([*answer["results"], *removed], bars, strict=True), 1)
+        for rank, (memory, bar) in enumerate(zip([*found, *removed], bars, strict=True), 1)
     ]
-    count = len(answer["results"])
-    return {
-        "title": title,
-        "problem": None,
-        "rows": rows[:count],
-        "removed": rows[count:],
-        "legend": legend,
-        "answer": answer,
-    }
+    for row in rows[len(found) :]:
+        is_dissimilar = row["memory"]["explain"]["fused"] < (answer["min_similarity"] or -1)
+        row |= {"rank": None, "removed_by": "minimum similarity" if is_dissimilar else "score threshold"}
+    columns = {"rows": rows[: len(found)], "removed": rows[len(found) :], "legend": legend}
+    return {"title": title, "problem": None, "answer": answer} | columns
 
 
 async def _find_removed(view: ApiView, body: Json, answer: Json) -> list[Json]:
-    """Return the memories that the threshold of the score removed from the results, best first."""
-    unlimited = await view.send("POST", "/search", body | {"threshold": LOWEST_THRESHOLD})
+    """Return the memories that the thresholds removed from the results, best first.
+
+    If the object does not allow another minimum similarity, it returns those below the threshold of the score only.
+    """
     kept = {memory["id"] for memory in answer["results"]}
-    return [memory for memory in unlimited["results"] if memory["id"] not in kept]
+    for without in ({"threshold": LOWEST_THRESHOLD, "min_similarity": -1}, {"threshold": LOWEST_THRESHOLD}):
+        try:
+            unlimited = await view.send("POST", "/search", body | without)
+        except ApiRefused as refusal:
+            if refusal.status != 422:
+                raise
+            continue
+        return [memory for memory in unlimited["results"] if memory["id"] not in kept]
+    return []
 
 
 def _add_moves(declared: Json, tried: Json) -> None:

@@ -78,7 +78,7 @@ def list_fields(memory: Mapping[str, Any]) -> list[Json]:
         if name in _SHOWN_ELSEWHERE or value in (None, [], {}, ""):
             continue
         kind = "time" if name in _TIMES else "memory" if name in _LINKS else "list" if isinstance(value, list) else ""
-        values = value if isinstance(value, list) else [value]
+        values = [("no", "yes")[value]] if isinstance(value, bool) else value if isinstance(value, list) else [value]
         fields.append({"name": name.replace("_", " "), "kind": kind, "values": values})
     return fields
 
@@ -120,7 +120,7 @@ async def _supersede(view: ApiView, memory_id: str, form: Mapping[str, str]) -> 
     old = await view.get(f"/memories/{memory_id}", user_id=form.get("user_id", ""))
     body = {name: old[name] for name in _INHERITED if old.get(name) not in (None, [], {}, "")}
     body |= {"user_id": old["user_id"], "content": form.get("content", ""), "supersedes": memory_id}
-    headers = {"idempotency-key": form["operation"]} if form.get("operation", "").isascii() else {}
+    headers = {"idempotency-key": form["operation"]} if form.get("operation") else {}
     stored = await view.send("POST", "/memories", body, headers=headers)
     return str(stored["id"])
 

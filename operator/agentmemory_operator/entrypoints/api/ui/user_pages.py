@@ -1,5 +1,6 @@
 """The pages of users: all of an agent; one with counts, export and erasure."""
 
+import secrets
 from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
@@ -9,7 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest, pass_inner_request
 from agentmemory_operator.entrypoints.api.problems import BAD_REQUEST, Problem, ProblemRaised
-from agentmemory_operator.entrypoints.api.ui.api_view import ApiView, Json
+from agentmemory_operator.entrypoints.api.ui.api_view import ApiRefused, ApiView, Json
 from agentmemory_operator.entrypoints.api.ui.forms import read_form
 from agentmemory_operator.entrypoints.api.ui.pages import render_page
 
@@ -34,12 +35,26 @@ async def _render_user(request: Request, user_id: str, **more: object) -> Respon
     view = ApiView(request)
     if not user_id:
         raise ProblemRaised(Problem(type=BAD_REQUEST, detail="user_id is missing: choose a user"))
-    user = await view.get(f"/users/{quote(user_id, safe='')}")
+    user = await _read_user(view, user_id)
     stats, _ = await view.try_get("/stats", user_id=user_id)
     receipts, _ = await view.try_get("/receipts", user_id=user_id)
     view.record_look(user_id, 0)
     values = {"agent": view.agent, "can": view.can(), "user": user, "stats": stats, "receipts": receipts}
-    return render_page(request, "user.html", values | {"preview": None, "receipt": None, "fault": None} | more)
+    # Repeating the form must return the same receipt.
+    values |= {"preview": None, "receipt": None, "fault": None, "operation": secrets.token_urlsafe(12)}
+    return render_page(request, "user.html", values | more)
+
+
+async def _read_user(view: ApiView, user_id: str) -> Json:
+    """Return a user; one without memories if the API knows none, because receipts remain after an erasure."""
+    try:
+        return await view.get(f"/users/{quote(user_id, safe='')}")
+    except ApiRefused as refusal:
+        if refusal.status != 404:
+            raise
+    # Raises NotFound if it is the agent that does not exist.
+    view.rights()
+    return {"user_id": user_id, "name": None, "memories": 0, "oldest": None, "newest": None}
 
 
 async def forget_user(request: Request) -> Response:
@@ -59,12 +74,9 @@ async def forget_user(request: Request) -> Response:
         preview = await view.send("POST", "/forget", body | {"dry_run": True})
         fault = "Nothing was erased: the typed name is not the user's."
         return await _render_user(request, user_id, preview=preview, fault=fault)
-    receipt = await view.send("POST", "/forget", body, headers=_operation(form))
+    headers = {"idempotency-key": form["operation"]} if form.get("operation") else {}
+    receipt = await view.send("POST", "/forget", body, headers=headers)
     return await _render_user(request, user_id, receipt=receipt)
-
-
-def _operation(form: Mapping[str, str]) -> dict[str, str]:
-    return {"idempotency-key": form["operation"]} if form.get("operation", "").isascii() else {}
 
 
 async def export_user(request: Request) -> Response:

@@ -1,0 +1,52 @@
+"""One API with the explorer on the development Qdrant server, for the tests of this folder."""
+
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.agents.callers import CallerCache
+from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
+from tests.support.engine.fakes import FakeClock
+from tests.support.spec.documents import ALL_PASS, memory_document
+from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web.mem0_site import EMBEDDING, SUBJECTS, NamedTokens
+from tests.support.web.page_reader import Browser
+
+OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS)
+AWAY = memory_document("ui-away", embedding=EMBEDDING)
+SUBJECTS_AND_READER = [
+    *SUBJECTS,
+    {"kind": "ServiceAccount", "namespace": "agents", "name": "reader", "verbs": ["read"]},
+]
+GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_READER})
+
+
+@pytest.fixture(scope="session")
+def ui_stack(qdrant_url: str) -> Iterator[Stack]:
+    """API without authentication: the agents `ui-open`, and `ui-away`, which has no collection."""
+    create_collection(qdrant_url, OPEN)
+    with running_api(qdrant_url, OPEN, AWAY, serves_ui=True) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def browser(ui_stack: Stack) -> Iterator[Browser]:
+    with Browser(ui_stack.api_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def ui_clock() -> FakeClock:
+    """Clock of `guarded_stack`."""
+    return FakeClock(int(time.time() * 1000))
+
+
+@pytest.fixture(scope="session")
+def guarded_stack(qdrant_url: str, ui_clock: FakeClock) -> Iterator[Stack]:
+    """API of the agent `ui-guarded`, with the accounts chief, writer, bound and reader."""
+    create_collection(qdrant_url, GUARDED)
+    guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
+    with running_api(qdrant_url, GUARDED, guard=guard, clock=ui_clock, serves_ui=True) as stack:
+        yield stack
