@@ -169,6 +169,7 @@ class ListOptions(TypedDict, total=False):
     tags_match: Literal["any", "all"]
     session_id: str
     namespace: Sequence[str]
+    at_time: datetime | str
     include_superseded: bool
     limit: int
     cursor: str

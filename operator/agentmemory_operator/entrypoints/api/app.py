@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -141,7 +141,7 @@ def create_app(
     for router in ROUTERS:
         # Do not use `include_router`: the framework would match each route twice, once per level.
         app.router.routes.extend(router.routes)
-    _add_root(app)
+    _add_root(app, LINKS | ({"ui": "/ui"} if explorer else {}))
     _add_probes(app, sources)
     meters = (*services.meter.metrics, *services.access_counts.metrics(), *build_gauges(pressure, sources), PROCESS)
     _add_metrics(app, meters)
@@ -225,11 +225,11 @@ def _open_explorer(guard: Guard, user_tokens: UserTokens) -> "Explorer":
     return Explorer(guard, user_tokens)
 
 
-def _add_root(app: FastAPI) -> None:
+def _add_root(app: FastAPI, links: Mapping[str, str]) -> None:
     @app.get(ROOT, summary="List the entry points", tags=[SERVICE], **describe(RootOut, problems=()))
     async def get_root() -> Response:
         """Return the entry points of the API."""
-        return json_response({"links": LINKS})
+        return json_response({"links": links})
 
 
 def _add_probes(app: FastAPI, sources: SourceState) -> None:
