@@ -1,4 +1,4 @@
-"""The explorer at `/ui`: pages in which people see what an agent remembers, why it answered, and which data of a user is stored.
+"""The explorer at `/ui`: pages that show what an agent remembers, why it answered, and which data of a user is stored.
 
 The pages are rendered here and work without JavaScript. Each page sends requests to the API as its caller
 (`inner_requests`), so rights, limits and errors are those of the API, and a page can do nothing that the API cannot.
