@@ -316,3 +316,15 @@ def test_an_odd_value_of_a_form_is_no_server_error(browser: Browser, ui_stack: S
     for form in page.forms:
         for value in ("", "\u20ac\u0000", "a\r\nb: c", "9" * 400):
             assert browser.send(form, **{name: value}).status < 500
+
+
+@pytest.mark.parametrize("path", ["/agents", f"{GUARDED}/ask?query=a%22b&user_id=u", "/sign-in"])
+def test_a_link_of_another_site_keeps_the_session(visitor: Browser, path: str) -> None:
+    visitor.sign_in("token-chief")
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "Cookie": ""}
+    answer = visitor.http.get(f"/ui{path}", headers=link, follow_redirects=False)
+
+    [refresh] = [values["content"] for tag, values in Page(answer).elements if values.get("http-equiv") == "refresh"]
+    assert refresh == f"0; url=/ui{path}"
+    assert "set-cookie" not in answer.headers
+    assert "Sign out" in visitor.open("/agents").text

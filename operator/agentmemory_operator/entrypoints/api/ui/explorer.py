@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -38,11 +39,14 @@ from agentmemory_operator.entrypoints.api.ui.pages import (
     send_static,
     set_cookie,
 )
-from agentmemory_operator.entrypoints.api.ui.sessions import MAX_TOKEN_CHARS, Session, Sessions
+from agentmemory_operator.entrypoints.api.ui.sessions import MAX_TOKEN_CHARS, BrowserSession, BrowserSessions
 from agentmemory_operator.errors import AgentMemoryError, Unauthenticated
 
 Handler = Callable[[Request], Awaitable[Response]]
 
+IS_LINKED = "ui_is_linked"
+"""Entry of the ASGI scope: True if a page of another site caused the request, so that the browser sent no cookie."""
+_FOREIGN_SITES = (b"cross-site", b"same-site")
 SIGN_IN = f"{UI_PREFIX}/sign-in"
 MAX_SIGN_IN_BYTES = 16_384
 # In each tuple: method, path below an agent, handler.
@@ -77,7 +81,7 @@ class Explorer:
 
     def __init__(self, guard: Guard, tokens: UserTokens) -> None:
         self._guard = guard
-        self._sessions = Sessions(tokens)
+        self._sessions = BrowserSessions(tokens)
         self.routes = self._build_routes()
 
     def has_page(self, path: str) -> bool:
@@ -94,14 +98,19 @@ class Explorer:
         Raises:
             TransientError: If the key of the cookies cannot be read now.
         """
-        session = scope[SESSION] = await self._sessions.open(dict(scope["headers"]))
+        headers = dict(scope["headers"])
+        session = scope[SESSION] = await self._sessions.open(headers)
         if session.is_new:
+            scope[IS_LINKED] = headers.get(b"sec-fetch-site") in _FOREIGN_SITES
+        if session.is_new and not scope[IS_LINKED]:
             scope[NEW_COOKIE] = await self._sessions.seal(session)
         return b"Bearer " + session.token.encode() if session.token else b""
 
     def render_problem(self, problem: Problem, scope: Scope) -> Response:
         """Render an error of the API as a page; without a valid token, redirect to the sign-in."""
         request = Request(scope)
+        if scope.get(IS_LINKED):
+            return _open_again(request)
         if problem.type is UNAUTHORIZED:
             return redirect(request, SIGN_IN)
         return _problem_page(request, problem.type.status, problem.body(scope[REQUEST_ID]))
@@ -130,6 +139,8 @@ class Explorer:
         """Wrap a handler, so that its errors become pages."""
 
         async def handle(request: Request) -> Response:
+            if request.scope.get(IS_LINKED):
+                return _open_again(request)
             try:
                 return await handler(request)
             except ApiRefused as refusal:
@@ -143,6 +154,8 @@ class Explorer:
 
     async def _show_sign_in(self, request: Request) -> Response:
         await self.open_session(request.scope)
+        if request.scope.get(IS_LINKED):
+            return _open_again(request)
         return render_page(request, "sign_in.html", {"fault": None})
 
     async def _sign_in(self, request: Request) -> Response:
@@ -154,7 +167,7 @@ class Explorer:
             return render_page(request, "sign_in.html", {"fault": fault}, 401)
         # Begin a new session, so that no cookie or form from before the sign-in is valid in it.
         response = redirect(request, f"{UI_PREFIX}/agents")
-        set_cookie(request, response, await self._sessions.seal(Session(token)))
+        set_cookie(request, response, await self._sessions.seal(BrowserSession(token)))
         return response
 
     async def _find_fault(self, token: str) -> str | None:
@@ -184,6 +197,17 @@ async def _go_home(request: Request) -> Response:
 
 async def _find_no_page(request: Request) -> Response:
     raise ProblemRaised(Problem(type=NOT_FOUND, detail=f"the explorer has no page {request.url.path[:128]}"))
+
+
+def _open_again(request: Request) -> Response:
+    """Let the browser open the same page again, from this page.
+
+    It sends no cookie with a request that a page of another site causes, such as a link. A new cookie would replace
+    that of the session.
+    """
+    query = request.scope["query_string"].decode("latin-1")
+    url = quote(request.scope["path"]) + (f"?{query}" if query else "")
+    return render_page(request, "again.html", {"url": url})
 
 
 def _problem_page(request: Request, status: int, document: Mapping[str, Any]) -> Response:

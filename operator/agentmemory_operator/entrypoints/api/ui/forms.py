@@ -10,7 +10,7 @@ from starlette.requests import Request
 from agentmemory_operator.entrypoints.api.bodies import media_type_of, wrong_media_type
 from agentmemory_operator.entrypoints.api.problems import BODY_TOO_LARGE, FORBIDDEN, TOO_SLOW, Problem, ProblemRaised
 from agentmemory_operator.entrypoints.api.ui.pages import SESSION
-from agentmemory_operator.entrypoints.api.ui.sessions import Session
+from agentmemory_operator.entrypoints.api.ui.sessions import BrowserSession
 
 MAX_FORM_BYTES = 1 << 20
 MAX_FIELDS = 64
@@ -53,7 +53,7 @@ async def _read_body(request: Request, max_bytes: int) -> bytes:
 
 
 def _check_token(request: Request, sent: str) -> None:
-    session: Session = request.scope[SESSION]
+    session: BrowserSession = request.scope[SESSION]
     if session.is_new or not hmac.compare_digest(sent.encode(), session.csrf.encode()):
         detail = "the form is of another or an expired session: open the page again, and send the form from there"
         raise ProblemRaised(Problem(type=FORBIDDEN, detail=detail))

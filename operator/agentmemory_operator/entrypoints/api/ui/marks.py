@@ -1,4 +1,4 @@
-"""Show control characters, and those that change the direction of text, by their names.
+"""Show control characters, and others that hide or reorder text, by their names.
 
 A memory could otherwise hide a part of its text, or show it in another order than a program reads it.
 """
@@ -8,10 +8,12 @@ import unicodedata
 
 from markupsafe import Markup, escape
 
-# Letters of several scripts, and emoji, need these joiners; they neither hide nor reorder text.
-_JOINERS = "\u200c\u200d"
-# The categories of control, format and unassigned characters, of surrogates, and of line and paragraph separators.
-_MARKED = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+# Control, format and private characters, lone surrogates, separators of lines and paragraphs, tags, and fillers. Not
+# marked are line feed and tab, the joiners that letters and emoji need, and signs of the category Cf that are visible.
+_MARKED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\u3164\ud800-\uf8ff\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff]"
+)
 _SHORT_NAMES = {
     "\u202a": "LRE",
     "\u202b": "RLE",
@@ -28,30 +30,24 @@ _SHORT_NAMES = {
     "\u00ad": "SHY",
     "\ufeff": "BOM",
 }
-_PLAIN = re.compile(r"[\x20-\x7e\n\t]*")
-
-
-def is_marked(character: str) -> bool:
-    """Return whether a character is shown by its name: all that are invisible, except space, line feed and tab."""
-    return character not in "\n\t" and character not in _JOINERS and unicodedata.category(character) in _MARKED
 
 
 def mark_plain(text: str) -> str:
     """Replace each such character by its code point in brackets, for attributes and titles."""
-    if _PLAIN.fullmatch(text):
-        return text
-    return "".join(f"\u27e6U+{ord(each):04X}\u27e7" if is_marked(each) else each for each in text)
+    return _MARKED.sub(lambda match: f"\u27e6{_code(match[0])}\u27e7", text)
 
 
 def mark_html(text: str) -> Markup:
     """Escape a text, and replace each such character by an element that has its name."""
-    if _PLAIN.fullmatch(text):
-        return escape(text)
-    return Markup("").join(_element(each) if is_marked(each) else escape(each) for each in text)
+    # Escaping adds no character that is marked.
+    return Markup(_MARKED.sub(_element, str(escape(text))))
 
 
-def _element(character: str) -> Markup:
-    code = f"U+{ord(character):04X}"
+def _element(match: re.Match[str]) -> str:
+    code, character = _code(match[0]), match[0]
     name = unicodedata.name(character, "control character").lower()
-    label = _SHORT_NAMES.get(character, code)
-    return Markup('<span class="mark" title="{} {}">{}</span>').format(code, name, label)
+    return f'<span class="mark" title="{code} {name}">{_SHORT_NAMES.get(character, code)}</span>'
+
+
+def _code(character: str) -> str:
+    return f"U+{ord(character):04X}"

@@ -1,5 +1,6 @@
 """The page of a memory: its content, fields, versions and neighbours; and the changes that the caller may make."""
 
+import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -17,6 +18,7 @@ from agentmemory_operator.entrypoints.api.use_cases import parse_id
 
 NEIGHBOURS = 3
 MAX_SESSION_MEMORIES = 200
+MAX_DIFFS = 20
 # Fields that have a place of their own on the page.
 _SHOWN_ELSEWHERE = frozenset({"id", "content", "entities", "connections", "etag", "user_id"})
 _TIMES = frozenset(
@@ -46,7 +48,8 @@ async def show_memory(request: Request) -> Response:
         "memory": memory,
         "user_id": user_id,
         "fields": list_fields(memory),
-        "versions": list_versions(versions),
+        # A thread, because comparing texts takes long enough to delay other requests.
+        "versions": await asyncio.to_thread(list_versions, versions),
         "before": before,
         "after": after,
         "children": (children or {}).get("results", []),
@@ -84,12 +87,10 @@ def list_fields(memory: Mapping[str, Any]) -> list[Json]:
 
 
 def list_versions(versions: Sequence[Json]) -> list[Json]:
-    """Return the versions of a memory, newest first, each with its difference from the version before."""
-    rows = [{"memory": versions[0], "diff": None}]
-    rows += [
-        {"memory": after, "diff": diff_words(before["content"] or "", after["content"] or "")}
-        for before, after in pairwise(versions)
-    ]
+    """Return the versions of a memory, newest first; the newest `MAX_DIFFS` with the difference from the one before."""
+    rows: list[Json] = [{"memory": version, "diff": None} for version in versions]
+    for (before, after), row in list(zip(pairwise(versions), rows[1:], strict=True))[-MAX_DIFFS:]:
+        row["diff"] = diff_words(before["content"] or "", after["content"] or "")
     return rows[::-1]
 
 

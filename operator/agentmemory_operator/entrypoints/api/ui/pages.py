@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.ui.marks import mark_html, mark_plain
-from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S, Session
+from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S, BrowserSession
 
 UI_PREFIX = "/ui"
 STATIC_PREFIX = f"{UI_PREFIX}/static"
@@ -35,7 +35,7 @@ _SAFE_HEADERS = {
 
 def render_page(request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
     """Render a template as a page. Where htmx asked for it, the browser takes the part that changes."""
-    nonce, session = secrets.token_urlsafe(16), request.scope.get(SESSION) or Session()
+    nonce, session = secrets.token_urlsafe(16), request.scope.get(SESSION) or BrowserSession()
     context = {
         "csrf": session.csrf,
         "has_token": bool(session.token),

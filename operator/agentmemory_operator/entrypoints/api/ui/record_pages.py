@@ -1,5 +1,6 @@
 """The pages of an agent's records: changes, receipts of erasures, backups, and the graph of names."""
 
+import asyncio
 from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
@@ -59,7 +60,7 @@ async def show_graph(request: Request) -> Response:
         page, problem = await view.try_get("/entities", user_id=user_id, limit=MAX_NAMES)
         names = [entity["name"] for entity in page["results"]] if page else []
         details = [await view.get(f"/entities/{quote(name, safe='')}", user_id=user_id) for name in names]
-        nodes, edges = lay_out(details)
+        nodes, edges = await asyncio.to_thread(lay_out, details)
         view.record_look(user_id, len(nodes))
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "problem": problem}
     return render_page(request, "graph.html", values | {"nodes": nodes, "edges": edges})

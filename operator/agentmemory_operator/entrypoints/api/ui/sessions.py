@@ -1,4 +1,4 @@
-"""Sessions of browsers: a token of the API in an encrypted cookie, for at most an hour.
+"""BrowserSessions of browsers: a token of the API in an encrypted cookie, for at most an hour.
 
 All replicas derive the key of the cookies from the signing key of user tokens, so any replica can read any cookie, and
 a replaced signing key ends all sessions. Nothing is stored on the server: signing out removes the cookie only.
@@ -25,7 +25,7 @@ _KEY_PURPOSE = b"agentmemory explorer session 1"
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class BrowserSession:
     """Session of a browser.
 
     Attributes:
@@ -39,7 +39,7 @@ class Session:
     is_new: bool = field(default=True, compare=False)
 
 
-class Sessions:
+class BrowserSessions:
     """Encrypts and decrypts the cookies of sessions.
 
     Args:
@@ -49,7 +49,7 @@ class Sessions:
     def __init__(self, tokens: UserTokens) -> None:
         self._tokens = tokens
 
-    async def open(self, headers: Mapping[bytes, bytes]) -> Session:
+    async def open(self, headers: Mapping[bytes, bytes]) -> BrowserSession:
         """Return the session of a request; a new one if it has no cookie, or an invalid or expired one.
 
         Raises:
@@ -57,15 +57,15 @@ class Sessions:
         """
         value = _cookie_of(headers.get(b"cookie", b"").decode("latin-1"))
         if not value:
-            return Session()
+            return BrowserSession()
         try:
             cipher = await self._cipher()
             content = cipher.decrypt_at_time(value.encode("latin-1"), MAX_AGE_S, self._now_s())
         except InvalidToken:
-            return Session()
-        return Session(**json.loads(content), is_new=False)
+            return BrowserSession()
+        return BrowserSession(**json.loads(content), is_new=False)
 
-    async def seal(self, session: Session) -> str:
+    async def seal(self, session: BrowserSession) -> str:
         """Encrypt a session; return the value of its cookie.
 
         Raises:
