@@ -15,6 +15,9 @@ from tests.support.web.mem0_site import EMBEDDING, SUBJECTS, NamedTokens
 from tests.support.web.page_reader import Browser
 
 OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS)
+STRICT = memory_document(
+    "ui-strict", embedding=EMBEDDING, scoring={"scoreThreshold": 0.9, "minSimilarity": 0.1, "allowOverrides": True}
+)
 AWAY = memory_document("ui-away", embedding=EMBEDDING)
 SUBJECTS_AND_READER = [
     *SUBJECTS,
@@ -25,9 +28,13 @@ GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, a
 
 @pytest.fixture(scope="session")
 def ui_stack(qdrant_url: str) -> Iterator[Stack]:
-    """API without authentication: the agents `ui-open`, and `ui-away`, which has no collection."""
+    """API without authentication.
+
+    Its agents are `ui-open`, `ui-strict`, whose thresholds remove almost all, and `ui-away`, which has no collection.
+    """
     create_collection(qdrant_url, OPEN)
-    with running_api(qdrant_url, OPEN, AWAY, serves_ui=True) as stack:
+    create_collection(qdrant_url, STRICT)
+    with running_api(qdrant_url, OPEN, STRICT, AWAY, serves_ui=True) as stack:
         yield stack
 
 

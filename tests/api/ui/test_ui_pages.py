@@ -16,9 +16,9 @@ def user() -> str:
     return f"user-{uuid4().hex[:8]}"
 
 
-def store(stack: Stack, user: str, content: str, **more: object) -> str:
+def store(stack: Stack, user: str, content: str, *, agent: str = "ui-open", **more: object) -> str:
     answer = httpx.post(
-        f"{stack.api_url}/v1/agents/ui-open/memories", json={"user_id": user, "content": content, **more}
+        f"{stack.api_url}/v1/agents/{agent}/memories", json={"user_id": user, "content": content, **more}
     )
     assert answer.status_code == 201, answer.text
     return str(answer.json()["id"])
@@ -75,6 +75,18 @@ def test_sliders_search_again_and_print_the_patch(browser: Browser, ui_stack: St
 
     assert "weights: {similarity: 0.1, recency: 0.8, utility: 0.1}" in page.text
     assert ("As the object is" in page.text, "With these weights" in page.text) == (True, True)
+
+
+def test_ask_shows_what_each_threshold_removed(browser: Browser, ui_stack: Stack, user: str) -> None:
+    for content in ("Ada drinks tea", "The invoice 4711 was paid in March"):
+        store(ui_stack, user, content, agent="ui-strict", created_at="2026-01-01T00:00:00Z")
+
+    page = browser.open("/agents/ui-strict/ask", user_id=user, query="which tea does Ada drink")
+
+    assert "No result" in page.text
+    tea, _, invoice = page.text.partition("The invoice")
+    assert "removed by the score threshold" in tea
+    assert "removed by the minimum similarity" in invoice
 
 
 @pytest.mark.parametrize("bad", ["nan", "inf", "-5", "text", "1e999"])

@@ -10,8 +10,9 @@ import pytest
 
 from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S
 from tests.support.engine.fakes import FakeClock
-from tests.support.web.api_stack import Stack
+from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.page_reader import Browser, Form, Page
+from tests.support.zone_agents import Keys, zoned_document
 
 GUARDED, OPEN = "/agents/ui-guarded", "/agents/ui-open"
 XSS = (
@@ -328,3 +329,24 @@ def test_a_link_of_another_site_keeps_the_session(visitor: Browser, path: str) -
     assert refresh == f"0; url=/ui{path}"
     assert "set-cookie" not in answer.headers
     assert "Sign out" in visitor.open("/agents").text
+
+
+def test_a_sealed_memory_stays_locked_without_its_key(qdrant_url: str, user: str) -> None:
+    document = zoned_document("ui-zones")
+    create_collection(qdrant_url, document)
+    with running_api(qdrant_url, document, zone_keys_of=Keys().of) as writing:
+        body = {"user_id": user, "content": "Ada is pregnant", "zone": "SENSITIVE"}
+        id_ = httpx.post(f"{writing.api_url}/v1/agents/ui-zones/memories", json=body).json()["id"]
+    with (
+        running_api(qdrant_url, document, zone_keys_of=Keys().of, serves_ui=True) as reading,
+        Browser(reading.api_url) as browser,
+    ):
+        pages = [
+            browser.open(f"/agents/ui-zones/{path}", user_id=user, query="what about Ada")
+            for path in (f"memories/{id_}", "timeline", "ask")
+        ]
+
+    for page in pages:
+        assert (page.status, "pregnant" in page.text) == (200, False)
+    # The memory's vector is sealed too, so no search finds it.
+    assert ["Locked: the key of zone SENSITIVE" in page.text for page in pages] == [True, True, False]
