@@ -67,10 +67,16 @@ async def pass_inner_request(request: Request, api_request: ApiRequest, send: Se
     body = b"" if api_request.body is None else json.dumps(api_request.body).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in api_request.headers]
-    scope: Scope = {name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS}
     path = api_request.path
-    scope |= {"method": api_request.method, "path": unquote(path), "raw_path": path.encode(), LOOKS: looks}
-    scope |= {"headers": headers, "query_string": api_request.query.encode()}
+    scope: Scope = {
+        **{name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS},
+        "method": api_request.method,
+        "path": unquote(path),
+        "raw_path": path.encode(),
+        "query_string": api_request.query.encode(),
+        "headers": headers,
+        LOOKS: looks,
+    }
     inner = AsyncExitStackMiddleware(request.app.router)
     application = ExceptionMiddleware(inner, handlers=request.app.exception_handlers)
     await application(scope, replay_body(body, request.receive if api_request.body is None else None), send)

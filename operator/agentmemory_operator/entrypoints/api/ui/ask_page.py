@@ -27,7 +27,7 @@ async def ask(request: Request) -> Response:
     detail = await view.get()
     declared = detail["weights"]
     chosen = read_weights(query) if declared else None
-    is_tried = bool(chosen) and any(abs(chosen[name] - declared[name]) > WEIGHTS_TOLERANCE for name in WEIGHTS)
+    is_tried = chosen is not None and any(abs(chosen[name] - declared[name]) > WEIGHTS_TOLERANCE for name in WEIGHTS)
     values: dict[str, Any] = {
         "agent": view.agent,
         "can": view.can(),

@@ -17,7 +17,7 @@ def lay_out(entities: Sequence[Json]) -> tuple[list[Json], list[Json]]:
     The positions are the same for the same names: it starts from a circle, and uses no random numbers.
     """
     names = {entity["name"]: number for number, entity in enumerate(entities)}
-    links = {}
+    links: dict[tuple[int, ...], str] = {}
     for entity in entities:
         for neighbour in entity["neighbours"]:
             if neighbour["name"] in names and neighbour["name"] != entity["name"]:

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest
-from agentmemory_operator.entrypoints.api.ui.api_view import ApiView
+from agentmemory_operator.entrypoints.api.ui.api_view import ApiView, Json
 from agentmemory_operator.entrypoints.api.ui.graph_layout import lay_out
 from agentmemory_operator.entrypoints.api.ui.pages import render_page
 from agentmemory_operator.entrypoints.api.ui.user_pages import PassedResponse
@@ -55,7 +55,9 @@ async def show_backups(request: Request) -> Response:
 async def show_graph(request: Request) -> Response:
     """Show the names in a user's memories and their relations, as a picture and as a list."""
     view, query = ApiView(request), request.query_params
-    user_id, problem, nodes, edges = query.get("user_id", ""), None, [], []
+    user_id, problem = query.get("user_id", ""), None
+    nodes: list[Json] = []
+    edges: list[Json] = []
     if user_id:
         page, problem = await view.try_get("/entities", user_id=user_id, limit=MAX_NAMES)
         names = [entity["name"] for entity in page["results"]] if page else []
