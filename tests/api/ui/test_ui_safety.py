@@ -8,7 +8,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from agentmemory_operator.entrypoints.api.identity.auth import TokenGuard
 from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S
+from tests.api.ui.conftest import OPEN as OPEN_DOCUMENT
 from tests.support.engine.fakes import FakeClock
 from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.page_reader import Browser, Form, Page
@@ -350,3 +352,29 @@ def test_a_sealed_memory_stays_locked_without_its_key(qdrant_url: str, user: str
         assert (page.status, "pregnant" in page.text) == (200, False)
     # The memory's vector is sealed too, so no search finds it.
     assert ["Locked: the key of zone SENSITIVE" in page.text for page in pages] == [True, True, False]
+
+
+def test_a_user_token_reaches_its_user_only(visitor: Browser, guarded_stack: Stack, user: str) -> None:
+    store(guarded_stack, GUARDED, user, "Ada drinks tea")
+    store(guarded_stack, GUARDED, f"{user}-other", "Eve drinks coffee")
+    answer = httpx.post(
+        f"{guarded_stack.api_url}/v1{GUARDED}/tokens",
+        json={"user_id": user, "verbs": ["read"]},
+        headers={"Authorization": "Bearer token-chief"},
+    )
+    visitor.sign_in(answer.json()["token"])
+
+    own, other = (visitor.open(f"{GUARDED}/timeline", user_id=name) for name in (user, f"{user}-other"))
+
+    assert (own.status, "Ada drinks tea" in own.text) == (200, True)
+    assert (other.status, "coffee" in other.text) == (403, False)
+
+
+def test_the_static_token_signs_in(qdrant_url: str, ui_stack: Stack) -> None:
+    with (
+        running_api(qdrant_url, OPEN_DOCUMENT, guard=TokenGuard("static-secret"), serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        refused, accepted = browser.sign_in("other"), browser.sign_in("static-secret")
+
+    assert (refused.status, "ui-open" in accepted.text) == (401, True)
