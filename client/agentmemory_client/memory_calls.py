@@ -170,6 +170,7 @@ class ListOptions(TypedDict, total=False):
     session_id: str
     namespace: Sequence[str]
     at_time: datetime | str
+    created_before: datetime | str
     include_superseded: bool
     limit: int
     cursor: str

@@ -1,6 +1,7 @@
 """The timeline of a user: memories by day, as they are now or as they were at a time."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -19,34 +20,41 @@ async def show_timeline(request: Request) -> Response:
     """Show a page of a user's memories, newest first, with the slider for the day of the view."""
     view, query = ApiView(request), dict(request.query_params)
     user_id = query.get("user_id", "")
-    detail, can = await view.get(), view.can()
-    at_time = to_time(query.get("at", ""))
     values: dict[str, Any] = {
         "agent": view.agent,
-        "can": can,
+        "can": view.can(),
         "user_id": user_id,
         "query": {name: query.get(name, "") for name in (*_FILTERS, "at", "superseded")},
-        "types": [type_["name"] for type_ in detail["types"]],
         "days": [],
         "next_cursor": None,
-        "stats": None,
         "scrubber": None,
     }
-    if user_id:
-        page = await view.get(
-            "/memories",
-            user_id=user_id,
-            limit=PAGE_SIZE,
-            cursor=query.get("cursor"),
-            at_time=at_time,
-            include_superseded="true" if query.get("superseded") else None,
-            **{name: query.get(name) for name in _FILTERS},
+    if not user_id:
+        detail = await view.get()
+    else:
+        detail, page, (stats, _) = await asyncio.gather(
+            view.get(), _read_page(view, query), view.try_get("/stats", user_id=user_id)
         )
-        stats, _ = await view.try_get("/stats", user_id=user_id)
-        values |= {"days": group_by_day(page["results"]), "next_cursor": page["next_cursor"], "stats": stats}
+        values |= {"days": group_by_day(page["results"]), "next_cursor": page["next_cursor"]}
         values["scrubber"] = build_scrubber(stats, query.get("at", "")) if stats else None
         view.record_look(user_id, len(page["results"]))
-    return render_page(request, "timeline.html", values)
+    types = [type_["name"] for type_ in detail["types"]]
+    return render_page(request, "timeline.html", values | {"types": types})
+
+
+async def _read_page(view: ApiView, query: Mapping[str, str]) -> Json:
+    at_time = to_time(query.get("at", ""))
+    return await view.get(
+        "/memories",
+        user_id=query["user_id"],
+        limit=PAGE_SIZE,
+        cursor=query.get("cursor"),
+        at_time=at_time,
+        # What was valid then but stored later, the agent did not know.
+        created_before=at_time,
+        include_superseded="true" if query.get("superseded") else None,
+        **{name: query.get(name) for name in _FILTERS},
+    )
 
 
 def group_by_day(memories: Sequence[Json]) -> list[tuple[str, list[Json]]]:
