@@ -12,7 +12,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import TokenGuard
 from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S
 from tests.api.ui.conftest import OPEN as OPEN_DOCUMENT
 from tests.support.engine.fakes import FakeClock
-from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web.api_stack import ConstantSources, Stack, create_collection, running_api
 from tests.support.web.page_reader import Browser, Form, Page
 from tests.support.zone_agents import Keys, zoned_document
 
@@ -282,6 +282,35 @@ def test_a_look_is_recorded_without_the_user(
     [look] = [record.look for record in caplog.records if hasattr(record, "look")]
     assert ("agents/chief" in look["caller"], look["agent"], look["count"]) == (True, "ui-guarded", 1)
     assert (len(look["user"]), user in json.dumps(look)) == (32, False)
+
+
+def test_a_change_is_recorded_without_the_user(
+    visitor: Browser, guarded_stack: Stack, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store(guarded_stack, GUARDED, user, "Ada drinks tea")
+    visitor.sign_in("token-chief")
+
+    with caplog.at_level(logging.INFO, logger="agentmemory_operator"):
+        preview = visitor.send(visitor.open(f"{GUARDED}/user", user_id=user).form(action="preview"))
+        before = [record for record in caplog.records if hasattr(record, "change")]
+        visitor.send(preview.form(action="erase"), typed=user)
+
+    [change] = [record.change for record in caplog.records if hasattr(record, "change")]
+    assert before == []
+    assert ("agents/chief" in change["caller"], change["method"], change["path"]) == (True, "POST", "/forget")
+    assert (len(change["user"]), user in json.dumps(change)) == (32, False)
+
+
+def test_before_the_agents_are_loaded_a_page_says_so(qdrant_url: str, ui_stack: Stack) -> None:
+    sources = ConstantSources(None, 0.0, unread="the objects were not read yet")
+    with (
+        running_api(qdrant_url, OPEN_DOCUMENT, sources=sources, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        page = browser.open("/agents")
+
+    assert (page.status, "the objects were not read yet" in page.text) == (503, True)
+    assert page.response.headers["content-type"].startswith("text/html")
 
 
 def test_no_page_has_a_token(visitor: Browser) -> None:

@@ -1,4 +1,4 @@
-"""The API as the caller of a page sees it, and the record of what people looked at."""
+"""The API as the caller of a page sees it, and the record of what callers have seen and changed."""
 
 import json
 import logging
@@ -18,6 +18,10 @@ from agentmemory_operator.spec.caller_rights import Verb
 log = logging.getLogger(__name__)
 
 Json = dict[str, Any]
+
+MAX_LOGGED_CHARS = 128
+# Requests that change nothing, though they have a body.
+_READS = frozenset({"/search"})
 
 
 class ApiRefused(Exception):
@@ -86,7 +90,10 @@ class ApiView:
         inner = ApiRequest(
             method, self.path(path), body, urlencode(query or {}, doseq=True), tuple((headers or {}).items())
         )
-        return await send_request(self.request, inner)
+        document = await send_request(self.request, inner)
+        if method != "GET" and path not in _READS and not (body or {}).get("dry_run"):
+            self._record_change(method, path, (body or query or {}).get("user_id"))
+        return document
 
     def path(self, path: str) -> str:
         """Return the API's path for a path below the agent, which must be percent-encoded."""
@@ -94,16 +101,18 @@ class ApiView:
 
     def record_look(self, user_id: str | None, count: int) -> None:
         """Record in the log who saw how many memories of which user. The user's id is hashed, as in receipts."""
-        settings = self.rights().settings
-        look = {
-            "caller": str(caller_of(self.request)),
-            "agent": self.agent,
-            "user": None if user_id is None else hash_user(settings.uid, user_id),
-            "count": count,
-            "page": self.request.scope["path"][:128],
-        }
+        look = self._describe(user_id) | {"count": count, "page": self.request.scope["path"][:MAX_LOGGED_CHARS]}
         message = "explorer: %(caller)s saw %(count)d memories of user %(user)s of agent %(agent)s on %(page)s"
         log.info(message, look, extra={"look": look})
+
+    def _record_change(self, method: str, path: str, user_id: object) -> None:
+        change = self._describe(str(user_id)) | {"method": method, "path": path[:MAX_LOGGED_CHARS]}
+        message = "explorer: %(caller)s changed memories of user %(user)s of agent %(agent)s: %(method)s %(path)s"
+        log.info(message, change, extra={"change": change})
+
+    def _describe(self, user_id: str | None) -> Json:
+        user = None if user_id is None else hash_user(self.rights().settings.uid, user_id)
+        return {"caller": str(caller_of(self.request)), "agent": self.agent, "user": user}
 
 
 async def send_request(request: Request, inner: ApiRequest) -> Json:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,18 +29,15 @@ async def show_timeline(request: Request) -> Response:
         "days": [],
         "next_cursor": None,
         "scrubber": None,
+        "types": [type_.name for type_ in view.rights().settings.ranking.types],
     }
-    if not user_id:
-        detail = await view.get()
-    else:
-        detail, page, (stats, _) = await asyncio.gather(
-            view.get(), _read_page(view, query), view.try_get("/stats", user_id=user_id)
-        )
+    if user_id:
+        user_path = "/users/" + quote(user_id, safe="")
+        page, (user, _) = await asyncio.gather(_read_page(view, query), view.try_get(user_path))
         values |= {"days": group_by_day(page["results"]), "next_cursor": page["next_cursor"]}
-        values["scrubber"] = build_scrubber(stats, query.get("at", "")) if stats else None
+        values["scrubber"] = build_scrubber(user, query.get("at", "")) if user else None
         view.record_look(user_id, len(page["results"]))
-    types = [type_["name"] for type_ in detail["types"]]
-    return render_page(request, "timeline.html", values | {"types": types})
+    return render_page(request, "timeline.html", values)
 
 
 async def _read_page(view: ApiView, query: Mapping[str, str]) -> Json:
@@ -62,14 +60,14 @@ def group_by_day(memories: Sequence[Json]) -> list[tuple[str, list[Json]]]:
     return [(day, list(group)) for day, group in groupby(memories, lambda memory: str(memory["created_at"])[:10])]
 
 
-def build_scrubber(stats: Json, at: str) -> Json | None:
-    """Return range and position of the slider in days since the year 1; None without active memories.
+def build_scrubber(user: Json, at: str) -> Json | None:
+    """Return the first day, the last day and the position of the slider; None without active memories.
 
-    The slider sends a number of days. `at` may be a day or a time, whose day is the position.
+    `at` may be a day or a time, whose day is the position.
     """
-    if stats["oldest"] is None:
+    if user["oldest"] is None:
         return None
-    first, last = (datetime.fromisoformat(stats[name]).date() for name in ("oldest", "newest"))
+    first, last = (datetime.fromisoformat(user[name]).date() for name in ("oldest", "newest"))
     try:
         position = datetime.fromisoformat(at).date() if at else last
     except ValueError:
