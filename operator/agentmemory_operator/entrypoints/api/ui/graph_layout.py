@@ -1,5 +1,6 @@
 """Place the names of a graph: those that are related attract, and all repel each other."""
 
+import cmath
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ Json = dict[str, Any]
 WIDTH, HEIGHT, MARGIN = 960, 600, 70
 STEPS = 120
 FIRST_STEP = 60.0
+GRAVITY = 0.6
 
 
 def lay_out(entities: Sequence[Json]) -> tuple[list[Json], list[Json]]:
@@ -37,13 +39,13 @@ def lay_out(entities: Sequence[Json]) -> tuple[list[Json], list[Json]]:
 
 def _relax(count: int, links: list[tuple[int, ...]]) -> list[tuple[float, float]]:
     """Move the nodes by the method of Fruchterman and Reingold, with steps that become shorter."""
-    turn = 2 * math.pi / max(count, 1)
-    places = [
-        complex(WIDTH / 2 + 200 * math.cos(n * turn), HEIGHT / 2 + 200 * math.sin(n * turn)) for n in range(count)
-    ]
+    turn, middle = 2 * math.pi / max(count, 1), complex(WIDTH / 2, HEIGHT / 2)
+    places = [middle + cmath.rect(200, number * turn) for number in range(count)]
     distance = math.sqrt(WIDTH * HEIGHT / max(count, 1)) * 0.6
     for step in range(STEPS):
         forces = [sum((_push(place, other, distance) for other in places), 0j) for place in places]
+        # Pull to the middle, or names without relations would end in the corners.
+        forces = [force + (middle - place) * GRAVITY for force, place in zip(forces, places, strict=True)]
         for first, second in links:
             pull = places[second] - places[first]
             pull *= abs(pull) / distance
