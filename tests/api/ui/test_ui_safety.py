@@ -150,9 +150,10 @@ def test_without_authentication_forms_need_their_token_too(ui_stack: Stack, user
         assert browser.send(form).status == 403
 
 
-def test_requests_of_other_sites_are_refused(visitor: Browser) -> None:
+@pytest.mark.parametrize("origin", ["https://evil.example", "null"])
+def test_requests_of_other_sites_are_refused(visitor: Browser, origin: str) -> None:
     form = visitor.open("/sign-in").form()
-    visitor.http.headers["Origin"] = "https://evil.example"
+    visitor.http.headers["Origin"] = origin
 
     assert visitor.send(form, token="token-chief").status == 403
 
@@ -207,7 +208,7 @@ def test_every_response_has_the_safe_headers(visitor: Browser) -> None:
             *(False, True, True),
         )
         assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
-        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["referrer-policy"] == "same-origin"
     policies = {page.response.headers["content-security-policy"] for page in pages}
     assert len(policies) == len(pages)
 
