@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.ui.api_view import ApiView, Json
 from agentmemory_operator.entrypoints.api.ui.pages import render_page, to_time
+from agentmemory_operator.spec.caller_rights import Verb
 
 PAGE_SIZE = 50
 _FILTERS = ("type", "tag", "session_id")
@@ -21,6 +22,7 @@ async def show_timeline(request: Request) -> Response:
     """Show a page of a user's memories, newest first, with the slider for the day of the view."""
     view, query = ApiView(request), dict(request.query_params)
     user_id = query.get("user_id", "")
+    rights = view.rights()
     values: dict[str, Any] = {
         "agent": view.agent,
         "can": view.can(),
@@ -29,7 +31,8 @@ async def show_timeline(request: Request) -> Response:
         "days": [],
         "next_cursor": None,
         "scrubber": None,
-        "types": [type_.name for type_ in view.rights().settings.ranking.types],
+        # Without the verb read, the API does not tell the types either.
+        "types": [type_.name for type_ in rights.settings.ranking.types] if rights.has_verb(Verb.READ) else [],
     }
     if user_id:
         user_path = "/users/" + quote(user_id, safe="")
