@@ -21,7 +21,7 @@ async def list_changes(request: Request) -> Response:
     view, query = ApiView(request), request.query_params
     user_id = query.get("user_id", "")
     page, problem = await view.try_get("/changes", user_id=user_id, cursor=query.get("cursor"), limit=PAGE_SIZE)
-    view.record_look(user_id or None, 0)
+    view.record_look(user_id or None, len(page["results"]) if page else 0)
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "page": page, "problem": problem}
     return render_page(request, "changes.html", values)
 
@@ -33,7 +33,8 @@ async def stream_changes(request: Request) -> Response:
     headers = [("accept", "text/event-stream")]
     if last := request.headers.get("last-event-id"):
         headers.append(("last-event-id", last))
-    return PassedResponse(request, ApiRequest("GET", view.path("/changes"), None, urlencode(sent), tuple(headers)))
+    inner = ApiRequest("GET", view.path("/changes"), None, urlencode(sent), tuple(headers))
+    return PassedResponse(view, inner, sent.get("user_id"))
 
 
 async def list_receipts(request: Request) -> Response:
@@ -41,6 +42,7 @@ async def list_receipts(request: Request) -> Response:
     view, query = ApiView(request), request.query_params
     user_id = query.get("user_id", "")
     page, problem = await view.try_get("/receipts", user_id=user_id, before=query.get("before"), limit=PAGE_SIZE)
+    view.record_look(user_id or None, 0)
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "page": page, "problem": problem}
     return render_page(request, "receipts.html", values)
 
