@@ -49,8 +49,9 @@ def test_the_list_has_the_state_of_each_agent_in_words(browser: Browser, shown: 
 
     text = browser.open("/agents").text
 
-    assert "ready, not in sync (AwaitingApproval)" in text
-    assert "not ready (QdrantUnavailable)" in text
+    assert "ui-awayNot ready (QdrantUnavailable)agents" in text
+    assert "ui-openReady not in sync (AwaitingApproval)agents" in text
+    assert "ui-strictReadyagents" in text
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def is_running(state: Json | None) -> bool:
 def list_checks(detail: Json, obstacle: Json | None) -> list[tuple[str, bool, str]]:
     """Return the state of an agent as rows: what is checked, True if it is as it should be, and a sentence."""
     if obstacle is not None:
-        return [("Ready", False, obstacle["detail"])]
+        return [("Not ready", False, obstacle["detail"])]
     checks = [("Ready", True, "Searches and writes are served.")]
     if fault := detail.get("scoring_fault"):
         remedy = "The last accepted scoring stays in effect. Correct spec.scoring of the object."
