@@ -1,4 +1,4 @@
-"""The pages of an agent's records: changes, receipts of erasures, backups, and the graph of names."""
+"""The pages of an agent's records: changes, receipts of erasures, and the graph of names."""
 
 import asyncio
 from urllib.parse import quote, urlencode
@@ -45,13 +45,6 @@ async def list_receipts(request: Request) -> Response:
     view.record_look(user_id or None, 0)
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "page": page, "problem": problem}
     return render_page(request, "receipts.html", values)
-
-
-async def show_backups(request: Request) -> Response:
-    """Show the manifests and commands for snapshots and restores, which the API does not have."""
-    view = ApiView(request)
-    values = {"agent": view.agent, "can": view.can(), "namespace": view.rights().settings.namespace}
-    return render_page(request, "backups.html", values | {"name": view.rights().settings.name})
 
 
 async def show_graph(request: Request) -> Response:
