@@ -19,9 +19,10 @@ from agentmemory_operator.entrypoints.api.ui.explorer import AGENT_PAGES
 from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE
 from tests.api.ui.conftest import GUARDED as GUARDED_DOCUMENT
 from tests.support.patience import wait_until
-from tests.support.web.api_stack import Stack, running_api
+from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.mem0_site import NamedTokens
 from tests.support.web.page_reader import Browser, Form
+from tests.support.zone_agents import Keys, zoned_document
 
 AGENT, OPEN = "/agents/ui-guarded", "/agents/ui-open"
 PAGES = [path for method, path, _ in AGENT_PAGES if method == "GET"]
@@ -269,6 +270,27 @@ class TestRights:
             assert path not in STREAMS or shown.status_code == 403
             text = "" if path in STREAMS else shown.text
         assert [word for word in ("Zacharias", "preference") if word in text] == []
+
+
+def test_no_page_shows_a_sealed_text(qdrant_url: str, user: str) -> None:
+    """The second version has a longer text, so that a difference would show what was added."""
+    document, fields = zoned_document("ui-sealed"), {"subject": "pregnant", "tags": ["pregnant"], "zone": "SENSITIVE"}
+    create_collection(qdrant_url, document)
+    body = {"user_id": user, "session_id": "s", "metadata": {"state": "pregnant"}, **fields}
+    ids: list[str] = []
+    with running_api(qdrant_url, document, zone_keys_of=Keys().of) as writing:
+        for text in ("Ada is pregnant", "Ada is pregnant with Zacharias"):
+            more = {"supersedes": ids[-1]} if ids else {}
+            answer = httpx.post(f"{writing.api_url}/v1/agents/ui-sealed/memories", json=body | more | {"content": text})
+            ids.append(answer.json()["id"])
+    with (
+        running_api(qdrant_url, document, zone_keys_of=Keys().of, serves_ui=True) as reading,
+        Browser(reading.api_url) as browser,
+    ):
+        for path in sorted({*PAGES} - STREAMS):
+            page = browser.open(f"/agents/ui-sealed{path.format(id=ids[-1])}", user_id=user, query="what of Ada")
+            assert page.status == 200
+            assert [word for word in ("pregnant", "Zacharias") if word in page.response.text] == []
 
 
 class TestRecords:
