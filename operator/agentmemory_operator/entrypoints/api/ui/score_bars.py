@@ -8,7 +8,7 @@ Json = dict[str, Any]
 
 WEIGHTS = ("similarity", "recency", "utility")
 # Scores and their parts are float32 in Qdrant.
-LEAST_PART = 1e-4
+MIN_PART = 1e-4
 # Numbers behind the terms, which are listed below the bar.
 _SIGNALS = ("similarity", "keyword", "entities", "fused", "confidence_factor", "boost", "age_days", "half_life_days")
 
@@ -68,9 +68,9 @@ def split_match(explain: Json, weight: float, settings: Json) -> list[Part]:
         parts = [_weighted("similarity", scale, explain["similarity"])]
     evidence = scale * sum(strength * numbers[name] for name, strength in strengths.items())
     rest = weight * explain["fused"] - sum(value for _, _, value in parts) - evidence
-    if rest < -LEAST_PART:
+    if rest < -MIN_PART:
         return [_weighted("similarity", weight, explain["fused"])]
-    if rest > LEAST_PART:
+    if rest > MIN_PART:
         name = "names" if parts else "similarity and words"
         parts.append((name, f"{name} {rest:.3f}", rest))
     return parts + ([("evidence", f"evidence {evidence:.3f}", evidence)] if strengths else [])
