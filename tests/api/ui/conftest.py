@@ -19,11 +19,12 @@ STRICT = memory_document(
     "ui-strict", embedding=EMBEDDING, scoring={"scoreThreshold": 0.9, "minSimilarity": 0.1, "allowOverrides": True}
 )
 AWAY = memory_document("ui-away", embedding=EMBEDDING)
-SUBJECTS_AND_READER = [
+SUBJECTS_AND_MORE = [
     *SUBJECTS,
     {"kind": "ServiceAccount", "namespace": "agents", "name": "reader", "verbs": ["read"]},
+    {"kind": "ServiceAccount", "namespace": "agents", "name": "storer", "verbs": ["write"]},
 ]
-GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_READER})
+GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_MORE})
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +53,7 @@ def ui_clock() -> FakeClock:
 
 @pytest.fixture(scope="session")
 def guarded_stack(qdrant_url: str, ui_clock: FakeClock) -> Iterator[Stack]:
-    """API of the agent `ui-guarded`, with the accounts chief, writer, bound and reader."""
+    """API of the agent `ui-guarded`, with the accounts chief, writer, bound, reader and storer."""
     create_collection(qdrant_url, GUARDED)
     guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
     with running_api(qdrant_url, GUARDED, guard=guard, clock=ui_clock, serves_ui=True) as stack:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.entrypoints.api.identity.auth import TokenGuard
-from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE_PREFIX, MAX_AGE_S
+from agentmemory_operator.entrypoints.api.ui.sessions import MAX_AGE_S
 from tests.api.ui.conftest import OPEN as OPEN_DOCUMENT
 from tests.support.engine.fakes import FakeClock
 from tests.support.web.api_stack import ConstantSources, Stack, create_collection, running_api
@@ -57,13 +57,6 @@ def store(stack: Stack, agent: str, user: str, content: str, **more: object) -> 
     return str(answer.json()["id"])
 
 
-def session_cookie(browser: Browser) -> tuple[str, str]:
-    """Return name and value of the browser's cookie."""
-    [(name, value)] = browser.http.cookies.items()
-    assert name.startswith(COOKIE_PREFIX)
-    return name, value
-
-
 def test_without_a_token_every_page_leads_to_the_sign_in(visitor: Browser) -> None:
     for path in ("", "/agents", GUARDED, f"{GUARDED}/ask", f"{GUARDED}/export", f"{GUARDED}/changes/stream"):
         page = visitor.open(path)
@@ -72,7 +65,7 @@ def test_without_a_token_every_page_leads_to_the_sign_in(visitor: Browser) -> No
 
 def test_a_token_signs_in_until_the_sign_out(visitor: Browser) -> None:
     home = visitor.sign_in("token-chief")
-    _, cookie = session_cookie(visitor)
+    cookie = visitor.cookie
     left = visitor.send(home.form())
 
     assert "ui-guarded" in home.text
@@ -118,7 +111,7 @@ def test_a_session_ends_after_an_hour(visitor: Browser, ui_clock: FakeClock) -> 
 @pytest.mark.parametrize("place", [0, 40, -10])
 def test_a_changed_cookie_is_no_session(visitor: Browser, place: int) -> None:
     visitor.sign_in("token-chief")
-    name, kept = session_cookie(visitor)
+    name, _, kept = visitor.cookie.partition("=")
     value = list(kept)
     value[place] = "A" if value[place] != "A" else "B"
     visitor.http.cookies.clear()
@@ -130,7 +123,7 @@ def test_a_changed_cookie_is_no_session(visitor: Browser, place: int) -> None:
 @pytest.mark.parametrize("cookie", ["", "x", "\xff\xfe", "gAAAAA" * 900, '"', ";;;=", "a=b; c"])
 def test_an_odd_cookie_is_no_error(visitor: Browser, cookie: str) -> None:
     visitor.open("/sign-in")
-    name, _ = session_cookie(visitor)
+    name = visitor.cookie.partition("=")[0]
     visitor.http.cookies.clear()
     header = f"{name}={cookie}".encode("latin-1")
     answer = visitor.http.get("/ui/agents", headers={b"Cookie": header})

@@ -134,7 +134,7 @@ def create_app(
         options: Parts that are only served on request.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
-    explorer = _open_explorer(user_guard, user_tokens) if options.serves_ui else None
+    explorer = _open_explorer(user_guard, user_tokens, pressure) if options.serves_ui else None
     edge = partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure)
     app = _bare_app(partial(edge, sources=sources, site=explorer))
     app.state.services, app.state.user_tokens = services, user_tokens
@@ -215,11 +215,11 @@ def _describe_once(app: FastAPI) -> None:
     app.openapi = describe_once  # type: ignore[method-assign]
 
 
-def _open_explorer(guard: Guard, user_tokens: UserTokens) -> "Explorer":
+def _open_explorer(guard: Guard, user_tokens: UserTokens, pressure: AdmissionControl) -> "Explorer":
     # Import it only where it is served: the templates' engine takes memory.
     from agentmemory_operator.entrypoints.api.ui.explorer import Explorer
 
-    return Explorer(guard, user_tokens)
+    return Explorer(guard, user_tokens, pressure)
 
 
 def _add_root(app: FastAPI, links: Mapping[str, str]) -> None:

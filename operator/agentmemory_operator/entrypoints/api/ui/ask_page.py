@@ -51,7 +51,8 @@ async def ask(request: Request) -> Response:
 def _search_body(query: Json) -> Json:
     top_k = query.get("top_k", "")
     body: Json = {"user_id": query["user_id"], "query": query["query"], "explain": True}
-    body["top_k"] = min(int(top_k), MAX_TOP_K) if top_k.isascii() and top_k.isdecimal() else DEFAULT_TOP_K
+    # Python converts no number of more than 4,300 digits.
+    body["top_k"] = min(int(top_k[:9]), MAX_TOP_K) if top_k.isascii() and top_k.isdecimal() else DEFAULT_TOP_K
     if time := to_time(query.get("at_time", "")):
         body["at_time"] = time
     if query.get("type"):

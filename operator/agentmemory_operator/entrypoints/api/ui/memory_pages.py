@@ -20,7 +20,8 @@ from agentmemory_operator.runtime.tasks import gather_bounded
 
 NEIGHBOURS = 3
 MAX_SESSION_MEMORIES = 200
-MAX_DIFFS = 20
+MAX_VERSIONS = 100
+MAX_DIFFS, MAX_DIFF_CHARS = 20, 50_000
 # Memories that one was distilled or merged from, with their text; the ids of the others are listed.
 MAX_ORIGINS, MAX_CONCURRENT_READS = 10, 4
 # Fields that have a place of their own on the page.
@@ -36,6 +37,7 @@ _LINKS = frozenset({"supersedes", "superseded_by", "parent_id"})
 _INHERITED = (
     *("type", "importance", "tags", "session_id", "key", "subject", "category", "knowledge_category", "domain"),
     *("namespace", "zone", "speaker", "role", "parent_id", "event_type", "context", "metadata", "pinned"),
+    *("expires_at", "confidence", "decay_rate"),
 )
 
 
@@ -49,7 +51,10 @@ async def show_memory(request: Request) -> Response:
     before, after = await _read_neighbours(view, memory)
     origins = await _read_origins(view, memory)
     versions = (history or {}).get("results", [memory])
-    view.record_look(user_id, len(versions) + len(before) + len(after) + sum(bool(found) for _, found in origins))
+    # A thread, because comparing texts takes long enough to delay other requests.
+    below, rows = (children or {}).get("results", []), await asyncio.to_thread(list_versions, versions)
+    shown = [*rows, *before, *after, *below, *(found for _, found in origins if found)]
+    view.record_look(user_id, len(shown))
     values = {
         "agent": view.agent,
         "can": view.can(),
@@ -59,11 +64,11 @@ async def show_memory(request: Request) -> Response:
         "origins": origins,
         "max_origins": MAX_ORIGINS,
         "logged_user": view.hash_user(user_id),
-        # A thread, because comparing texts takes long enough to delay other requests.
-        "versions": await asyncio.to_thread(list_versions, versions),
+        "versions": rows,
+        "older": len(versions) - len(rows),
         "before": before,
         "after": after,
-        "children": (children or {}).get("results", []),
+        "children": below,
         # Repeating a form must not store its text twice.
         "operation": secrets.token_urlsafe(12),
     }
@@ -113,11 +118,18 @@ def list_fields(memory: Mapping[str, Any]) -> list[Json]:
 
 
 def list_versions(versions: Sequence[Json]) -> list[Json]:
-    """Return the versions of a memory, newest first; the newest `MAX_DIFFS` with the difference from the one before."""
-    rows: list[Json] = [{"memory": version, "diff": None} for version in versions]
-    for (before, after), row in list(zip(pairwise(versions), rows[1:], strict=True))[-MAX_DIFFS:]:
-        row["diff"] = diff_words(before["content"] or "", after["content"] or "")
-    return rows[::-1]
+    """Return the newest versions of a memory, newest first; the first with the difference from the one before.
+
+    The differences end after `MAX_DIFFS`, or `MAX_DIFF_CHARS` of both texts, which bound the page and its time.
+    """
+    newest, chars = versions[::-1], 0
+    rows: list[Json] = [{"memory": version, "diff": None} for version in newest[:MAX_VERSIONS]]
+    for (after, before), row in zip(pairwise(newest), rows[:MAX_DIFFS], strict=False):
+        texts = before["content"] or "", after["content"] or ""
+        chars += sum(map(len, texts))
+        if chars <= MAX_DIFF_CHARS:
+            row["diff"] = diff_words(*texts)
+    return rows
 
 
 async def change_memory(request: Request) -> Response:

@@ -42,7 +42,7 @@ async def list_changes(request: Request) -> Response:
     page, problem = await view.try_get(
         "/changes", user_id=user_id, cursor=cursor, since=to_time(since), limit=PAGE_SIZE
     )
-    view.record_look(user_id or None, 0)
+    view.record_look(user_id or None, len(page["results"]) if page else 0)
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "page": page, "problem": problem}
     values |= {
         "since": since,
@@ -67,14 +67,14 @@ async def stream_changes(request: Request) -> Response:
     if last := request.headers.get("last-event-id"):
         headers.append(("last-event-id", last))
     inner = ApiRequest("GET", view.path("/changes"), None, urlencode(sent), tuple(headers))
-    return StreamResponse(request, inner, caller)
+    return StreamResponse(view, inner, sent.get("user_id"), caller)
 
 
 class StreamResponse(PassedResponse):
     """Passes a stream on, and counts it in `STREAMS` in the meantime."""
 
-    def __init__(self, request: Request, inner: ApiRequest, caller: str) -> None:
-        super().__init__(request, inner)
+    def __init__(self, view: ApiView, inner: ApiRequest, user_id: str | None, caller: str) -> None:
+        super().__init__(view, inner, user_id)
         self._caller = caller
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

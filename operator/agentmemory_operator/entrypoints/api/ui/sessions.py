@@ -11,8 +11,8 @@ import base64
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from http.cookies import CookieError, SimpleCookie
 
 from cryptography.fernet import Fernet, InvalidToken
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -22,6 +22,8 @@ from agentmemory_operator.agents.user_tokens import UserTokens
 
 COOKIE_PREFIX = "agentmemory_ui_"
 MAX_AGE_S = 3600
+# Values that are tried. A page of another path, port or subdomain of the host can add cookies of the same name.
+MAX_COOKIES = 8
 # Browsers accept 4,096 bytes for a cookie. Encryption makes a token longer by half.
 MAX_TOKEN_CHARS = 2_600
 _KEY_PURPOSE = b"agentmemory explorer session 1"
@@ -62,14 +64,11 @@ class BrowserSessions:
             TransientError: If the key cannot be read now.
         """
         cipher, cookie = await self._derive()
-        value = _cookie_of(headers.get(b"cookie", b"").decode("latin-1"), cookie)
-        if not value:
-            return BrowserSession(cookie=cookie)
-        try:
-            content = cipher.decrypt_at_time(value.encode("latin-1"), MAX_AGE_S, self._now_s())
-        except InvalidToken:
-            return BrowserSession(cookie=cookie)
-        return BrowserSession(**json.loads(content), is_new=False, cookie=cookie)
+        for value in _cookies_of(headers.get(b"cookie", b""), cookie.encode()):
+            with suppress(InvalidToken):
+                content = cipher.decrypt_at_time(value, MAX_AGE_S, self._now_s())
+                return BrowserSession(**json.loads(content), is_new=False, cookie=cookie)
+        return BrowserSession(cookie=cookie)
 
     async def seal(self, session: BrowserSession) -> str:
         """Encrypt a session; return the value of its cookie.
@@ -93,9 +92,7 @@ class BrowserSessions:
         return self._tokens.clock.now_ms() // 1000
 
 
-def _cookie_of(header: str, name: str) -> str:
-    try:
-        morsel = SimpleCookie(header).get(name)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""
+def _cookies_of(header: bytes, cookie: bytes) -> list[bytes]:
+    # `SimpleCookie` takes quadratic time, and returns nothing if the cookie of another application is malformed.
+    pairs = (pair.strip().partition(b"=") for pair in header.split(b";"))
+    return [value for name, _, value in pairs if name == cookie][:MAX_COOKIES]

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.ui.api_view import ApiView, Json
 from agentmemory_operator.entrypoints.api.ui.pages import render_page, to_time
+from agentmemory_operator.spec.caller_rights import Verb
 
 PAGE_SIZE = 50
 MAX_PERIODS = 60
@@ -33,6 +34,7 @@ async def show_timeline(request: Request) -> Response:
     """
     view, query = ApiView(request), dict(request.query_params)
     user_id = query.get("user_id", "")
+    rights = view.rights()
     values: dict[str, Any] = {
         "agent": view.agent,
         "can": view.can(),
@@ -43,7 +45,8 @@ async def show_timeline(request: Request) -> Response:
         "scrubber": None,
         "periods": [],
         "states": STATES,
-        "types": [type_.name for type_ in view.rights().settings.ranking.types],
+        # Without the verb read, the API does not tell the types either.
+        "types": [type_.name for type_ in rights.settings.ranking.types] if rights.has_verb(Verb.READ) else [],
     }
     if user_id:
         has_form = request.headers.get("hx-target") != LIST_ID

@@ -12,10 +12,9 @@ from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest, pass
 from agentmemory_operator.entrypoints.api.problems import BAD_REQUEST, Problem, ProblemRaised
 from agentmemory_operator.entrypoints.api.ui.api_view import ApiRefused, ApiView, Json
 from agentmemory_operator.entrypoints.api.ui.forms import read_form
-from agentmemory_operator.entrypoints.api.ui.pages import render_page
+from agentmemory_operator.entrypoints.api.ui.pages import SAFE_HEADERS, render_page
 
 PAGE_SIZE = 50
-SAFE_HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 async def list_users(request: Request) -> Response:
@@ -96,9 +95,8 @@ async def forget_user(request: Request) -> Response:
 async def export_user(request: Request) -> Response:
     """Send the export of a user as a file."""
     view, user_id = ApiView(request), require_user(request)
-    view.record_look(user_id, 0)
     inner = ApiRequest("GET", view.path("/export"), query=urlencode({"user_id": user_id}))
-    return PassedResponse(request, inner, file_headers("memories.ndjson"))
+    return PassedResponse(view, inner, user_id, file_headers("memories.ndjson"))
 
 
 def file_headers(name: str) -> dict[str, str]:
@@ -107,14 +105,17 @@ def file_headers(name: str) -> dict[str, str]:
 
 
 class PassedResponse(StreamingResponse):
-    """Passes the response of an inner request on as it arrives.
+    """Passes the response of an inner request on as it arrives, and records it as a look unless it is an error.
 
     Args:
+        user_id: User whose memories the response has; None for all users.
         added: Further headers of the response.
     """
 
-    def __init__(self, request: Request, inner: ApiRequest, added: Mapping[str, str] | None = None) -> None:
-        self._request, self._inner = request, inner
+    def __init__(
+        self, view: ApiView, inner: ApiRequest, user_id: str | None, added: Mapping[str, str] | None = None
+    ) -> None:
+        self._view, self._inner, self._user_id = view, inner, user_id
         self._added = SAFE_HEADERS | dict(added or {})
         self.background = None
 
@@ -124,9 +125,11 @@ class PassedResponse(StreamingResponse):
 
         async def pass_on(message: Message) -> None:
             if message["type"] == "http.response.start":
+                if message["status"] < 400:
+                    self._view.record_look(self._user_id, None)
                 kept = [pair for pair in message["headers"] if pair[0].lower() not in names]
                 added = [(name.lower().encode(), value.encode()) for name, value in self._added.items()]
                 message = {**message, "headers": [*kept, *added]}
             await send(message)
 
-        await pass_inner_request(self._request, self._inner, pass_on, looks=True)
+        await pass_inner_request(self._view.request, self._inner, pass_on, looks=True)

@@ -102,6 +102,12 @@ function openSliders(group) {
   }));
 }
 
+// As the server does in marks.py.
+function marked(text) {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu,
+    (character) => "\u27e6U+" + character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e7");
+}
+
 // Add the changes that the stream sends as rows. All values become text, never HTML. A page that nobody sees has no
 // stream, because each stream takes one of the few that the server has; it continues after its last change.
 function openStream(live) {
@@ -115,7 +121,7 @@ function openStream(live) {
     [change.at.slice(0, 16).replace("T", " "), change.kind, change.user_id || "", change.id].forEach((text, place) => {
       const cell = document.createElement("td");
       const value = place === 2 ? document.createElement("bdi") : cell;
-      value.textContent = text;
+      value.textContent = marked(text);
       if (value !== cell) cell.append(value);
       if (place === 3) cell.className = "id";
       row.append(cell);
