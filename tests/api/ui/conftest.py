@@ -13,6 +13,7 @@ from tests.support.spec.documents import ALL_PASS, memory_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.mem0_site import EMBEDDING, SUBJECTS, NamedTokens
 from tests.support.web.page_reader import Browser
+from tests.support.web.shown_objects import ShownObjects
 
 OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS)
 STRICT = memory_document(
@@ -28,14 +29,20 @@ GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, a
 
 
 @pytest.fixture(scope="session")
-def ui_stack(qdrant_url: str) -> Iterator[Stack]:
+def ui_objects() -> ShownObjects:
+    """Objects that the pages of `ui_stack` show."""
+    return ShownObjects()
+
+
+@pytest.fixture(scope="session")
+def ui_stack(qdrant_url: str, ui_objects: ShownObjects) -> Iterator[Stack]:
     """API without authentication.
 
     Its agents are `ui-open`, `ui-strict`, whose thresholds remove almost all, and `ui-away`, which has no collection.
     """
     create_collection(qdrant_url, OPEN)
     create_collection(qdrant_url, STRICT)
-    with running_api(qdrant_url, OPEN, STRICT, AWAY, serves_ui=True) as stack:
+    with running_api(qdrant_url, OPEN, STRICT, AWAY, serves_ui=True, shown=ui_objects) as stack:
         yield stack
 
 

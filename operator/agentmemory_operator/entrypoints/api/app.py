@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
-from agentmemory_operator.entrypoints.api import openapi
+from agentmemory_operator.entrypoints.api import openapi, state_routes
 from agentmemory_operator.entrypoints.api.bodies import request_invalid
 from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge, SourceState
 from agentmemory_operator.entrypoints.api.identity import user_routes as identity
@@ -63,6 +63,7 @@ ROUTERS = (
     memory_routes.searching,
     context_routes.router,
     memory_routes.agents,
+    state_routes.router,
     memory_routes.router,
     lineage_routes.router,
     session_routes.router,

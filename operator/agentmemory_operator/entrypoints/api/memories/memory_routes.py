@@ -71,6 +71,7 @@ from agentmemory_operator.entrypoints.api.openapi import (
 from agentmemory_operator.entrypoints.api.preconditions import etag_header, read_precondition
 from agentmemory_operator.entrypoints.api.response_views import json_response
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
+from agentmemory_operator.entrypoints.api.state_routes import find_state
 from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
@@ -103,11 +104,12 @@ erasure = build_router("Erasure", GuardedRoute)
 @agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
 async def list_agents(request: Request) -> Response:
     """List every agent that the caller may read, by name."""
-    services = services_of(request)
-    readable = readable_agents(services.directory, caller_of(request))
+    services, caller = services_of(request), caller_of(request)
+    readable = readable_agents(services.directory, caller)
 
     async def line(settings: AgentSettings) -> dict[str, Any]:
-        return response_views.render_agent_line(settings, memories=await _count(services, settings.slug))
+        memories, state = await _count(services, settings.slug), find_state(settings, services.objects, caller)
+        return response_views.render_agent_line(settings, memories=memories, state=state)
 
     return response_views.json_response(
         {"results": await gather_bounded(map(line, readable), concurrency=MAX_CONCURRENT_COUNTS)}
@@ -118,7 +120,9 @@ async def list_agents(request: Request) -> Response:
 async def get_agent(agent: str, request: Request) -> Response:
     """Read the types, weights, thresholds and embedding in effect. 503 until the agent is ready."""
     opened = await open_agent(request, agent)
-    return response_views.json_response(response_views.render_agent_detail(opened, memories=await count_stored(opened)))
+    memories = await count_stored(opened)
+    state = find_state(opened.settings, services_of(request).objects, caller_of(request))
+    return response_views.json_response(response_views.render_agent_detail(opened, memories=memories, state=state))
 
 
 @agents.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))

@@ -144,6 +144,7 @@ def _environment() -> Environment:
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
     environment.globals |= {"static_url": static_url, "agent_url": agent_url}
     environment.filters |= {"marked": _marked, "unmarked": _unmarked, "when": render_when, "number": render_number}
+    environment.filters["size"] = render_size
     return environment
 
 
@@ -193,3 +194,14 @@ def render_number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+
+
+def render_size(size_bytes: float | None) -> str:
+    """Render a number of bytes in the largest unit that fits, with powers of 1,000; '-' if there is none."""
+    if size_bytes is None:
+        return "-"
+    units = iter(("bytes", "kB", "MB", "GB"))
+    unit = next(units)
+    while abs(size_bytes) >= 1000 and (larger := next(units, None)):
+        size_bytes, unit = size_bytes / 1000, larger
+    return f"{size_bytes:,.0f} {unit}" if unit == "bytes" else f"{size_bytes:,.1f} {unit}"

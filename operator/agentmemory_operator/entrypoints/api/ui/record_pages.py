@@ -1,4 +1,4 @@
-"""The pages of an agent's records: changes, receipts of erasures, backups, and the graph of names."""
+"""The pages of an agent's records: changes, receipts of erasures, and the graph of names."""
 
 import asyncio
 import json
@@ -106,13 +106,6 @@ async def send_proof(request: Request) -> Response:
     view.record_look(user_id, 0)
     content = json.dumps(proof, indent=1, ensure_ascii=False)
     return Response(content, 200, file_headers("erasure.json"), "application/json")
-
-
-async def show_backups(request: Request) -> Response:
-    """Show the manifests and commands for snapshots and restores, which the API does not have."""
-    view = ApiView(request)
-    values = {"agent": view.agent, "can": view.can(), "namespace": view.rights().settings.namespace}
-    return render_page(request, "backups.html", values | {"name": view.rights().settings.name})
 
 
 async def show_graph(request: Request) -> Response:
