@@ -16,7 +16,6 @@ from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.ui.explorer import AGENT_PAGES
-from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE
 from tests.api.ui.conftest import GUARDED as GUARDED_DOCUMENT
 from tests.support.patience import wait_until
 from tests.support.web.api_stack import Stack, create_collection, running_api
@@ -89,7 +88,7 @@ class TestCookies:
         ],
     )
     def test_those_of_other_applications_end_no_session(self, chief: Browser, other: str) -> None:
-        own = f"{COOKIE}={chief.http.cookies[COOKIE]}"
+        own = chief.cookie
         chief.http.cookies.clear()
 
         for header in (f"{other}; {own}", f"{own}; {other}"):
@@ -99,14 +98,15 @@ class TestCookies:
     @pytest.mark.parametrize("value", ["", "x", "gAAAAABp" + "A" * 200, '"quoted"'])
     def test_others_of_the_same_name_end_no_session(self, chief: Browser, value: str) -> None:
         """A page below another path or on another port of the host may have set them."""
-        own = f"{COOKIE}={chief.http.cookies[COOKIE]}"
+        own = chief.cookie
+        name = own.partition("=")[0]
         chief.http.cookies.clear()
 
-        for header in (f"{COOKIE}={value}; {own}", f"{own}; {COOKIE}={value}"):
+        for header in (f"{name}={value}; {own}", f"{own}; {name}={value}"):
             assert chief.http.get("/ui/agents", headers={"Cookie": header}).url.path == "/ui/agents"
 
     def test_opens_no_other_endpoint(self, chief: Browser) -> None:
-        cookie = {"Cookie": f"{COOKIE}={chief.http.cookies[COOKIE]}"}
+        cookie = {"Cookie": chief.cookie}
 
         assert [chief.http.get(path, headers=cookie).status_code for path in ("/v1/agents", f"/v1{AGENT}/stats")] == [
             *(401, 401)

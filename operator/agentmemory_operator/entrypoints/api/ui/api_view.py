@@ -126,8 +126,12 @@ class ApiView:
         )
         log.info(message, change, extra={"change": change})
 
+    def hash_user(self, user_id: str) -> str:
+        """Return the hash that stands for a user in the log and in receipts."""
+        return hash_user(self.rights().settings.slug, canonical(user_id))
+
     def _describe(self, user_id: str | None) -> Json:
-        user = None if user_id is None else hash_user(self.rights().settings.uid, canonical(user_id))
+        user = None if user_id is None else self.hash_user(user_id)
         return {"caller": str(caller_of(self.request)), "agent": self.agent, "user": user}
 
 

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.ui.marks import mark_html, mark_plain
-from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S, BrowserSession
+from agentmemory_operator.entrypoints.api.ui.sessions import MAX_AGE_S, BrowserSession
 
 UI_PREFIX = "/ui"
 STATIC_PREFIX = f"{UI_PREFIX}/static"
@@ -85,7 +85,7 @@ def set_cookie(request: Request, response: Response, value: str) -> None:
     """
     is_tls = request.scope["scheme"] == "https" or request.headers.get("origin", "").startswith("https:")
     response.set_cookie(
-        COOKIE,
+        request.scope[SESSION].cookie,
         value,
         max_age=MAX_AGE_S if value else 0,
         path=UI_PREFIX,
