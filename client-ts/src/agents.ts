@@ -31,6 +31,11 @@ export class Agent {
     return answerOf(this.#http.GET("/v1/agents/{agent}", { params: { path: this.#path }, ...optionsOf(call) }));
   }
 
+  /** Return the status of the agent's object: conditions, plan, rebuild, snapshots, restores. Not for callers of some users. */
+  state(call: CallOptions = {}): Promise<api.AgentState> {
+    return answerOf(this.#http.GET("/v1/agents/{agent}/state", { params: { path: this.#path }, ...optionsOf(call) }));
+  }
+
   /** Read the changes after a cursor, oldest first. Without a `user_id`, those of all users: that needs `admin`. */
   changes(options: api.ChangesOptions = {}, call: CallOptions = {}): Promise<api.ChangesPage> {
     const params = { path: this.#path, query: options };

@@ -8,6 +8,7 @@ type Query<Path extends keyof paths> = paths[Path] extends { get: { parameters: 
 
 export type AgentSummary = Schemas["AgentOut"];
 export type AgentDetails = Schemas["AgentDetailOut"];
+export type AgentState = Schemas["AgentStateOut"];
 export type BatchResult = Schemas["BatchOut"];
 export type Change = Schemas["ChangeOut"];
 /** Part of the change log, oldest first. `next_cursor` is always set: store it, and continue from it later. */

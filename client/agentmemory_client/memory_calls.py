@@ -169,6 +169,8 @@ class ListOptions(TypedDict, total=False):
     tags_match: Literal["any", "all"]
     session_id: str
     namespace: Sequence[str]
+    at_time: datetime | str
+    created_before: datetime | str
     include_superseded: bool
     limit: int
     cursor: str

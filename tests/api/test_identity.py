@@ -332,7 +332,7 @@ class TestUsers:
             assert answer.is_success, answer.text
             assert '"error"' not in answer.text
 
-    @pytest.mark.parametrize("path", ["/stats", "/receipts", "/users"])
+    @pytest.mark.parametrize("path", ["/state", "/stats", "/receipts", "/users"])
     def test_all_users_are_refused(self, site: Site, limited_token: str, path: str) -> None:
         answer = site.http.get(f"/v1/agents/voices{path}", headers={"Authorization": f"Bearer {limited_token}"})
 

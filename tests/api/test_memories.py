@@ -349,3 +349,18 @@ def test_stats_count_a_users_memories(client: httpx.Client, user: str) -> None:
         "newest": "2026-02-03T04:05:06.000Z",
     }
     assert client.get("/v1/agents/probe/stats").json()["total"] >= 2
+
+
+def test_a_list_shows_what_was_valid_or_known_at_a_time(client: httpx.Client, user: str) -> None:
+    old = store(client, user, content="Berlin", created_at="2026-02-01T00:00:00Z")["id"]
+    store(client, user, content="Lisbon", created_at="2026-04-01T00:00:00Z", supersedes=old)
+    store(client, user, content="Paris", created_at="2026-05-01T00:00:00Z", valid_from="2026-01-01T00:00:00Z")
+
+    def listed(**query: str) -> list[str]:
+        answer = client.get("/v1/agents/probe/memories", params={"user_id": user, **query})
+        return [memory["content"] for memory in answer.json()["results"]]
+
+    march = "2026-03-03T00:00:00Z"
+    assert listed(at_time=march) == ["Paris", "Berlin"]
+    assert listed(at_time=march, created_before=march) == ["Berlin"]
+    assert listed(created_before="2026-04-01T00:00:00Z") == []

@@ -15,6 +15,9 @@ class AgentOut(Answer):
     namespace: str
     preset: str
     ready: bool
+    state: str | None = Field(
+        description="State that the operator reports of the object, in words; null if it has reported none."
+    )
     generation: int
     memories: int | None = Field(description="null while the agent is not ready.")
 

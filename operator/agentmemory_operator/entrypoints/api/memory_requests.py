@@ -46,6 +46,7 @@ from agentmemory_operator.memories.stored_memories import ListRequest
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
 from agentmemory_operator.spec.presets.table import Weights
+from agentmemory_operator.spec.times import render_time
 
 MAX_BATCH_ITEMS = 1_000
 DEFAULT_PAGE_SIZE = 50
@@ -358,12 +359,17 @@ class ListParameters(Parameters, MemoryView):
     namespace: Namespace = Field(
         default=[], description="Only memories in this namespace; repeat it for each leading part, in order."
     )
+    at_time: Time | None = Field(
+        default=None, description="Only memories that were valid at this time, including versions superseded since."
+    )
+    created_before: Time | None = Field(default=None, description="Only memories created before this time.")
     include_superseded: bool = Field(default=False, description="Also return superseded versions.")
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Memories per page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
     def list_request(self) -> ListRequest:
         """Convert to the `ListRequest` of the use case."""
+        before = {} if self.created_before is None else {"created_at": {"lt": render_time(self.created_before)}}
         selection = Selection(
             user_id=self.user_id,
             scopes=tuple(self.include_scopes),
@@ -372,6 +378,8 @@ class ListParameters(Parameters, MemoryView):
             tags_match=self.tags_match,
             session_id=self.session_id,
             namespace=tuple(self.namespace),
+            at_time=self.at_time,
             include_superseded=self.include_superseded,
+            criterion=parse_filters(before),
         )
         return ListRequest(selection=selection, limit=self.limit, cursor=self.cursor)

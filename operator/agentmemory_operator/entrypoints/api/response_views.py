@@ -243,23 +243,29 @@ def render_stats(statistics: Statistics, user_id: str | None) -> Json:
     }
 
 
-def render_agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
-    """Render the JSON of `AgentOut`. `memories` is None if the agent cannot be opened or read."""
+def render_agent_line(settings: AgentSettings, *, memories: int | None, state: str | None) -> Json:
+    """Render the JSON of `AgentOut`.
+
+    Args:
+        memories: None if the agent cannot be opened or read.
+        state: State of the object in words; None if it is unknown.
+    """
     return {
         "agent": settings.slug,
         "namespace": settings.namespace,
         "preset": settings.preset,
         "ready": memories is not None,
+        "state": state,
         "generation": settings.ranking_generation,
         "memories": memories,
     }
 
 
-def render_agent_detail(agent: Agent, *, memories: int) -> Json:
+def render_agent_detail(agent: Agent, *, memories: int, state: str | None) -> Json:
     """Render the JSON of `AgentDetailOut`."""
     ranking, source = agent.settings.ranking, agent.source
     types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
-    return render_agent_line(agent.settings, memories=memories) | {
+    return render_agent_line(agent.settings, memories=memories, state=state) | {
         "types": types,
         "model": model_name(ranking.model),
         **dict.fromkeys(_MODEL_FIGURES),

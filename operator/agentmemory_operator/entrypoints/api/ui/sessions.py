@@ -1,0 +1,92 @@
+"""BrowserSessions of browsers: a token of the API in an encrypted cookie, for at most an hour.
+
+All replicas derive the key of the cookies from the signing key of user tokens, so any replica can read any cookie, and
+a replaced signing key ends all sessions. Nothing is stored on the server: signing out removes the cookie only.
+"""
+
+import base64
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from cryptography.fernet import Fernet, InvalidToken
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from agentmemory_operator.agents.user_tokens import UserTokens
+
+COOKIE = "agentmemory_ui"
+MAX_AGE_S = 3600
+# Values that are tried. A page of another path, port or subdomain of the host can add cookies of the same name.
+MAX_COOKIES = 8
+# Browsers accept 4,096 bytes for a cookie. Encryption makes a token longer by half.
+MAX_TOKEN_CHARS = 2_600
+_KEY_PURPOSE = b"agentmemory explorer session 1"
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
+    """Session of a browser.
+
+    Attributes:
+        token: Token of the API; empty before the sign-in, or if the API requires none.
+        csrf: Secret in each form of the session. Without it, no request changes anything.
+        is_new: True if the browser does not have the cookie yet.
+    """
+
+    token: str = field(default="", repr=False)
+    csrf: str = field(default_factory=lambda: secrets.token_urlsafe(24), repr=False)
+    is_new: bool = field(default=True, compare=False)
+
+
+class BrowserSessions:
+    """Encrypts and decrypts the cookies of sessions.
+
+    Args:
+        tokens: Has the signing key from which the key of the cookies is derived, and the clock.
+    """
+
+    def __init__(self, tokens: UserTokens) -> None:
+        self._tokens = tokens
+
+    async def open(self, headers: Mapping[bytes, bytes]) -> BrowserSession:
+        """Return the session of a request; a new one if it has no cookie, or an invalid or expired one.
+
+        Raises:
+            TransientError: If the key cannot be read now.
+        """
+        values = _cookies_of(headers.get(b"cookie", b""))
+        if not values:
+            return BrowserSession()
+        cipher = await self._cipher()
+        for value in values:
+            with suppress(InvalidToken):
+                content = cipher.decrypt_at_time(value, MAX_AGE_S, self._now_s())
+                return BrowserSession(**json.loads(content), is_new=False)
+        return BrowserSession()
+
+    async def seal(self, session: BrowserSession) -> str:
+        """Encrypt a session; return the value of its cookie.
+
+        Raises:
+            TransientError: If the key cannot be read now.
+        """
+        content = json.dumps({"token": session.token, "csrf": session.csrf}).encode()
+        cipher = await self._cipher()
+        return cipher.encrypt_at_time(content, self._now_s()).decode()
+
+    async def _cipher(self) -> Fernet:
+        key = await self._tokens.signing_key()
+        derivation = HKDF(algorithm=SHA256(), length=32, salt=None, info=_KEY_PURPOSE)
+        return Fernet(base64.urlsafe_b64encode(derivation.derive(key.secret)))
+
+    def _now_s(self) -> int:
+        return self._tokens.clock.now_ms() // 1000
+
+
+def _cookies_of(header: bytes) -> list[bytes]:
+    # `SimpleCookie` takes quadratic time, and returns nothing if the cookie of another application is malformed.
+    pairs = (pair.strip().partition(b"=") for pair in header.split(b";"))
+    return [value for name, _, value in pairs if name == COOKIE.encode()][:MAX_COOKIES]
