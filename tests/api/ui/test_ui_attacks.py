@@ -20,7 +20,7 @@ from tests.api.ui.conftest import GUARDED as GUARDED_DOCUMENT
 from tests.support.patience import wait_until
 from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.mem0_site import NamedTokens
-from tests.support.web.page_reader import Browser, Form
+from tests.support.web.page_reader import Browser, Form, Page
 from tests.support.zone_agents import Keys, zoned_document
 
 AGENT, OPEN = "/agents/ui-guarded", "/agents/ui-open"
@@ -104,6 +104,42 @@ class TestCookies:
 
         for header in (f"{name}={value}; {own}", f"{own}; {name}={value}"):
             assert chief.http.get("/ui/agents", headers={"Cookie": header}).url.path == "/ui/agents"
+
+    def test_over_tls_no_other_host_can_replace_it(self, guarded_stack: Stack) -> None:
+        """A host beside this one can set cookies of their domain, such as that of a session of its own."""
+        host = guarded_stack.api_url.removeprefix("http://")
+        with Browser(guarded_stack.api_url) as other, Browser(guarded_stack.api_url) as browser:
+            other.sign_in("token-writer")
+            form = browser.open("/sign-in").form()
+            browser.http.headers["Origin"] = f"https://{host}"
+            answer = browser.http.post(
+                "/ui/sign-in", data=form.values | {"token": "token-chief"}, follow_redirects=False
+            )
+            own, *attributes = answer.headers["set-cookie"].split("; ")
+            browser.http.cookies.clear()
+            pages = [
+                Page(browser.http.get("/ui/agents", headers={"Cookie": header}))
+                for header in (own, f"{other.cookie}; {own}", f"{own}; {other.cookie}")
+            ]
+
+        assert own.startswith("__Host-agentmemory_ui")
+        assert {"Path=/", "Secure", "HttpOnly", "SameSite=strict"} < {*attributes}
+        assert len({page.form().values["csrf"] for page in pages}) == 1
+
+    def test_over_tls_the_sign_out_removes_it(self, guarded_stack: Stack) -> None:
+        with Browser(guarded_stack.api_url) as browser:
+            form = browser.open("/sign-in").form()
+            browser.http.headers["Origin"] = browser.http.headers["Origin"].replace("http:", "https:")
+            answer = browser.http.post(
+                "/ui/sign-in", data=form.values | {"token": "token-chief"}, follow_redirects=False
+            )
+            own = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+            browser.http.cookies.clear()
+            form = Page(browser.http.get("/ui/agents", headers=own)).form()
+            answer = browser.http.post("/ui/sign-out", data=form.values, headers=own, follow_redirects=False)
+
+        assert answer.headers["set-cookie"].startswith(own["Cookie"].partition("=")[0] + '=""; ')
+        assert "Max-Age=0" in answer.headers["set-cookie"]
 
     def test_opens_no_other_endpoint(self, chief: Browser) -> None:
         cookie = {"Cookie": chief.cookie}
@@ -258,6 +294,13 @@ class TestRights:
             assert texts == []
             # The page of a user repeats the name that the request has.
             assert query.get("user_id", user) != user or f"{user}-other" not in shown.text
+
+    def test_admin_alone_lists_the_receipts_of_a_user(self, visitor: Browser, user: str) -> None:
+        visitor.sign_in("token-auditor")
+
+        page = visitor.open(f"{AGENT}/receipts", user_id=user)
+
+        assert (page.status, "No receipts" in page.text) == (200, True)
 
     @pytest.mark.parametrize("path", PAGES)
     def test_a_caller_without_read_sees_nothing(
