@@ -1,5 +1,6 @@
 """Settings and hooks of every test run."""
 
+import contextlib
 import functools
 import gc
 import os
@@ -73,6 +74,17 @@ gc.set_threshold(20_000, 20, 20)
 IN_MEMORY, ROOM_BYTES = pathlib.Path("/dev/shm"), 12 << 30
 
 
+def remove_killed_runs(root: pathlib.Path) -> None:
+    """Remove the files of runs that were killed before they could: their lock names a process that has ended."""
+    for lock in root.glob("pytest-of-*/pytest-*/.lock"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(lock.read_text())
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
 def _has_room() -> bool:
     """Return whether the files of a test run fit into memory."""
     facts = pathlib.Path("/proc/meminfo")
@@ -82,6 +94,9 @@ def _has_room() -> bool:
     return min(int(available_kib) << 10, shutil.disk_usage(IN_MEMORY).free) > ROOM_BYTES
 
 
+# Only in the process that starts the workers: they would do the same at once.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    remove_killed_runs(IN_MEMORY)
 if _has_room():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
