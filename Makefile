@@ -10,16 +10,18 @@ QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/operator tests/security
 # With helm, promtool, Lua as Argo CD runs it, an S3 server.
 TOOLS := tests/chart tests/e2e tests/gitops tests/upgrade
+# Forks of a process that has collected the tests; on other systems, workers that each collect them.
+spread = $(if $(filter Linux,$(shell uname)),--forks $(1),-n $(1) --dist loadfile --no-loadscope-reorder)
 # Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
-BY_FILE := --dist loadfile --no-loadscope-reorder
-WORKERS := -n $(shell expr 2 '*' $(CORES)) $(BY_FILE)
-MORE_WORKERS := -n $(shell expr 3 '*' $(CORES)) $(BY_FILE)
+WORKERS := $(call spread,$(shell expr 2 '*' $(CORES)))
+MORE_WORKERS := $(call spread,$(shell expr 3 '*' $(CORES)))
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
-# Everything but kills, soaks and large counts; FAULTS=1 adds those.
-SELECTED = $(if $(FAULTS),--hypothesis-profile more --timeout 1800,-m "not faults")
+# Markers of tests that a target leaves out: `make test-all` runs all of them, and draws more examples.
+LEFT_OUT := faults or tools
+SELECTED = $(if $(LEFT_OUT),-m "not ($(LEFT_OUT))",--hypothesis-profile more --timeout 1800)
 # As once a week: the defaults are half of it.
 LONGER := GENERATED_SPECS=2000 HISTORY_SECONDS=60
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
@@ -88,7 +90,7 @@ tools: ## the same, and helm, promtool, an S3 server and what else `make test-al
 	@$(PYTHON) tests/controlplane/build.py --all
 
 test-unit: .venv/.dev ## run the unit tests: after every change
-	@$(PYTEST) -q tests/unit -n $(CORES) --dist worksteal
+	@$(PYTEST) -q tests/unit $(call spread,$(CORES))
 
 test-quick: .venv/.dev ## run all tests without a control plane: before a commit
 	@$(PYTEST) $(QUICK) $(SELECTED) $(WORKERS)
@@ -110,12 +112,13 @@ test-tools: .venv/.dev tools ## run the tests with helm, promtool, Lua or an S3 
 
 test: test-quick test-cluster ## run the tests that need a control plane at most; those that need more are skipped
 
+test-tools coverage: LEFT_OUT := faults
+
 test-rest: .venv/.dev tools
 	@$(ASSETS) $(PYTEST) $(CLUSTER) $(TOOLS) tests/faults $(SELECTED) $(MORE_WORKERS)
 
-# Three runs: each worker of a run imports all its tests.
 test-all: tools ## run every test, with coverage: CI does
-	@$(MAKE) --no-print-directory --keep-going coverage test-servers test-rest FAULTS=1
+	@$(MAKE) --no-print-directory --keep-going coverage test-servers test-rest LEFT_OUT=
 
 test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many drawn examples; THOROUGH=1 for more of them
 	@$(ASSETS) $(if $(THOROUGH),$(LONGER)) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800

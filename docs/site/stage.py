@@ -100,8 +100,18 @@ class Stage:
                 return _from(self.places[page], self.places[known]) + mark + anchor
         if not (ROOT / name).exists():
             raise SystemExit(f"{page}: {target} is not there")
+        if name.endswith(".png"):
+            return _from(self.places[page], self._picture(name))
         self.files.add(name)
         return _from(self.places[page], _file_place(name)) + mark + anchor
+
+    def _picture(self, name: str) -> str:
+        """Copy a picture; return its place."""
+        place = f"pictures/{PurePosixPath(name).name}"
+        path = self.folder / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes((ROOT / name).read_bytes())
+        return place
 
     def _group(self, name: str, pages: list[str]) -> str:
         """Build the page of a group: its pages, each with the start of its text, and the order for the generator."""

@@ -74,6 +74,7 @@ class Settings:
             else `DEFAULT_API_URL`.
         user_data: User's data folder for `agentmemory dev`; None if neither HOME nor XDG_DATA_HOME is an absolute path.
         mem0: True to serve mem0's dialects, False not to. None serves them in `dev` only.
+        ui: True to serve the explorer at `/ui`, False not to. None serves it in `dev` only.
         secret_hosts: "Require" rejects a Secret that does not list the host its value is sent to. None allows it.
         is_in_cluster: True in a pod. Determines the defaults of `auth`, `max_caller_rate`, `log_format` and
             `secret_hosts`.
@@ -107,6 +108,7 @@ class Settings:
     may_download_models: bool = False
     default_embedding: DefaultEmbedding = "wordllama"
     mem0: bool | None = None
+    ui: bool | None = None
     secret_hosts: SecretHosts | None = None
     is_in_cluster: bool = False
 
@@ -156,6 +158,7 @@ class Settings:
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             default_embedding=cast(DefaultEmbedding, choice("AGENTMEMORY_DEFAULT_EMBEDDING", DefaultEmbedding)),
             mem0=_flag(environ, "AGENTMEMORY_MEM0"),
+            ui=_flag(environ, "AGENTMEMORY_UI"),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
             is_in_cluster=is_in_cluster,
         )
@@ -213,6 +216,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_URL"),
     Variable("XDG_DATA_HOME", "~/.local/share", "~/.local/share"),
     Variable("AGENTMEMORY_MEM0"),
+    Variable("AGENTMEMORY_UI"),
     Variable("AGENTMEMORY_MODELS"),
     Variable("AGENTMEMORY_MODEL_DOWNLOADS"),
     Variable("AGENTMEMORY_DEFAULT_EMBEDDING", "wordllama", "wordllama"),

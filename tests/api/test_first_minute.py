@@ -83,7 +83,7 @@ def test_output_is_one_block_without_log_lines(started: tuple[Home, Program], ba
 
     api, qdrant = (program.wait_for(rf"{name} (http://\S+)")[1] for name in ("API", "Qdrant"))
     assert program.log.splitlines() == [
-        *(f"API {api}", f"Docs {api}/docs", f"MCP {api}/mcp", f"Qdrant {qdrant}"),
+        *(f"API {api}", f"Explorer {api}/ui", f"Docs {api}/docs", f"MCP {api}/mcp", f"Qdrant {qdrant}"),
         "  the dev Qdrant is used for every QdrantConnection, whatever its URL",
         *(f"Data {home.place}/dev", f"Manifests {home.place}/dev/manifests"),
         "  watched for changes; the status of each object is in .status there",

@@ -131,10 +131,13 @@ def test_component_settings_override_shared_ones() -> None:
     assert {one["OTEL_SDK_DISABLED"] for one in variables.values()} == {"true"}
 
 
-def test_mem0_is_served_by_the_api_only() -> None:
-    found = containers(render({"api": {"mem0": {"enabled": True}}}))
+@pytest.mark.parametrize("part", ["mem0", "ui"])
+def test_optional_parts_are_served_by_the_api_only(part: str) -> None:
+    found = containers(render({"api": {part: {"enabled": True}}}))
+    variable = f"AGENTMEMORY_{part.upper()}"
     values = {
-        name: [one["value"] for one in part.get("env", ()) if "MEM0" in one["name"]] for name, part in found.items()
+        name: [one["value"] for one in container.get("env", ()) if one["name"] == variable]
+        for name, container in found.items()
     }
 
     assert values == {"operator": [], "api": ["true"]}

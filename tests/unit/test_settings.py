@@ -78,6 +78,7 @@ def test_every_variable_is_read() -> None:
             "AGENTMEMORY_URL": "http://api/",
             "AGENTMEMORY_CLUSTER_ID": "4f0c-uid",
             "AGENTMEMORY_MEM0": "true",
+            "AGENTMEMORY_UI": "false",
             "AGENTMEMORY_MODELS": "models",
             "AGENTMEMORY_MODEL_DOWNLOADS": "yes",
         }
@@ -104,6 +105,7 @@ def test_every_variable_is_read() -> None:
         api_url="http://api",
         cluster_id="4f0c-uid",
         mem0=True,
+        ui=False,
         models=pathlib.Path("models"),
         may_download_models=True,
     )
@@ -131,6 +133,7 @@ def test_empty_variable_is_unset() -> None:
         ),
         ({"AGENTMEMORY_MAX_BODY_MIB": "64Mi"}, "AGENTMEMORY_MAX_BODY_MIB='64Mi' must be a whole number of at least 1"),
         ({"AGENTMEMORY_MEM0": "yes"}, "AGENTMEMORY_MEM0='yes' is invalid: use true or false"),
+        ({"AGENTMEMORY_UI": "on"}, "AGENTMEMORY_UI='on' is invalid: use true or false"),
         ({"AGENTMEMORY_SECRET_HOSTS": "require"}, "AGENTMEMORY_SECRET_HOSTS='require' is unknown: use Require"),
         (COLLECTOR | {"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not supported: use otlp"),
         (COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL='grpc' is not supported"),

@@ -135,7 +135,11 @@ rules:
 {{- if and (eq .component "api") (.values.mem0 | default dict).enabled }}
 {{- $mem0 = dict "AGENTMEMORY_MEM0" "true" }}
 {{- end }}
-{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones $embedding $models $mem0 }}
+{{- $ui := dict }}
+{{- if and (eq .component "api") (.values.ui | default dict).enabled }}
+{{- $ui = dict "AGENTMEMORY_UI" "true" }}
+{{- end }}
+{{- $settings := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones $embedding $models $mem0 $ui }}
 {{- range $name, $value := $settings }}
 - name: {{ $name }}
   value: {{ if kindIs "float64" $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}

@@ -93,6 +93,14 @@ class UserTokens:
         """
         return self._read(token, await self._key_for(self.codec.key_id(token)))
 
+    async def signing_key(self) -> SigningKey:
+        """Return the signing key, at most `KEY_TTL_S` old, to derive other keys from.
+
+        Raises:
+            TransientError: If no signing key is available now.
+        """
+        return await self._key_for("")
+
     async def _key_for(self, key_id: str) -> SigningKey:
         """Return the signing key. Read it again if it is old, or if its id is not `key_id`; "" accepts any id.
 

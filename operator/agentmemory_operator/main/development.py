@@ -81,14 +81,15 @@ async def run_dev(settings: Settings, options: DevOptions) -> None:
             options.qdrant or settings.qdrant_url, settings.qdrant_api_key, folders.data, stack
         )
         # Accept `auth` "none": the API listens on loopback only, and the output names who has access.
-        accepting = replace(settings, accepts_auth_none=True, mem0=settings.mem0 is not False)
+        serves_mem0, serves_ui = settings.mem0 is not False, settings.ui is not False
+        accepting = replace(settings, accepts_auth_none=True, mem0=serves_mem0, ui=serves_ui)
         folder, api, operator = await _compose(accepting, folders, stand_in, stack)
         operations = (operator.run(), follow_folder(folder, api, operator), feed_own_changes(folder, api, operator))
         tasks = [asyncio.create_task(operation) for operation in operations]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(_serving(api, options.port, running))
         _announce(folders, stand_in.url, api_url, running, stack)
-        print_locations(folders, stand_in, api_url)
+        print_locations(folders, stand_in, api_url, serves_ui=serves_ui)
         is_found = settings.api_url is None and len(running.find()) == 1
         first_calls = build_first_calls(None if is_found else api_url)
         announcement = asyncio.create_task(print_first_calls(api, first_calls, folders, settings.auth))
@@ -235,9 +236,11 @@ ACCESS = {
 EXAMPLE_USER, EXAMPLE_MEMORY, EXAMPLE_QUERY = "ada", "Ada drinks tea, never coffee", "what does she drink?"
 
 
-def print_locations(folders: DevFolders, server: ServerOverride, api_url: str) -> None:
+def print_locations(folders: DevFolders, server: ServerOverride, api_url: str, *, serves_ui: bool = True) -> None:
     """Print the URLs of a stack and its folders, one per line."""
     print_line(f"API {api_url}")
+    if serves_ui:
+        print_line(f"Explorer {api_url}/ui")
     print_line(f"Docs {api_url}/docs")
     print_line(f"MCP {api_url}/mcp")
     print_line(f"Qdrant {server.url}")

@@ -22,7 +22,7 @@ from agentmemory_operator.collections.rules.claims import AgentClaim
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
 from agentmemory_operator.connections.embedders import MeteredEmbedder
 from agentmemory_operator.connections.embedding_cache import CachedEmbedder, EmbeddingCache
-from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, ApiOptionals, SourceState, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, build_services
@@ -44,6 +44,7 @@ from qdrant_devserver.server import create_app as create_devserver
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.spec.documents import Document, cluster_id, marker_for
 from tests.support.web.http_server import ServerFiles, check_success, serve
+from tests.support.web.shown_objects import ShownObjects
 
 TIMEOUT_S = 5
 
@@ -130,6 +131,7 @@ def build_stack_services(
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
+    shown: ShownObjects | None = None,
 ) -> Services:
     """Build the use cases on one Qdrant server, with these objects."""
     meter = meter or ApiMeter()
@@ -171,7 +173,8 @@ def build_stack_services(
         assert settings.language_model is not None
         return await language_models.open(settings.language_model, settings.owner, FakeSecrets(secrets or {}))
 
-    return build_services(directory, rerankers.open, hooks, open_model, WORDLLAMA_MEASURE, meter=meter, writer="test")
+    parts = (directory, rerankers.open, hooks, open_model, WORDLLAMA_MEASURE)
+    return build_services(*parts, objects=(shown or ShownObjects()).objects, meter=meter, writer="test")
 
 
 @contextlib.contextmanager
@@ -188,7 +191,9 @@ def running_api(
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
+    shown: ShownObjects | None = None,
     serves_mem0: bool = False,
+    serves_ui: bool = False,
 ) -> Iterator[Stack]:
     """Serve the API for agents with existing collections."""
     services = build_stack_services(
@@ -200,11 +205,13 @@ def running_api(
         clock=clock,
         secrets=secrets,
         zone_keys_of=zone_keys_of,
+        shown=shown,
     )
     guard = guard or OpenGuard()
     tokens = UserTokens(
         FixedSigningKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
     )
-    app = create_app(services, guard, tokens, sources=sources, limits=limits, serves_mem0=serves_mem0)
+    options = ApiOptionals(serves_mem0=serves_mem0, serves_ui=serves_ui)
+    app = create_app(services, guard, tokens, sources=sources, limits=limits, options=options)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

@@ -2,9 +2,10 @@
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -20,9 +21,9 @@ from starlette.types import ASGIApp
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
-from agentmemory_operator.entrypoints.api import openapi
+from agentmemory_operator.entrypoints.api import openapi, state_routes
 from agentmemory_operator.entrypoints.api.bodies import request_invalid
-from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge
+from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge, SourceState
 from agentmemory_operator.entrypoints.api.identity import user_routes as identity
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
 from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl
@@ -54,11 +55,15 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import PROCESS, LiveGauge, render
 from agentmemory_operator.runtime.tasks import cancel, start_task
 
+if TYPE_CHECKING:
+    from agentmemory_operator.entrypoints.api.ui.explorer import Explorer
+
 # Routers in the order of matching. Those with the most requests come first.
 ROUTERS = (
     memory_routes.searching,
     context_routes.router,
     memory_routes.agents,
+    state_routes.router,
     memory_routes.router,
     lineage_routes.router,
     session_routes.router,
@@ -79,22 +84,6 @@ LINKS = {"docs": "/docs", "openapi": "/openapi.json", "agents": "/v1/agents", "m
 log = logging.getLogger(__name__)
 
 
-class SourceState(Protocol):
-    """State of the source of objects, for the readiness probe, early requests and the staleness header."""
-
-    def find_obstacle(self) -> str | None:
-        """Return the reason why no agent can be served, or None."""
-        ...
-
-    def find_unread(self) -> str | None:
-        """Return a message until every object was read once, then None. Called for each request."""
-        ...
-
-    def age_s(self) -> float:
-        """Return the seconds since the last contact with the source; 0 if there was none, as with a folder."""
-        ...
-
-
 class _AlwaysReady:
     def find_obstacle(self) -> str | None:
         return None
@@ -109,6 +98,22 @@ class _AlwaysReady:
 ALWAYS_READY: SourceState = _AlwaysReady()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptionals:
+    """Parts of the API that are only served on request.
+
+    Attributes:
+        serves_mem0: True to serve mem0's dialects under `/mem0/`.
+        serves_ui: True to serve the explorer at `/ui`.
+    """
+
+    serves_mem0: bool = False
+    serves_ui: bool = False
+
+
+NO_OPTIONALS = ApiOptionals()
+
+
 def create_app(
     services: Services,
     guard: Guard,
@@ -116,7 +121,7 @@ def create_app(
     *,
     sources: SourceState = ALWAYS_READY,
     limits: Limits | None = None,
-    serves_mem0: bool = False,
+    options: ApiOptionals = NO_OPTIONALS,
 ) -> FastAPI:
     """Build the application.
 
@@ -127,24 +132,24 @@ def create_app(
         user_tokens: Accepted in addition to the credentials that the guard accepts.
         sources: State of the source of objects. Default: always ready and never stale.
         limits: Limits on concurrent requests and their memory. None uses the defaults of `Limits`.
-        serves_mem0: True to serve mem0's dialects under `/mem0/`.
+        options: Parts that are only served on request.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
+    explorer = _open_explorer(user_guard, user_tokens, pressure) if options.serves_ui else None
     edge = partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure)
-    app = _bare_app(partial(edge, settings_age_s=sources.age_s, find_unread=sources.find_unread))
+    app = _bare_app(partial(edge, sources=sources, site=explorer))
     app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
         # Do not use `include_router`: the framework would match each route twice, once per level.
         app.router.routes.extend(router.routes)
-    _add_root(app)
+    _add_root(app, LINKS | ({"ui": "/ui"} if explorer else {}))
     _add_probes(app, sources)
-    meters = (*services.meter.metrics, *services.access_counts.metrics(), *build_gauges(pressure, sources), PROCESS)
-    _add_metrics(app, meters)
+    counts = services.access_counts.metrics()
+    _add_metrics(app, (*services.meter.metrics, *counts, *build_gauges(pressure, sources), PROCESS))
     _add_problem_pages(app)
     app.state.mcp = McpEndpoint()
-    app.router.routes.append(Route(MCP_PATH, app.state.mcp, methods=["POST"]))
-    if serves_mem0:
-        app.router.routes.extend(mem0_routes.ROUTES)
+    mem0, ui = mem0_routes.ROUTES if options.serves_mem0 else (), explorer.routes if explorer else ()
+    app.router.routes.extend([Route(MCP_PATH, app.state.mcp, methods=["POST"]), *mem0, *ui])
     add_docs(app)
     _add_error_handlers(app)
     _describe_once(app)
@@ -211,11 +216,18 @@ def _describe_once(app: FastAPI) -> None:
     app.openapi = describe_once  # type: ignore[method-assign]
 
 
-def _add_root(app: FastAPI) -> None:
+def _open_explorer(guard: Guard, user_tokens: UserTokens, pressure: AdmissionControl) -> "Explorer":
+    # Import it only where it is served: the templates' engine takes memory.
+    from agentmemory_operator.entrypoints.api.ui.explorer import Explorer
+
+    return Explorer(guard, user_tokens, pressure)
+
+
+def _add_root(app: FastAPI, links: Mapping[str, str]) -> None:
     @app.get(ROOT, summary="List the entry points", tags=[SERVICE], **describe(RootOut, problems=()))
     async def get_root() -> Response:
         """Return the entry points of the API."""
-        return json_response({"links": LINKS})
+        return json_response({"links": links})
 
 
 def _add_probes(app: FastAPI, sources: SourceState) -> None:

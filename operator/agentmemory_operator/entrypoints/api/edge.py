@@ -3,9 +3,9 @@
 For each request it does the following:
 1. Assign a request id; open the metrics and the trace of the request.
 2. Reject malformed text, and cross-origin requests to `/mcp` or to an API without authentication.
-3. Under `/v1/`, `/mcp` and `/mem0/`, respond with 503 until the agents are loaded. Then authenticate the caller, and
-   admit the request within the caller's limits. The route of a hook authenticates by the signature instead. On other
-   paths, only limit the number of concurrent requests; probes are exempt.
+3. Under `/v1/`, `/mcp`, `/mem0/` and `/ui`, respond with 503 until the agents are loaded. Then authenticate the
+   caller, and admit the request within the caller's limits. The route of a hook authenticates by the signature
+   instead. On other paths, only limit the number of concurrent requests; probes are exempt.
 4. Run the application and convert every error to a problem response.
 5. Write the access log.
 
@@ -16,9 +16,10 @@ import logging
 import re
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import unquote_to_bytes
 
 from starlette.requests import ClientDisconnect
@@ -49,7 +50,7 @@ from agentmemory_operator.entrypoints.api.problems import (
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
 from agentmemory_operator.runtime.rules.web_origin import foreign_reason
-from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, UNKNOWN_CALLER
+from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, UNKNOWN_CALLER, Caller
 
 log = logging.getLogger(__name__)
 
@@ -73,12 +74,52 @@ _HOOK = re.compile(r"/v1/agents/[^/]+/hooks/[^/]+")
 MAX_LOGGED_PATH_CHARS = 256
 
 
+class SourceState(Protocol):
+    """State of the source of objects, for the readiness probe, early requests and the staleness header."""
+
+    def find_obstacle(self) -> str | None:
+        """Return the reason why no agent can be served, or None."""
+        ...
+
+    def find_unread(self) -> str | None:
+        """Return a message until every object was read once, then None. Called for each request."""
+        ...
+
+    def age_s(self) -> float:
+        """Return the seconds since the last contact with the source; 0 if there was none, as with a folder."""
+        ...
+
+
+class PageSite(Protocol):
+    """Pages for browsers: they send a cookie instead of a token, and show errors as HTML."""
+
+    def has_page(self, path: str) -> bool:
+        """Return whether a path is one of the site's, with or without authentication."""
+        ...
+
+    def needs_caller(self, path: str) -> bool:
+        """Return whether a path of the site needs an authenticated caller."""
+        ...
+
+    async def open_session(self, scope: Scope) -> bytes:
+        """Read the cookie of a request; return the value for the header `Authorization`, empty if there is none.
+
+        Raises:
+            TransientError: If the key of the cookies cannot be read now.
+        """
+        ...
+
+    def render_problem(self, problem: Problem, scope: Scope) -> Response:
+        """Render an error as a page."""
+        ...
+
+
 class Edge:
     """The outermost ASGI application.
 
     Args:
-        settings_age_s: Returns the seconds since the last contact with the source of objects.
-        find_unread: Returns a message until the agents are loaded, then None.
+        site: Pages of the explorer; None if they are not served.
+        sources: State of the source of objects.
     """
 
     def __init__(
@@ -87,15 +128,16 @@ class Edge:
         guard: Guard,
         meter: ApiMeter,
         pressure: AdmissionControl,
-        settings_age_s: Callable[[], float],
-        find_unread: Callable[[], str | None],
+        sources: SourceState,
+        *,
+        site: PageSite | None = None,
     ) -> None:
         self._app = app
+        self._site = site
         self._guard = guard
         self._meter = meter
         self._pressure = pressure
-        self._settings_age_s = settings_age_s
-        self._find_unread = find_unread
+        self._sources = sources
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one ASGI connection. Scopes other than HTTP pass through."""
@@ -111,7 +153,7 @@ class Edge:
         raw_id = headers.get(b"x-request-id", b"")
         scope[REQUEST_ID] = request_id = raw_id.decode() if _GOOD_ID.fullmatch(raw_id) else secrets.token_hex(16)
         added = [(b"x-request-id", request_id.encode()), (b"x-agentmemory-version", __version__.encode())]
-        if scope["path"].startswith(GUARDED_PREFIXES) and (age_s := self._settings_age_s()) > STALE_S:
+        if scope["path"].startswith(GUARDED_PREFIXES) and (age_s := self._sources.age_s()) > STALE_S:
             added.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
         exchange = _Exchange(send, added, is_head=is_head)
         started = time.perf_counter()
@@ -122,17 +164,22 @@ class Edge:
             served.agent = (
                 str(scope.get("path_params", {}).get("agent", ""))[:MAX_LOGGED_PATH_CHARS] if served.route else ""
             )
-        _log(scope, served, method=method, took_ms=(time.perf_counter() - started) * 1000)
+        is_page = self._site is not None and self._site.has_page(scope["path"])
+        is_public = not (is_page or scope["path"].startswith(GUARDED_PREFIXES))
+        took_ms = (time.perf_counter() - started) * 1000
+        _log(scope, served, method=method, took_ms=took_ms, is_public=is_public)
 
     async def _respond(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         try:
             check_text(scope)
-            is_guarded = scope["path"].startswith(GUARDED_PREFIXES)
-            is_page = not is_guarded and scope["method"] == "GET"
-            # Check every client of MCP, as its specification requires.
-            required: Address | None = "network" if scope["path"] == MCP_PATH else None
+            site = self._site if self._site and self._site.has_page(scope["path"]) else None
+            is_api = scope["path"].startswith(GUARDED_PREFIXES)
+            is_guarded = is_api or (site is not None and site.needs_caller(scope["path"]))
+            is_page = not is_api and scope["method"] == "GET"
+            # Check every client of MCP, as its specification requires, and of pages, which use cookies.
+            required: Address | None = "network" if site or scope["path"] == MCP_PATH else None
             if address := self._guard.open_address or required:
                 is_local = address == "loopback"
                 if reason := foreign_reason(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
@@ -140,22 +187,28 @@ class Edge:
             serve = self._respond_authenticated if is_guarded else self._respond_public
             await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
-            await _response_of(refusal.problem, scope)(scope, receive, exchange)
+            await self._response_of(refusal.problem, scope)(scope, receive, exchange)
         except AgentMemoryError as refusal:
             # Respond to refusals here. Errors of the application itself are handled inside it.
-            await _response_of(problem_of(refusal), scope)(scope, receive, exchange)
+            await self._response_of(problem_of(refusal), scope)(scope, receive, exchange)
         except ClientDisconnect:
             return
         except Exception:  # the outermost handler: the caller gets a response, the log gets the traceback
             log.exception("unexpected error in %s %s, request %s", scope["method"], scope["path"], scope[REQUEST_ID])
             if exchange.status == 0:
                 problem = Problem(type=INTERNAL_ERROR, detail="unexpected error: see the log for this request_id")
-                await _response_of(problem, scope)(scope, receive, exchange)
+                await self._response_of(problem, scope)(scope, receive, exchange)
 
     async def _respond_public(
-        self, scope: Scope, receive: Receive, exchange: "_Exchange", _: Mapping[bytes, bytes]
+        self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
-        """Serve a path without authentication. Probes are exempt from the limit of such requests."""
+        """Serve a path without authentication. Probes are exempt from the limit of such requests.
+
+        The form of a sign-in uses the share of the client's address, because its body may arrive slowly.
+        """
+        if scope["method"] in WITH_BODY and has_body(headers):
+            await self._respond_admitted(scope, receive, exchange, headers, UNBOUNDED_CALLER)
+            return
         with nullcontext() if scope["path"] in PROBES else self._pressure.admit_unauthenticated():
             await self._app(scope, receive, exchange)
 
@@ -167,22 +220,37 @@ class Edge:
         A request to a hook is authenticated by its route instead.
         """
         # Check this first: until the objects are loaded, the rights of a valid caller are not known.
-        if unread := self._find_unread():
+        if unread := self._sources.find_unread():
             raise ProblemRaised(not_ready_problem(unread))
         # A hook's signature can only be checked with the body, so the request uses the share of the client's address.
         is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
         is_mem0 = scope["path"].startswith(MEM0_PREFIX)
         authorization = read_authorization(headers) if is_mem0 else headers.get(b"authorization", b"")
+        if self._site and self._site.has_page(scope["path"]):
+            authorization = await self._site.open_session(scope)
         caller = UNBOUNDED_CALLER if is_signed else self._guard.authenticate_cached(authorization)
         if caller is None:
             with self._pressure.admit_unauthenticated():
                 caller = await self._guard.authenticate(authorization)
         scope[CALLER] = UNKNOWN_CALLER if is_signed else caller
+        await self._respond_admitted(scope, receive, exchange, headers, caller)
+
+    async def _respond_admitted(
+        self,
+        scope: Scope,
+        receive: Receive,
+        exchange: "_Exchange",
+        headers: Mapping[bytes, bytes],
+        caller: Caller,
+    ) -> None:
+        """Serve a request within a caller's share of the capacity."""
         client = scope.get("client")
         key = caller_key(caller, client[0] if client else None)
         with self._pressure.admit(key) as scope[REQUEST_SLOT]:
             slot: RequestSlot = scope[REQUEST_SLOT]
-            reads_body = scope["method"] in WITH_BODY or (is_mem0 and is_batch_deletion(scope["method"], scope["path"]))
+            reads_body = scope["method"] in WITH_BODY or (
+                scope["path"].startswith(MEM0_PREFIX) and is_batch_deletion(scope["method"], scope["path"])
+            )
             if reads_body and has_body(headers):
                 slot.start_receiving()
                 receive = BodyReceiver(receive, slot, self._pressure.limits.min_rate)
@@ -190,11 +258,12 @@ class Edge:
                 await slot.start()
             await run_timed(self._app(scope, receive, exchange), self._pressure.times, key)
 
-
-def _response_of(problem: Problem, scope: Scope) -> Response:
-    if scope["path"].startswith(MEM0_PREFIX):
-        return problem_response(problem, scope[REQUEST_ID])
-    return problem.response(scope[REQUEST_ID])
+    def _response_of(self, problem: Problem, scope: Scope) -> Response:
+        if scope["path"].startswith(MEM0_PREFIX):
+            return problem_response(problem, scope[REQUEST_ID])
+        if self._site and self._site.has_page(scope["path"]):
+            return self._site.render_problem(problem, scope)
+        return problem.response(scope[REQUEST_ID])
 
 
 @dataclass(slots=True)
@@ -229,13 +298,12 @@ class _Exchange:
         await self._send(message)
 
 
-def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
+def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float, is_public: bool) -> None:
     """Log a request without its query string, which may contain user ids.
 
-    The level is warning for statuses from 500. It is debug for other statuses outside `GUARDED_PREFIXES`, else info.
+    The level is warning for statuses from 500. It is debug for other statuses of public paths, else info.
     """
-    is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
-    level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
+    level = logging.WARNING if served.status >= 500 else logging.DEBUG if is_public else logging.INFO
     if not log.isEnabledFor(level):
         return
     request = {

@@ -357,6 +357,7 @@ class LinksOut(Answer):
     agents: str = Field(description="List of the agents.")
     mcp: str = Field(description="Endpoint of the Model Context Protocol: tools for language models.")
     health: str = Field(description="Liveness probe.")
+    ui: str | None = Field(default=None, description="Explorer for browsers; only where it is served.")
 
 
 class RootOut(Answer):

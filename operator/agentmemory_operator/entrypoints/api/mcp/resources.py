@@ -17,13 +17,10 @@ from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest
 from agentmemory_operator.entrypoints.api.mcp.context_prompt import MAX_BUDGET_TOKENS, context_path
 from agentmemory_operator.entrypoints.api.mcp.request_target import RequestTarget, TargetUnresolved
-from agentmemory_operator.entrypoints.api.mcp.tool_calls import (
-    MAX_RESULT_CHARS,
-    ApiRequest,
-    render_memory,
-)
+from agentmemory_operator.entrypoints.api.mcp.tool_calls import MAX_RESULT_CHARS, render_memory
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.spec.caller_rights import Verb
 

@@ -13,17 +13,16 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from pydantic_core import from_json
-from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.authorisation import AgentRights, check_rights
 from agentmemory_operator.entrypoints.api.bodies import MAX_BODY_BYTES, check_keys, read_body, reserve_parsed_body
 from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity.rights import caller_of
+from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest, replay_body, send_inner_request
 from agentmemory_operator.entrypoints.api.mcp.context_prompt import CONTEXT_TOOL, PROMPT, prompt_arguments
 from agentmemory_operator.entrypoints.api.mcp.request_target import (
     RequestTarget,
@@ -40,7 +39,6 @@ from agentmemory_operator.entrypoints.api.mcp.resources import (
 )
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import (
     MCP_NAMES,
-    ApiRequest,
     build_request,
     list_tools,
     render_problem,
@@ -50,9 +48,6 @@ from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.rules.model_tools import Tool, render_mcp_tools
 from agentmemory_operator.spec.caller_rights import Verb
-
-# Entries of the ASGI scope that an inner request sets itself. It inherits the rest, such as caller and request slot.
-_INNER_SCOPE_KEYS = ("body", "parts", "route", "path_params", "endpoint", "rights")
 
 
 class McpEndpoint:
@@ -81,7 +76,7 @@ class McpEndpoint:
             self._started = asyncio.get_running_loop().create_future()
             self._running = asyncio.create_task(self._run(self._started))
         manager = await asyncio.shield(self._started)
-        await manager.handle_request(scope, _replaying(body, receive), send)
+        await manager.handle_request(scope, replay_body(body, receive), send)
 
     async def close(self) -> None:
         """Stop the SDK if it was started, and wait until it has ended."""
@@ -255,38 +250,8 @@ def _message_of(error: Any) -> str:
 
 
 async def _send_request(request: Request, api_request: ApiRequest) -> tuple[int, dict[str, Any]]:
-    """Send a request to the application inside `Edge`, as the caller of the MCP request; return status and body."""
-    body = b"" if api_request.body is None else json.dumps(api_request.body).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    headers += [pair for pair in request.scope["headers"] if pair[0] == TIME_ZONE_HEADER.lower().encode()]
-    scope = {name: value for name, value in request.scope.items() if name not in _INNER_SCOPE_KEYS}
-    path = api_request.path
-    scope |= {"method": api_request.method, "path": path, "raw_path": path.encode(), "headers": headers}
-    response = _Answer()
-    await ExceptionMiddleware(AsyncExitStackMiddleware(request.app.router), handlers=request.app.exception_handlers)(
-        scope | {"query_string": api_request.query.encode()}, _replaying(body), response
-    )
+    """Send a request to the API, as the caller of the MCP request and in its time zone; return status and body."""
+    zone = request.headers.get(TIME_ZONE_HEADER)
+    headers = ((TIME_ZONE_HEADER.lower(), zone),) if zone is not None else ()
+    response = await send_inner_request(request, replace(api_request, headers=headers))
     return response.status, json.loads(response.body)
-
-
-class _Answer:
-    """Collects status and body of a response."""
-
-    def __init__(self) -> None:
-        self.status, self.body = 0, b""
-
-    async def __call__(self, message: Message) -> None:
-        self.status = message.get("status", self.status)
-        self.body += message.get("body", b"")
-
-
-def _replaying(body: bytes, receive: Receive | None = None) -> Receive:
-    """Return an ASGI `receive` that replays a body, then continues with `receive` (None: with a disconnect)."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        if messages:
-            return messages.pop()
-        return {"type": "http.disconnect"} if receive is None else await receive()
-
-    return replay

@@ -7,7 +7,7 @@ Results are limited in size, and marked as data so that a model does not follow 
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -15,6 +15,7 @@ from urllib.parse import quote, urlencode
 from pydantic import BaseModel
 
 from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest
 from agentmemory_operator.entrypoints.api.mcp.context_prompt import (
     CONTEXT_TOOL,
     build_context_tool,
@@ -55,16 +56,6 @@ _USER = {
     "minLength": 1,
     "description": "User whose memories are used. Set by the application, never a name that a memory mentions.",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
-    """A request to the API, with a percent-encoded path and query string. A body of None sends none."""
-
-    method: str
-    path: str
-    body: Json | None = None
-    query: str = ""
 
 
 def list_tools(rights: AgentRights | None, target: RequestTarget) -> list[Tool]:

@@ -23,6 +23,7 @@ from agentmemory_operator.entrypoints.api.bodies import (
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import MAX_TIME_ZONE_CHARS, TIME_ZONE_HEADER, Body, HeaderName, Id
 from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, PlainRoute, caller_of, rights_of
+from agentmemory_operator.entrypoints.api.inner_requests import LOOKS
 from agentmemory_operator.entrypoints.api.mcp.tool_calls import build_offered_tools
 from agentmemory_operator.entrypoints.api.memories import forget_requests, session_routes
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
@@ -70,13 +71,14 @@ from agentmemory_operator.entrypoints.api.openapi import (
 from agentmemory_operator.entrypoints.api.preconditions import etag_header, read_precondition
 from agentmemory_operator.entrypoints.api.response_views import json_response
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
+from agentmemory_operator.entrypoints.api.state_routes import find_state
 from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.model_tools import PREFERRED_TYPE, render_mcp_tools, render_openai_tools
 from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
 from agentmemory_operator.runtime.tasks import gather_bounded, run_in_slices
-from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.search.counts import count_memories, count_periods
 from agentmemory_operator.spec.caller_rights import Verb
 from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -102,11 +104,12 @@ erasure = build_router("Erasure", GuardedRoute)
 @agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
 async def list_agents(request: Request) -> Response:
     """List every agent that the caller may read, by name."""
-    services = services_of(request)
-    readable = readable_agents(services.directory, caller_of(request))
+    services, caller = services_of(request), caller_of(request)
+    readable = readable_agents(services.directory, caller)
 
     async def line(settings: AgentSettings) -> dict[str, Any]:
-        return response_views.render_agent_line(settings, memories=await _count(services, settings.slug))
+        memories, state = await _count(services, settings.slug), find_state(settings, services.objects, caller)
+        return response_views.render_agent_line(settings, memories=memories, state=state)
 
     return response_views.json_response(
         {"results": await gather_bounded(map(line, readable), concurrency=MAX_CONCURRENT_COUNTS)}
@@ -117,15 +120,19 @@ async def list_agents(request: Request) -> Response:
 async def get_agent(agent: str, request: Request) -> Response:
     """Read the types, weights, thresholds and embedding in effect. 503 until the agent is ready."""
     opened = await open_agent(request, agent)
-    return response_views.json_response(response_views.render_agent_detail(opened, memories=await count_stored(opened)))
+    memories = await count_stored(opened)
+    state = find_state(opened.settings, services_of(request).objects, caller_of(request))
+    return response_views.json_response(response_views.render_agent_detail(opened, memories=memories, state=state))
 
 
 @agents.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
 async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
     """Count the memories of a user, or of the whole agent, by type and state."""
     opened = await open_agent(request, agent)
-    found = await count_memories(opened, parameters.user_id)
-    return response_views.json_response(response_views.render_stats(found, parameters.user_id))
+    user_id, max_periods = parameters.user_id, parameters.periods
+    found = await count_memories(opened, user_id)
+    periods = await count_periods(opened, user_id, found, max_periods) if max_periods else None
+    return response_views.json_response(response_views.render_stats(found, user_id, periods))
 
 
 @router.post(
@@ -210,7 +217,7 @@ async def get_memory(
     opened = await services.directory.open(agent)
     record = await read_memory(opened, memory_id, user_id=parameters.user_id)
     record_result(request, 1, id=memory_id)
-    if record.type in opened.settings.session_types:
+    if record.type in opened.settings.session_types and not request.scope.get(LOOKS):
         await services.working.mark_used(opened, record)
     memory = parameters.apply_format(parameters.render(record, opened))
     return response_views.json_response(memory, headers=etag_header(record.etag))
@@ -257,7 +264,8 @@ async def search_memories(agent: str, request: Request) -> Response:
     opened = await services.directory.open(agent)
     scopes = rights_of(request).default_scopes
     search_request = body.search_request(default_scopes=scopes, default_time_zone=time_zone_of(request))
-    result = await services.recall.search(opened, search_request)
+    search = services.recall.find if request.scope.get(LOOKS) else services.recall.search
+    result = await search(opened, search_request)
     services.meter.candidates.observe(result.total_candidates)
     record_result(request, len(result.results), top_k=body.top_k)
     content = response_views.render_search(result, opened, body)
