@@ -47,7 +47,7 @@ async def show_backups(request: Request) -> Response:
     view = ApiView(request)
     state, problem = await view.try_get("/state")
     settings = view.rights().settings
-    values = {"agent": view.agent, "can": view.can(), "namespace": settings.namespace, "name": settings.name}
+    values: Json = {"agent": view.agent, "can": view.can(), "namespace": settings.namespace, "name": settings.name}
     values |= {"state": state, "problem": problem, "runs": is_running(state)}
     return render_page(request, "backups.html", values)
 
