@@ -71,8 +71,8 @@ export class Agent {
     );
   }
 
-  /** Count the memories of a user, or of the whole agent. */
-  stats(options: { user_id?: string } = {}, call: CallOptions = {}): Promise<api.Stats> {
+  /** Count the memories of a user, or of the whole agent; with `periods` also by day of creation. */
+  stats(options: api.StatsOptions = {}, call: CallOptions = {}): Promise<api.Stats> {
     const params = { path: this.#path, query: options };
     return answerOf(this.#http.GET("/v1/agents/{agent}/stats", { params, ...optionsOf(call) }));
   }

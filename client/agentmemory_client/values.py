@@ -216,6 +216,7 @@ class Stats(Answer):
         types: The same counts for each type.
         decayed_below_50pct: Active memories with an effective confidence below 0.5; None if the model has no
             confidence.
+        periods: Active memories by day of creation, each with start, days and memories; None unless requested.
     """
 
     total: int
@@ -225,6 +226,7 @@ class Stats(Answer):
     decayed_below_50pct: int | None = None
     oldest: datetime | None = None
     newest: datetime | None = None
+    periods: tuple[Json, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

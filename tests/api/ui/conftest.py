@@ -24,6 +24,7 @@ SUBJECTS_AND_MORE = [
     *SUBJECTS,
     {"kind": "ServiceAccount", "namespace": "agents", "name": "reader", "verbs": ["read"]},
     {"kind": "ServiceAccount", "namespace": "agents", "name": "storer", "verbs": ["write"]},
+    {"kind": "ServiceAccount", "namespace": "agents", "name": "auditor", "verbs": ["admin"]},
 ]
 GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_MORE})
 
@@ -60,7 +61,7 @@ def ui_clock() -> FakeClock:
 
 @pytest.fixture(scope="session")
 def guarded_stack(qdrant_url: str, ui_clock: FakeClock) -> Iterator[Stack]:
-    """API of the agent `ui-guarded`, with the accounts chief, writer, bound, reader and storer."""
+    """API of the agent `ui-guarded`, with the accounts chief, writer, bound, reader, storer and auditor."""
     create_collection(qdrant_url, GUARDED)
     guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
     with running_api(qdrant_url, GUARDED, guard=guard, clock=ui_clock, serves_ui=True) as stack:

@@ -16,12 +16,12 @@ from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.ui.explorer import AGENT_PAGES
-from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE
 from tests.api.ui.conftest import GUARDED as GUARDED_DOCUMENT
 from tests.support.patience import wait_until
-from tests.support.web.api_stack import Stack, running_api
+from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.mem0_site import NamedTokens
-from tests.support.web.page_reader import Browser, Form
+from tests.support.web.page_reader import Browser, Form, Page
+from tests.support.zone_agents import Keys, zoned_document
 
 AGENT, OPEN = "/agents/ui-guarded", "/agents/ui-open"
 PAGES = [path for method, path, _ in AGENT_PAGES if method == "GET"]
@@ -88,7 +88,7 @@ class TestCookies:
         ],
     )
     def test_those_of_other_applications_end_no_session(self, chief: Browser, other: str) -> None:
-        own = f"{COOKIE}={chief.http.cookies[COOKIE]}"
+        own = chief.cookie
         chief.http.cookies.clear()
 
         for header in (f"{other}; {own}", f"{own}; {other}"):
@@ -98,14 +98,51 @@ class TestCookies:
     @pytest.mark.parametrize("value", ["", "x", "gAAAAABp" + "A" * 200, '"quoted"'])
     def test_others_of_the_same_name_end_no_session(self, chief: Browser, value: str) -> None:
         """A page below another path or on another port of the host may have set them."""
-        own = f"{COOKIE}={chief.http.cookies[COOKIE]}"
+        own = chief.cookie
+        name = own.partition("=")[0]
         chief.http.cookies.clear()
 
-        for header in (f"{COOKIE}={value}; {own}", f"{own}; {COOKIE}={value}"):
+        for header in (f"{name}={value}; {own}", f"{own}; {name}={value}"):
             assert chief.http.get("/ui/agents", headers={"Cookie": header}).url.path == "/ui/agents"
 
+    def test_over_tls_no_other_host_can_replace_it(self, guarded_stack: Stack) -> None:
+        """A host beside this one can set cookies of their domain, such as that of a session of its own."""
+        host = guarded_stack.api_url.removeprefix("http://")
+        with Browser(guarded_stack.api_url) as other, Browser(guarded_stack.api_url) as browser:
+            other.sign_in("token-writer")
+            form = browser.open("/sign-in").form()
+            browser.http.headers["Origin"] = f"https://{host}"
+            answer = browser.http.post(
+                "/ui/sign-in", data=form.values | {"token": "token-chief"}, follow_redirects=False
+            )
+            own, *attributes = answer.headers["set-cookie"].split("; ")
+            browser.http.cookies.clear()
+            pages = [
+                Page(browser.http.get("/ui/agents", headers={"Cookie": header}))
+                for header in (own, f"{other.cookie}; {own}", f"{own}; {other.cookie}")
+            ]
+
+        assert own.startswith("__Host-agentmemory_ui")
+        assert {"Path=/", "Secure", "HttpOnly", "SameSite=strict"} < {*attributes}
+        assert len({page.form().values["csrf"] for page in pages}) == 1
+
+    def test_over_tls_the_sign_out_removes_it(self, guarded_stack: Stack) -> None:
+        with Browser(guarded_stack.api_url) as browser:
+            form = browser.open("/sign-in").form()
+            browser.http.headers["Origin"] = browser.http.headers["Origin"].replace("http:", "https:")
+            answer = browser.http.post(
+                "/ui/sign-in", data=form.values | {"token": "token-chief"}, follow_redirects=False
+            )
+            own = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+            browser.http.cookies.clear()
+            form = Page(browser.http.get("/ui/agents", headers=own)).form()
+            answer = browser.http.post("/ui/sign-out", data=form.values, headers=own, follow_redirects=False)
+
+        assert answer.headers["set-cookie"].startswith(own["Cookie"].partition("=")[0] + '=""; ')
+        assert "Max-Age=0" in answer.headers["set-cookie"]
+
     def test_opens_no_other_endpoint(self, chief: Browser) -> None:
-        cookie = {"Cookie": f"{COOKIE}={chief.http.cookies[COOKIE]}"}
+        cookie = {"Cookie": chief.cookie}
 
         assert [chief.http.get(path, headers=cookie).status_code for path in ("/v1/agents", f"/v1{AGENT}/stats")] == [
             *(401, 401)
@@ -258,6 +295,13 @@ class TestRights:
             # The page of a user repeats the name that the request has.
             assert query.get("user_id", user) != user or f"{user}-other" not in shown.text
 
+    def test_admin_alone_lists_the_receipts_of_a_user(self, visitor: Browser, user: str) -> None:
+        visitor.sign_in("token-auditor")
+
+        page = visitor.open(f"{AGENT}/receipts", user_id=user)
+
+        assert (page.status, "No receipts" in page.text) == (200, True)
+
     @pytest.mark.parametrize("path", PAGES)
     def test_a_caller_without_read_sees_nothing(
         self, visitor: Browser, store: Callable[..., str], user: str, path: str
@@ -269,6 +313,27 @@ class TestRights:
             assert path not in STREAMS or shown.status_code == 403
             text = "" if path in STREAMS else shown.text
         assert [word for word in ("Zacharias", "preference") if word in text] == []
+
+
+def test_no_page_shows_a_sealed_text(qdrant_url: str, user: str) -> None:
+    """The second version has a longer text, so that a difference would show what was added."""
+    document, fields = zoned_document("ui-sealed"), {"subject": "pregnant", "tags": ["pregnant"], "zone": "SENSITIVE"}
+    create_collection(qdrant_url, document)
+    body = {"user_id": user, "session_id": "s", "metadata": {"state": "pregnant"}, **fields}
+    ids: list[str] = []
+    with running_api(qdrant_url, document, zone_keys_of=Keys().of) as writing:
+        for text in ("Ada is pregnant", "Ada is pregnant with Zacharias"):
+            more = {"supersedes": ids[-1]} if ids else {}
+            answer = httpx.post(f"{writing.api_url}/v1/agents/ui-sealed/memories", json=body | more | {"content": text})
+            ids.append(answer.json()["id"])
+    with (
+        running_api(qdrant_url, document, zone_keys_of=Keys().of, serves_ui=True) as reading,
+        Browser(reading.api_url) as browser,
+    ):
+        for path in sorted({*PAGES} - STREAMS):
+            page = browser.open(f"/agents/ui-sealed{path.format(id=ids[-1])}", user_id=user, query="what of Ada")
+            assert page.status == 200
+            assert [word for word in ("pregnant", "Zacharias") if word in page.response.text] == []
 
 
 class TestRecords:

@@ -78,7 +78,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.model_tools import PREFERRED_TYPE, render_mcp_tools, render_openai_tools
 from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
 from agentmemory_operator.runtime.tasks import gather_bounded, run_in_slices
-from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.search.counts import count_memories, count_periods
 from agentmemory_operator.spec.caller_rights import Verb
 from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -129,8 +129,10 @@ async def get_agent(agent: str, request: Request) -> Response:
 async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
     """Count the memories of a user, or of the whole agent, by type and state."""
     opened = await open_agent(request, agent)
-    found = await count_memories(opened, parameters.user_id)
-    return response_views.json_response(response_views.render_stats(found, parameters.user_id))
+    user_id, max_periods = parameters.user_id, parameters.periods
+    found = await count_memories(opened, user_id)
+    periods = await count_periods(opened, user_id, found, max_periods) if max_periods else None
+    return response_views.json_response(response_views.render_stats(found, user_id, periods))
 
 
 @router.post(

@@ -1,11 +1,11 @@
 """The API as the caller of a page sees it, and the record of what callers have seen and changed."""
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import orjson
 from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights, check_rights
@@ -126,8 +126,12 @@ class ApiView:
         )
         log.info(message, change, extra={"change": change})
 
+    def hash_user(self, user_id: str) -> str:
+        """Return the hash that stands for a user in the log and in receipts."""
+        return hash_user(self.rights().settings.slug, canonical(user_id))
+
     def _describe(self, user_id: str | None) -> Json:
-        user = None if user_id is None else hash_user(self.rights().settings.uid, canonical(user_id))
+        user = None if user_id is None else self.hash_user(user_id)
         return {"caller": str(caller_of(self.request)), "agent": self.agent, "user": user}
 
 
@@ -138,7 +142,7 @@ async def send_request(request: Request, inner: ApiRequest) -> Json:
         ApiRefused: If the API responds with an error.
     """
     response = await send_inner_request(request, inner, looks=True)
-    document: Json = json.loads(response.body) if response.body else {}
+    document: Json = orjson.loads(response.body) if response.body else {}
     if response.status >= 400:
         raise ApiRefused(response.status, document)
     if etag := response.headers.get(b"etag"):

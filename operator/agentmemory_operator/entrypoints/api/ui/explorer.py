@@ -64,6 +64,7 @@ AGENT_PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/changes", record_pages.list_changes),
     ("GET", "/changes/stream", record_pages.stream_changes),
     ("GET", "/receipts", record_pages.list_receipts),
+    ("GET", "/receipts/proof", record_pages.send_proof),
     ("GET", "/backups", agent_pages.show_backups),
     ("GET", "/graph", record_pages.show_graph),
 )

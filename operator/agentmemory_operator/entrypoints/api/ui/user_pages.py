@@ -18,23 +18,36 @@ PAGE_SIZE = 50
 
 
 async def list_users(request: Request) -> Response:
-    """Show the users of an agent page by page; a caller without the verb admin can name a user."""
-    view = ApiView(request)
-    page, problem = await view.try_get("/users", limit=PAGE_SIZE, cursor=request.query_params.get("cursor"))
+    """Show the users of an agent page by page, or those whose id starts with a text.
+
+    A caller without the verb admin, who may not list users, can open a user by id.
+    """
+    view, query = ApiView(request), request.query_params
+    prefix = query.get("prefix", "")
+    page, problem = await view.try_get("/users", limit=PAGE_SIZE, cursor=query.get("cursor"), prefix=prefix)
     view.record_look(None, 0)
-    values = {"agent": view.agent, "can": view.can(), "page": page, "problem": problem}
+    values = {"agent": view.agent, "can": view.can(), "page": page, "problem": problem, "prefix": prefix}
     return render_page(request, "users.html", values)
 
 
 async def show_user(request: Request) -> Response:
     """Show name, counts and receipts of a user."""
-    return await _render_user(request, request.query_params.get("user_id", ""))
+    return await _render_user(request, require_user(request))
+
+
+def require_user(request: Request) -> str:
+    """Return the user that the address names.
+
+    Raises:
+        ProblemRaised: If it names none.
+    """
+    if not (user_id := request.query_params.get("user_id", "")):
+        raise ProblemRaised(Problem(type=BAD_REQUEST, detail="user_id is missing: choose a user"))
+    return user_id
 
 
 async def _render_user(request: Request, user_id: str, **more: object) -> Response:
     view = ApiView(request)
-    if not user_id:
-        raise ProblemRaised(Problem(type=BAD_REQUEST, detail="user_id is missing: choose a user"))
     user = await _read_user(view, user_id)
     stats, _ = await view.try_get("/stats", user_id=user_id)
     receipts, _ = await view.try_get("/receipts", user_id=user_id)
@@ -81,9 +94,14 @@ async def forget_user(request: Request) -> Response:
 
 async def export_user(request: Request) -> Response:
     """Send the export of a user as a file."""
-    view, user_id = ApiView(request), request.query_params.get("user_id", "")
+    view, user_id = ApiView(request), require_user(request)
     inner = ApiRequest("GET", view.path("/export"), query=urlencode({"user_id": user_id}))
-    return PassedResponse(view, inner, user_id, {"Content-Disposition": 'attachment; filename="memories.ndjson"'})
+    return PassedResponse(view, inner, user_id, file_headers("memories.ndjson"))
+
+
+def file_headers(name: str) -> dict[str, str]:
+    """Return the headers with which a browser saves a response as a file."""
+    return SAFE_HEADERS | {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
 class PassedResponse(StreamingResponse):
