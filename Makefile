@@ -10,14 +10,17 @@ QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/operator tests/security
 # With helm, promtool, Lua as Argo CD runs it, an S3 server.
 TOOLS := tests/chart tests/e2e tests/gitops tests/upgrade
+# Forks of a process that has collected the tests; on other systems, workers that each collect them.
+spread = $(if $(filter Linux,$(shell uname)),--forks $(1),-n $(1) --dist loadfile --no-loadscope-reorder)
 # Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
-BY_FILE := --dist loadfile --no-loadscope-reorder
-WORKERS := -n $(shell expr 2 '*' $(CORES)) $(BY_FILE)
-MORE_WORKERS := -n $(shell expr 3 '*' $(CORES)) $(BY_FILE)
+WORKERS := $(call spread,$(shell expr 2 '*' $(CORES)))
+MORE_WORKERS := $(call spread,$(shell expr 3 '*' $(CORES)))
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
+# Markers of tests that a target leaves out: `make test-all` runs all of them.
+LEFT_OUT := faults or tools
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
 .PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again test-adapters e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
@@ -84,28 +87,29 @@ tools: ## the same, and helm, promtool, an S3 server and what else `make test-al
 	@$(PYTHON) tests/controlplane/build.py --all
 
 test-unit: .venv/.dev ## run the unit tests: after every change
-	@$(PYTEST) -q tests/unit -n $(CORES) --dist worksteal
+	@$(PYTEST) -q tests/unit $(call spread,$(CORES))
 
 test-quick: .venv/.dev ## run all tests without a control plane: before a commit
-	@$(PYTEST) $(QUICK) -m "not faults" $(WORKERS)
+	@$(PYTEST) $(QUICK) -m "not ($(LEFT_OUT))" $(WORKERS)
 
 test-servers: .venv/.dev ## run the part of test-quick for the retrieval API and the development Qdrant
-	@$(PYTEST) $(SERVERS) -m "not faults" $(WORKERS)
+	@$(PYTEST) $(SERVERS) -m "not ($(LEFT_OUT))" $(WORKERS)
 
 coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below the required share
 	@.venv/bin/coverage erase
-	@.venv/bin/coverage run -m pytest $(MEASURED) -m "not faults" $(WORKERS)
+	@.venv/bin/coverage run -m pytest $(MEASURED) -m "not ($(LEFT_OUT))" $(WORKERS)
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report
 
 test-cluster: .venv/.dev ## run the tests of operator and security with a control plane, except the fault tests
-	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(MORE_WORKERS)
+	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not ($(LEFT_OUT))" $(MORE_WORKERS)
 
 test-tools: .venv/.dev tools ## run the tests with helm, promtool, Lua or an S3 server, except the fault tests
-	@$(ASSETS) $(PYTEST) $(TOOLS) -m "not faults" $(MORE_WORKERS)
+	@$(ASSETS) $(PYTEST) $(TOOLS) -m "not ($(LEFT_OUT))" $(MORE_WORKERS)
 
 test: test-quick test-cluster ## run the tests that need a control plane at most; those that need more are skipped
 
+test-all test-tools coverage: LEFT_OUT := faults
 test-all: tools coverage test-servers test-cluster test-tools test-faults ## run every test, with coverage: CI does
 
 test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many drawn examples

@@ -18,8 +18,10 @@ from hypothesis import settings
 
 from tests.support.fault_injection import check_all_effective, clear
 
-# The slowest files of each suite, slowest first. Workers get files in this order (the Makefile's
-# `--no-loadscope-reorder`): a slow file that starts last would run alone.
+pytest_plugins = ("tests.support.forked_tests",)
+
+# The slowest files of each suite, slowest first. Test processes get files in this order: a slow file that starts last
+# would run alone.
 LONGEST = (
     "tests/faults/test_restore_operator_kills.py",
     "tests/faults/test_operator_kills.py",
@@ -134,7 +136,11 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
         clear()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start the slowest files first; all others keep their order."""
+    """Mark the tests that need the S3 server. Start the slowest files first; all others keep their order."""
+    for item in items:
+        if "storage" in getattr(item, "fixturenames", ()):
+            item.add_marker("tools")
     order = {file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))

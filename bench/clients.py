@@ -75,6 +75,10 @@ class Client:
         """Send a request without a body and return the text of the response. Raises Refused as `call`."""
         return self._exchange(self.prepare(method, path)).decode()
 
+    def size_of(self, request: bytes) -> int:
+        """Send a prepared request and return the size of the response's body in bytes. Raises: As `send`."""
+        return len(self._exchange(request))
+
     def timed(self, request: bytes) -> tuple[Any, float]:
         """Send a prepared request. Return the parsed response and its duration in milliseconds.
 

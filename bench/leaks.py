@@ -270,6 +270,8 @@ def share_in_bytes(content: bytes, stored: Sequence[tuple[Sentence, StoredPoints
     Words of less than 6 letters, which may occur by chance, and words in `anyhow` are excluded.
     """
     words = {word.encode() for sentence, _ in stored for word in sentence.words if len(word) >= 6}
+    # Segments reserve space: most bytes are zeros.
+    content, anyhow = (part.replace(bytes(4096), b"\0") for part in (content, anyhow))
     significant = [word for word in words if word not in anyhow]
     return sum(word in content for word in significant) / len(significant)
 

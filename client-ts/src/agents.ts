@@ -31,6 +31,11 @@ export class Agent {
     return answerOf(this.#http.GET("/v1/agents/{agent}", { params: { path: this.#path }, ...optionsOf(call) }));
   }
 
+  /** Return the status of the agent's object: conditions, plan, rebuild, snapshots, restores. Not for callers of some users. */
+  state(call: CallOptions = {}): Promise<api.AgentState> {
+    return answerOf(this.#http.GET("/v1/agents/{agent}/state", { params: { path: this.#path }, ...optionsOf(call) }));
+  }
+
   /** Read the changes after a cursor, oldest first. Without a `user_id`, those of all users: that needs `admin`. */
   changes(options: api.ChangesOptions = {}, call: CallOptions = {}): Promise<api.ChangesPage> {
     const params = { path: this.#path, query: options };
@@ -66,8 +71,8 @@ export class Agent {
     );
   }
 
-  /** Count the memories of a user, or of the whole agent. */
-  stats(options: { user_id?: string } = {}, call: CallOptions = {}): Promise<api.Stats> {
+  /** Count the memories of a user, or of the whole agent; with `periods` also by day of creation. */
+  stats(options: api.StatsOptions = {}, call: CallOptions = {}): Promise<api.Stats> {
     const params = { path: this.#path, query: options };
     return answerOf(this.#http.GET("/v1/agents/{agent}/stats", { params, ...optionsOf(call) }));
   }

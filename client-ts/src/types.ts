@@ -8,6 +8,7 @@ type Query<Path extends keyof paths> = paths[Path] extends { get: { parameters: 
 
 export type AgentSummary = Schemas["AgentOut"];
 export type AgentDetails = Schemas["AgentDetailOut"];
+export type AgentState = Schemas["AgentStateOut"];
 export type BatchResult = Schemas["BatchOut"];
 export type Change = Schemas["ChangeOut"];
 /** Part of the change log, oldest first. `next_cursor` is always set: store it, and continue from it later. */
@@ -66,6 +67,7 @@ export type SearchOptions = Omit<Schemas["SearchIn"], "user_id" | "query">;
 export type ListOptions = Omit<Query<"/v1/agents/{agent}/memories">, "user_id">;
 export type TreeOptions = Omit<Query<"/v1/agents/{agent}/memories/{id}/tree">, "user_id">;
 export type ChangesOptions = Query<"/v1/agents/{agent}/changes">;
+export type StatsOptions = Query<"/v1/agents/{agent}/stats">;
 export type ReceiptOptions = Query<"/v1/agents/{agent}/receipts">;
 export type KeepOptions = Omit<Schemas["WorkingIn"], "content">;
 /** What an item may have besides its namespace and its content. Without a `key` the API generates one. */

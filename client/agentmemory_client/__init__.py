@@ -8,6 +8,7 @@ from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRela
 from agentmemory_client.exchange import DEFAULT_URL
 from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
 from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem, PreconditionFailed
+from agentmemory_client.state_calls import AgentState
 from agentmemory_client.values import (
     AgentSummary,
     ConversationStored,
@@ -38,6 +39,7 @@ __all__ = [
     "DEFAULT_URL",
     "Agent",
     "AgentDetails",
+    "AgentState",
     "AgentSummary",
     "ApiError",
     "ApiUnreachable",

@@ -10,7 +10,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from agentmemory_client.exchange import Call, build_path
+from agentmemory_client.exchange import Call, build_path, to_json
 from agentmemory_client.values import AgentSummary, Answer, read_value
 
 Json = dict[str, Any]
@@ -115,17 +115,23 @@ def info(agent: str) -> Call[AgentDetails]:
 
 
 def changes(
-    agent: str, *, cursor: str | None = None, user_id: str | None = None, limit: int | None = None
+    agent: str,
+    *,
+    cursor: str | None = None,
+    user_id: str | None = None,
+    since: datetime | str | None = None,
+    limit: int | None = None,
 ) -> Call[ChangesPage]:
     """Read the changes after a cursor, oldest first.
 
     Args:
-        cursor: Position to continue from; None starts at the oldest entry.
+        cursor: Position to continue from; None starts after `since`.
+        since: Time after which to start; None for the oldest entry.
         user_id: None for all users, which requires the verb `admin`.
         limit: Maximum number of changes in the response; None for the default of the API.
     """
-    options = {"cursor": cursor, "user_id": user_id, "limit": limit}
-    parameters = {name: value for name, value in options.items() if value is not None}
+    options = {"cursor": cursor, "user_id": user_id, "since": since, "limit": limit}
+    parameters = {name: value for name, value in to_json(options).items() if value is not None}
     return Call(method="GET", path=build_path(agent, "changes"), parameters=parameters, read=_read_changes)
 
 

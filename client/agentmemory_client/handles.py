@@ -18,6 +18,7 @@ import agentmemory_client.entity_calls as entity_calls
 import agentmemory_client.identity_calls as identity_calls
 import agentmemory_client.item_calls as item_calls
 import agentmemory_client.memory_calls as memory_calls
+import agentmemory_client.state_calls as state_calls
 from agentmemory_client.exchange import read_json, response_of
 from agentmemory_client.memory_calls import SearchOptions
 from agentmemory_client.methods import AsyncMethods, SyncMethods, agent_method, user_method
@@ -36,6 +37,7 @@ class AgentCalls:
     """Calls about an agent."""
 
     info = agent_method(agent_calls.info)
+    state = agent_method(state_calls.state)
     changes = agent_method(agent_calls.changes)
     tools = agent_method(agent_calls.tools)
     add_many = agent_method(memory_calls.remember_many)

@@ -18,9 +18,14 @@ def mint_token(agent: str, user_id: str, verbs: Sequence[str], *, ttl_seconds: i
     return Call(method="POST", path=build_path(agent, "tokens"), body=body, read=partial(read_value, UserToken))
 
 
-def users(agent: str) -> Listing[UserSummary]:
-    """List the users and scopes that have memories, sorted by user id. Pages are read on demand."""
-    return Listing(Call(method="GET", path=build_path(agent, "users"), read=read_users))
+def users(agent: str, *, prefix: str | None = None) -> Listing[UserSummary]:
+    """List the users and scopes that have memories, sorted by user id. Pages are read on demand.
+
+    Args:
+        prefix: Start of the ids to list; None for all.
+    """
+    parameters = {} if prefix is None else {"prefix": prefix}
+    return Listing(Call(method="GET", path=build_path(agent, "users"), parameters=parameters, read=read_users))
 
 
 def user_details(agent: str, user_id: str) -> Call[UserDetails]:

@@ -172,6 +172,7 @@ class ListOptions(TypedDict, total=False):
     at_time: datetime | str
     created_before: datetime | str
     include_superseded: bool
+    state: Literal["active", "superseded", "pinned"]
     limit: int
     cursor: str
     format: Literal["full", "compact"]
@@ -290,9 +291,14 @@ def change(
     )
 
 
-def stats(agent: str, user_id: str | None = None) -> Call[Stats]:
-    """Count the memories of a user, or of the whole agent if `user_id` is None."""
-    parameters = {} if user_id is None else {"user_id": user_id}
+def stats(agent: str, user_id: str | None = None, *, periods: int | None = None) -> Call[Stats]:
+    """Count the memories of a user, or of the whole agent if `user_id` is None.
+
+    Args:
+        periods: Maximum number of periods in which active memories are also counted by day of creation; None for none.
+    """
+    options = {"user_id": user_id, "periods": periods}
+    parameters = {name: value for name, value in options.items() if value is not None}
     return Call(method="GET", path=build_path(agent, "stats"), parameters=parameters, read=partial(read_value, Stats))
 
 

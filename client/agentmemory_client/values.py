@@ -26,7 +26,10 @@ _TIMES = frozenset(
         "oldest",
         "newest",
     }
-    | {"at", "next_before"},
+    | {"at", "next_before"}
+    # Those of an agent's state.
+    | {"since", "deleted_at", "started_at", "moved_at", "ended_at", "proven_at", "rolled_back_at", "previous_until"}
+    | {"next_snapshot_at"},
 )
 
 
@@ -213,6 +216,7 @@ class Stats(Answer):
         types: The same counts for each type.
         decayed_below_50pct: Active memories with an effective confidence below 0.5; None if the model has no
             confidence.
+        periods: Active memories by day of creation, each with start, days and memories; None unless requested.
     """
 
     total: int
@@ -222,6 +226,7 @@ class Stats(Answer):
     decayed_below_50pct: int | None = None
     oldest: datetime | None = None
     newest: datetime | None = None
+    periods: tuple[Json, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,12 +352,17 @@ class Imported(Answer):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSummary(Answer):
-    """An agent; `memories` is None until it is ready."""
+    """An agent; `memories` is None until it is ready.
+
+    Attributes:
+        state: State of its object in words, as the operator reports it; None if it is unknown.
+    """
 
     agent: str
     namespace: str
     preset: str
     ready: bool
+    state: str | None = None
     generation: int
     memories: int | None = None
 

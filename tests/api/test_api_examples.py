@@ -86,7 +86,9 @@ def test_recorded_answer_has_the_keys_of_a_real_one(
         # The log contains a write only a moment later, so the results may be empty.
         assert set(real) == set(shown)
     else:
-        assert keys_of(real) == keys_of(shown)
+        # Which resources of a server have a limit depends on the machine.
+        machine = {"capacity": None} if name == "getAgentState" else {}
+        assert keys_of(real | machine if machine else real) == keys_of(shown | machine if machine else shown)
     if not isinstance(shown, str) and name != "exportUserMemories":
         validate(sender, content["schema"], shown)
 

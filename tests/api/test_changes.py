@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
@@ -89,6 +90,21 @@ def test_pages_have_ids_and_kinds_and_continue(api: httpx.Client, clock: FakeClo
     assert entries[0].keys() == {"cursor", "at", "kind", "id", "user_id"}
     assert end == {"results": [], "next_cursor": rest["next_cursor"]}
     assert entries[0]["cursor"] == page["next_cursor"]
+
+
+def test_log_is_read_from_a_time_on(api: httpx.Client, clock: FakeClock, user: str) -> None:
+    store(api, user, "lives in Rome")
+    clock.move(ms=SETTLED_MS)
+    since = datetime.fromtimestamp(clock.now_ms() / 1000, UTC).isoformat()
+    clock.move(ms=1)
+    new = store(api, user, "likes tea")
+
+    page = api.get(CHANGES, params={"user_id": user, "since": since}).json()
+    rest = api.get(CHANGES, params={"user_id": user, "since": since, "cursor": page["next_cursor"]}).json()
+    later = api.get(CHANGES, params={"user_id": user, "since": "9999-01-01T00:00:00Z"}).json()
+
+    assert [entry["id"] for entry in page["results"]] == [new]
+    assert (rest["results"], later["results"]) == ([], [])
 
 
 def test_change_appears_at_once(api: httpx.Client, clock: FakeClock, user: str) -> None:

@@ -89,7 +89,8 @@ def developing(folder: pathlib.Path, **connection: Any) -> Iterator[Development]
 
 @pytest.fixture(scope="module")
 def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Development]:
-    with developing(tmp_path_factory.mktemp("dev")) as started:
+    # A move waits for calls in progress, for at most the timeout.
+    with developing(tmp_path_factory.mktemp("dev"), timeoutSeconds=2) as started:
         yield started
 
 

@@ -104,6 +104,18 @@ def test_names_are_listed_by_memory_count(desk: Desk) -> None:
     assert rest == {"results": [{"name": "Carl Novak", "kind": "phrase", "memories": 1}], "next_cursor": None}
 
 
+def test_names_are_listed_with_details(desk: Desk) -> None:
+    desk.remember("Anna Schmidt met Carl Novak.")
+    desk.relate("Anna Schmidt", "works_on", "Blue Heron")
+
+    listed = desk.ask("GET", "/entities", params={"details": "true"}).json()["results"]
+    refused = desk.ask("GET", "/entities", params={"details": "true", "limit": 101})
+
+    assert [entity["name"] for entity in listed] == ["Anna Schmidt", "Carl Novak", desk.user, "Blue Heron"]
+    assert listed == [desk.entity(name) for name in desk.names()]
+    assert refused.status_code == 422
+
+
 def test_repeated_relation_is_stronger_on_both_sides(desk: Desk) -> None:
     memory = desk.remember("Anna Schmidt called.")
 

@@ -110,7 +110,9 @@ def matches(shown: tuple[str, ...], printed: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.S) is not None
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.tools] if page == "typescript.md" else []) for page in PAGES]
+)
 def test_commands_print_the_shown_output(page: str, home: UserHome, api_url: str, tmp_path: pathlib.Path) -> None:
     if page == "typescript.md" and not list((home.data / "wheels").glob("*.tgz")):
         pytest.skip("the TypeScript client is not built: make client-ts")

@@ -215,6 +215,7 @@ def test_python_of_page_sends_the_example(
         assert sent.headers["idempotency-key"] == key
 
 
+@pytest.mark.tools
 def test_typescript_of_page_sends_the_examples(recorded: RecordedApi, url: str, tmp_path: pathlib.Path) -> None:
     if shutil.which("node") is None:
         pytest.skip("node is not on this machine")

@@ -332,7 +332,7 @@ class TestUsers:
             assert answer.is_success, answer.text
             assert '"error"' not in answer.text
 
-    @pytest.mark.parametrize("path", ["/stats", "/receipts", "/users"])
+    @pytest.mark.parametrize("path", ["/state", "/stats", "/receipts", "/users"])
     def test_all_users_are_refused(self, site: Site, limited_token: str, path: str) -> None:
         answer = site.http.get(f"/v1/agents/voices{path}", headers={"Authorization": f"Bearer {limited_token}"})
 
@@ -529,6 +529,17 @@ class TestListOfUsers:
 
         assert found == sorted(found)
         assert [name for name in found if name.startswith(mark)] == names
+
+    def test_prefix_limits_all_pages(self, site: Site) -> None:
+        mark = f"begins-{uuid4().hex[:8]}"
+        for name in (mark, f"{mark}-a", f"{mark}-b", f"x{mark}"):
+            site.store("plain", user_id=name)
+
+        first = site.ask("chief", "GET", "/users", params={"prefix": mark, "limit": 2}).json()
+        rest = site.ask("chief", "GET", "/users", params={"prefix": mark, "cursor": first["next_cursor"]}).json()
+
+        found = [[user["user_id"] for user in page["results"]] for page in (first, rest)]
+        assert (found, rest["next_cursor"]) == ([[mark, f"{mark}-a"], [f"{mark}-b"]], None)
 
     @pytest.mark.parametrize("cursor", ["x", "WzFd", "bnVsbA==", ""])
     def test_invalid_cursor_is_422(self, site: Site, cursor: str) -> None:

@@ -291,7 +291,7 @@ async def test_tools_accept_values_of_their_schema(stack: Stack, typed: Stack, u
         tools = (await client.list_tools()).tools
         drawn: dict[str, set[str]] = {}
         for tool in tools:
-            for arguments in drawn_from(arguments_of(tool.input_schema), 60):
+            for arguments in drawn_from(arguments_of(tool.input_schema), 40):
                 called = await client.call_tool(tool.name, arguments)
                 assert not called.is_error, (tool.name, arguments, text_of(called))
                 named = {f"{name} {type(value).__name__}" for name, value in arguments.items()}

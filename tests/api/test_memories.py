@@ -364,3 +364,36 @@ def test_a_list_shows_what_was_valid_or_known_at_a_time(client: httpx.Client, us
     assert listed(at_time=march) == ["Paris", "Berlin"]
     assert listed(at_time=march, created_before=march) == ["Berlin"]
     assert listed(created_before="2026-04-01T00:00:00Z") == []
+
+
+def test_a_list_is_limited_to_a_state(client: httpx.Client, user: str) -> None:
+    old = store(client, user, content="Berlin", created_at="2026-02-01T00:00:00Z")["id"]
+    store(client, user, content="Lisbon", created_at="2026-04-01T00:00:00Z", supersedes=old)
+    store(client, user, content="Paris", created_at="2026-05-01T00:00:00Z", pinned=True)
+
+    def listed(**query: str) -> list[str]:
+        answer = client.get("/v1/agents/probe/memories", params={"user_id": user, **query})
+        return [memory["content"] for memory in answer.json()["results"]]
+
+    march = "2026-03-03T00:00:00Z"
+    assert listed(state="active") == ["Paris", "Lisbon"]
+    assert listed(state="superseded") == ["Berlin"]
+    assert listed(state="pinned") == ["Paris"]
+    assert listed(state="superseded", at_time=march, created_before=march) == ["Berlin"]
+    assert listed(state="active", at_time=march, created_before=march) == []
+    refused = client.get("/v1/agents/probe/memories", params={"user_id": user, "state": "expired"})
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "state")
+
+
+def test_stats_count_by_day_of_creation(client: httpx.Client, user: str) -> None:
+    for day in ("01T00:00:00Z", "01T23:59:59.999Z", "03T12:00:00Z"):
+        store(client, user, content=day, created_at=f"2026-03-{day}")
+
+    def periods(number: int, of: str = user) -> list[tuple[str, int, int]]:
+        stats = client.get("/v1/agents/probe/stats", params={"user_id": of, "periods": number}).json()
+        return [(period["start"][:10], period["days"], period["memories"]) for period in stats["periods"]]
+
+    assert periods(60) == [("2026-03-01", 1, 2), ("2026-03-02", 1, 0), ("2026-03-03", 1, 1)]
+    assert periods(2) == [("2026-03-01", 2, 2), ("2026-03-03", 2, 1)]
+    assert periods(1) == [("2026-03-01", 3, 3)]
+    assert periods(60, of=f"no-{user}") == []

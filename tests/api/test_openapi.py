@@ -9,7 +9,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
-from agentmemory_operator.entrypoints.api import agent_schemas, memory_schemas
+from agentmemory_operator.entrypoints.api import agent_schemas, memory_schemas, state_schemas
 from agentmemory_operator.entrypoints.api.memories import context_requests
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 
@@ -32,6 +32,7 @@ OPERATIONS = {
     "/v1/agents/{agent}/memories/{id}/history": {"get": "getMemoryHistory"},
     "/v1/agents/{agent}/memories/{id}/children": {"get": "listMemoryChildren"},
     "/v1/agents/{agent}/memories/{id}/tree": {"get": "getMemoryTree"},
+    "/v1/agents/{agent}/state": {"get": "getAgentState"},
     "/v1/agents/{agent}/stats": {"get": "getStats"},
     "/v1/agents/{agent}/search": {"post": "searchMemories"},
     "/v1/agents/{agent}/context": {"post": "buildContext"},
@@ -222,6 +223,7 @@ def test_patterns_work_in_other_regex_engines(document: dict[str, Any]) -> None:
     [
         ("GET", "/v1/agents", None, agent_schemas.AgentsOut),
         ("GET", "/v1/agents/probe", None, agent_schemas.AgentDetailOut),
+        ("GET", "/v1/agents/probe/state", None, state_schemas.AgentStateOut),
         ("GET", "/v1/tools", None, memory_schemas.ToolsOut),
         ("GET", "/v1/agents/nobody", None, memory_schemas.ProblemOut),
         ("POST", "/v1/agents/probe/memories", {"content": "c", "vector": VECTOR}, memory_schemas.StoredOut),

@@ -69,6 +69,7 @@ def test_handles_equal_the_python_client(python: type, module: str, name: str) -
     assert typescript_methods(module, name) - ONLY_TYPESCRIPT == expected
 
 
+@pytest.mark.tools
 def test_examples_of_its_page_compile(tmp_path: pathlib.Path) -> None:
     """Each block is a module of its own, in a project that has the client and the frameworks."""
     install_client(tmp_path)
@@ -85,6 +86,7 @@ def test_examples_of_its_page_compile(tmp_path: pathlib.Path) -> None:
     assert (done.stdout, len(files)) == ("", 5)
 
 
+@pytest.mark.tools
 def test_own_tests_pass(api_url: str) -> None:
     tests = sorted(map(str, BUILT.glob("*.test.js")))
     if shutil.which("node") is None or not tests:

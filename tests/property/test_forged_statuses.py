@@ -4,6 +4,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import orjson
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -25,6 +26,8 @@ from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FI
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.orphans import build_claims
 from agentmemory_operator.controllers.status_writer import find_closing_restore
+from agentmemory_operator.entrypoints.api.state_routes import render_state
+from agentmemory_operator.entrypoints.api.state_schemas import AgentStateOut
 from agentmemory_operator.errors import StoreUnavailable, TransientError
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import ErasureReplay
@@ -55,8 +58,10 @@ from agentmemory_operator.snapshots.rules.facts import parse_facts
 from agentmemory_operator.snapshots.rules.steps import copied_files, recorded_files
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.snapshots.snapshot_creation import other_statuses
+from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.conditions import ConditionState
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.kinds.readable_status import with_readable_status
 from agentmemory_operator.spec.naming import next_physical
 from tests.support.engine.collection_store import FakeCollectionStore
@@ -66,6 +71,7 @@ from tests.support.engine.stored_files import MemoryObjects
 from tests.support.job.schedule_world import NothingToRemove
 from tests.support.spec.documents import connection_document, memory_document
 from tests.support.spec.plans import desired_of, observed_of
+from tests.support.web.shown_objects import ShownObjects
 
 ALIAS, PHYSICAL = "agent_memory_probe", "agent_memory_probe__1"
 TIME = "2026-11-20T12:00:00Z"
@@ -409,6 +415,20 @@ def test_api_accepts_objects_with_forged_status(forgery: dict[str, Any]) -> None
         ApiFeed(ObjectTable(), directory).apply_event("ADDED", document)
 
     assert served == ["probe"]
+
+
+@given(statuses())
+async def test_state_of_forged_statuses_is_shown(forgery: dict[str, Any]) -> None:
+    """The response is JSON of the described form, and has the snapshot and the restore."""
+    shown, found = ShownObjects(), documents("agents", forgery)
+    shown.put(*found)
+    connection = shown.table.get(key_of(found[0])) or {}
+    settings = effective_settings(parse_agent_memory(found[1] | {"status": {}}))
+
+    state = render_state(settings, shown.objects, connection.get("status") or {})
+
+    read = AgentStateOut.model_validate_json(orjson.dumps(state))
+    assert [len(read.snapshots or ()), len(read.restores or ())] == [1, 1]
 
 
 async def test_next_pass_replaces_forged_status() -> None:

@@ -50,6 +50,8 @@ POLL_S = 0.01
 START_S = 60.0
 PYTHON_M = (sys.executable, "-m")
 PR_SET_PDEATHSIG = 1
+# Set in all test processes of one run; pytest-xdist sets the same.
+RUN_ID = "PYTEST_XDIST_TESTRUNUID"
 
 
 def die_with_parent() -> Callable[[], None] | None:
@@ -128,8 +130,8 @@ class ForkServer:
     """Connection of this test process to the server of its test run; thread-safe."""
 
     def __init__(self) -> None:
-        # Workers of pytest-xdist have the run and the parent in common.
-        run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+        # Test processes of a run have the parent in common.
+        run = os.environ.get(RUN_ID)
         owner = os.getppid() if run else os.getpid()
         address = f"\0forks-{run or uuid.uuid4().hex}"
         self._channel = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

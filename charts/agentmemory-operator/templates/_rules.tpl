@@ -36,7 +36,7 @@
 {{/* The API, in each namespace that it watches. */}}
 {{- define "agentmemory.rules.api" -}}
 - apiGroups: [agentmemory.dev]
-  resources: [agentmemories, qdrantconnections]
+  resources: [agentmemories, qdrantconnections, memorysnapshots, memoryrestores]
   verbs: [list, watch]
 {{ include "agentmemory.rules.namespaces" . }}
 {{- end }}

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
+from agentmemory_operator.agents.agent_objects import AgentObjects, shown_part
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.errors import SpecInvalid
@@ -24,14 +25,20 @@ class ApiFeed:
     Args:
         forget_agent: Called with the former slug of an object that was deleted, recreated under its name, or changed
             its slug.
+        objects: Is told which kinds have been read completely. None if nothing shows them.
     """
 
     def __init__(
-        self, table: ObjectTable, directory: AgentDirectory, forget_agent: Callable[[str], None] = lambda slug: None
+        self,
+        table: ObjectTable,
+        directory: AgentDirectory,
+        forget_agent: Callable[[str], None] = lambda slug: None,
+        objects: AgentObjects | None = None,
     ) -> None:
         self._table = table
         self._directory = directory
         self._forget_agent = forget_agent
+        self._objects = objects
         self._served: dict[Key, AgentClaim] = {}
 
     def apply_event(self, event: str, document: Json) -> None:
@@ -44,7 +51,7 @@ class ApiFeed:
         if event == "DELETED":
             self._table.remove(key)
         else:
-            self._table.put(document)
+            self._table.put(shown_part(document))
         if key.kind == AGENT_MEMORY:
             self._serve(event, key, self._table.get(key) or document)
 
@@ -66,6 +73,12 @@ class ApiFeed:
                 self.apply_event("DELETED", document)
         for document in documents:
             self.apply_event("ADDED", document)
+        self.record_list(kind, namespace)
+
+    def record_list(self, kind: str, namespace: str = "") -> None:
+        """Record that all objects of a kind have been read, of one namespace or, with '', of all."""
+        if self._objects is not None:
+            self._objects.record_list(kind, namespace)
 
     def _serve(self, event: str, key: Key, document: Json) -> None:
         old_claim = self._served.get(key)

@@ -72,6 +72,16 @@ class PointStores(Resolver["LinkedPoints"]):
             raise _unavailable(exc) from exc
         return linked
 
+    async def read_status(self, settings: AgentSettings) -> Json:
+        """Return the status of the agent's connection.
+
+        Raises:
+            SpecInvalid: If the connection does not exist, or may not be used from this namespace.
+            TransientError: If the namespace's labels cannot be read now.
+        """
+        document = await self._find_allowed(_connection_of(settings), settings.namespace)
+        return document.get("status") or {}
+
     def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
         """Return the capabilities of the agent's server from the connection's status; empty if unknown."""
         document = self._table.get(_connection_of(settings))

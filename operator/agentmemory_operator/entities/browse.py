@@ -1,5 +1,6 @@
 """List, read, rename and merge the entities of one scope (a user or a shared scope)."""
 
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,6 +11,7 @@ from agentmemory_operator.entities.sheets import change_sheet, check_enabled
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid
 from agentmemory_operator.memories.rules.entities import EntityKind, fold
 from agentmemory_operator.memories.rules.ids import decode_cursor, encode_cursor
+from agentmemory_operator.runtime.tasks import run_in_slices
 
 MAX_VIEW_ENTRIES = 100
 """Maximum number of neighbours, and of memories, in a view of one entity."""
@@ -31,10 +33,15 @@ class ListedEntity:
 
 @dataclass(frozen=True, slots=True)
 class EntityPage:
-    """Page of entities, those with most memories first. `next_cursor` is None on the last page."""
+    """Page of entities, those with most memories first. `next_cursor` is None on the last page.
+
+    Attributes:
+        views: Views of the listed entities, in order; None unless requested.
+    """
 
     results: tuple[ListedEntity, ...]
     next_cursor: str | None
+    views: "tuple[EntityView, ...] | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +82,20 @@ class EntityView:
 
 
 async def list_entities(
-    graphs: EntityGraphs, agent: Agent, user_id: str, *, limit: int, cursor: str | None = None
+    graphs: EntityGraphs,
+    agent: Agent,
+    user_id: str,
+    *,
+    limit: int,
+    cursor: str | None = None,
+    has_views: bool = False,
 ) -> EntityPage:
     """List the entities of a scope, page by page (keyset pagination).
 
     Args:
         limit: Maximum number of entities.
         cursor: `next_cursor` of the previous page. None for the first page.
+        has_views: True to return also the view of each entity, all of one reading of the graph.
 
     Raises:
         RequestInvalid: If the cursor is not from such a page, or the agent has entities disabled.
@@ -93,7 +107,8 @@ async def list_entities(
     remaining = [position for position in positions if after is None or position > after]
     page = [graph.nodes[key] for _, key in remaining[:limit]]
     results = tuple(ListedEntity(node.name, node.kind, len(node.memories)) for node in page)
-    return EntityPage(results, encode_cursor(*remaining[limit - 1]) if len(remaining) > limit else None)
+    views = await run_in_slices(_views(graph, page)) if has_views else None
+    return EntityPage(results, encode_cursor(*remaining[limit - 1]) if len(remaining) > limit else None, views)
 
 
 async def read_entity(graphs: EntityGraphs, agent: Agent, user_id: str, name: str) -> EntityView:
@@ -153,6 +168,14 @@ def _known(graph: ScopeGraph, name: str) -> GraphNode:
     if node is None:
         raise NotFound(f"this user has no entity {name[:64]!r}")
     return node
+
+
+def _views(graph: ScopeGraph, nodes: Sequence[GraphNode]) -> Generator[None, None, tuple[EntityView, ...]]:
+    views = []
+    for node in nodes:
+        views.append(_view(graph, node))
+        yield
+    return tuple(views)
 
 
 def _view(graph: ScopeGraph, node: GraphNode) -> EntityView:

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
@@ -22,6 +23,7 @@ from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigni
 from agentmemory_operator.adapters.kubernetes.token_reviews import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes.transport import API, KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens
+from agentmemory_operator.agents.agent_objects import JOB_KINDS, AgentObjects
 from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
@@ -38,7 +40,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import build_guard
 from agentmemory_operator.entrypoints.api.load.request_slots import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import build_services
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
-from agentmemory_operator.entrypoints.operator.watch_feed import CLAIMS, feed_claims, follow, sources
+from agentmemory_operator.entrypoints.operator.watch_feed import CLAIMS, feed_claims, follow, follow_jobs, sources
 from agentmemory_operator.main.egress import build_egress, with_api_server
 from agentmemory_operator.main.key_stores import build_zone_keys, open_key_shards
 from agentmemory_operator.main.models import Embedders, LanguageModels, Rerankers
@@ -131,11 +133,12 @@ class Api:
         stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=agent_secrets)
         self._identity = ClusterIdentity(cluster.cluster_id)
         directory = self._directory_over(stores, clock)
-        self.feed = ApiFeed(table, directory, stores.forget_agent)
+        objects = AgentObjects(table, stores.read_status, is_cluster=in_cluster is not None)
+        self.feed = ApiFeed(table, directory, stores.forget_agent, objects)
         self._rerankers = Rerankers(settings, self._embedders.files, self._secrets_of)
         hooks = HookVerifier(directory, self._secrets_of, clock)
         parts = (directory, self._rerankers.open, hooks, self._open_model, WORDLLAMA_MEASURE)
-        self.services = build_services(*parts, meter=meter, writer=uuid4().hex[:8])
+        self.services = build_services(*parts, objects=objects, meter=meter, writer=uuid4().hex[:8])
         followed = [*sources(namespaces), *((CLAIMS,) if in_cluster else ())]
         self.readiness = Readiness(
             *(followed, directory, stores.store_for), is_identified=lambda: self._identity.is_known
@@ -205,6 +208,12 @@ class Api:
             await self._rerankers.close()
 
 
+def _follow(api: Api, cluster: KubernetesCluster, namespaces: Sequence[str]) -> Iterator[Coroutine[Any, Any, None]]:
+    """Yield what feeds the objects of these namespaces, empty for all, to the API."""
+    yield from (follow(api, cluster, *source) for source in sources(namespaces))
+    yield from (follow_jobs(api, cluster, kind, name) for kind in JOB_KINDS for name in namespaces or ("",))
+
+
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
     """Run the retrieval API on the objects of a cluster, until SIGTERM, SIGINT or the end of a background task.
 
@@ -235,7 +244,7 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
             ),
             namespaces=options.namespaces,
         )
-        following = [asyncio.create_task(follow(api, cluster, *source)) for source in sources(options.namespaces)]
+        following = [asyncio.create_task(events) for events in _follow(api, cluster, options.namespaces)]
         namespace = options.lease_namespace or own_namespace()
         claims = follow_claims(cluster, namespace, lambda: api.readiness.record_activity(CLAIMS))
         following.append(asyncio.create_task(feed_claims(api, claims)))

@@ -44,13 +44,15 @@ class ChangesRequest:
 
     Attributes:
         limit: Maximum number of entries.
-        cursor: Cursor of the previous page; None starts with the oldest entry.
+        cursor: Cursor of the previous page; None starts after `since_ms`.
+        since_ms: Unix milliseconds; 0 starts with the oldest entry.
         user_id: Only changes of this user, and changes of the agent as a whole; None is all.
     """
 
     limit: int
     cursor: str | None = None
     user_id: str | None = None
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
         RequestInvalid: If the cursor is malformed or belongs to another agent.
         StoreUnavailable: If Qdrant is unavailable, or has no index on the log yet.
     """
-    begin = Position(agent.epoch) if request.cursor is None else _position(request.cursor, agent)
+    begin = Position(agent.epoch, request.since_ms) if request.cursor is None else _position(request.cursor, agent)
     limit = page_limit(agent, request.limit, beyond=1)
     part = _part(agent, request, limit + len(begin.recent.marks))
     read = LogRead(begin, part.complete_until_ms, secrets.token_bytes(SALT_BYTES))

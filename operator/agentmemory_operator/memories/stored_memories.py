@@ -302,7 +302,7 @@ def _is_expired(agent: Agent, row: Payload) -> bool:
 
 
 async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:
-    """Return rows by createdAt, newest first, then by id.
+    """Return rows by createdAt, newest first, then by id. The last of `limit` rows is any row of its time.
 
     Qdrant orders by createdAt only and has no cursor for it, but it can page rows of one time by id. So the rows
     with the createdAt at which the previous page ended, and at which this page ends, are read by id.
@@ -316,8 +316,8 @@ async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, lim
         return rows
     order: Json = {"order_by": {"key": "createdAt", "direction": "desc"}}
     older = await _scroll(agent, filter_, limit=remaining, **order)
-    if len(older) == remaining:
-        last = older[-1]["createdAt"]
+    last = older[-1]["createdAt"] if older else 0
+    if len(older) == remaining and remaining > 1 and older[-2]["createdAt"] == last:
         older = [row for row in older if row["createdAt"] > last]
         older += await _rows_of_time(agent, filter_, last, limit=remaining - len(older))
     return rows + sorted(older, key=lambda row: (-row["createdAt"], row["id"]))

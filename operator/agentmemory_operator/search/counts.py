@@ -13,13 +13,17 @@ from contextlib import suppress
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected
 from agentmemory_operator.memories.point_pages import read_memories, read_pages
-from agentmemory_operator.memories.rules.filters import Filter
+from agentmemory_operator.memories.rules.filters import Filter, narrow
+from agentmemory_operator.runtime.tasks import gather_bounded
 from agentmemory_operator.search.rules.memory_states import (
+    DAY_MS,
     DECAY_KEYS,
     STATES,
+    Period,
     State,
     Statistics,
     count_decayed,
+    split_days,
     state_filters,
 )
 from agentmemory_operator.spec.expression.scoring_parameters import Confidence
@@ -32,6 +36,7 @@ PAGE = 1_000
 MAX_DECAY_READS = 10_000
 # Maximum number of memories of one state to read for counting their types. They take some seconds.
 MAX_TYPE_READS = 100_000
+MAX_CONCURRENT_PERIODS = 4
 TOO_MANY_UNINDEXED = (
     f"cannot be counted for more than {MAX_TYPE_READS:,} memories without an index, or of 1,000 types: name user_id, or"
     " add {field: type, type: keyword} to spec.index.payloadIndexes"
@@ -65,6 +70,25 @@ async def count_memories(agent: Agent, user_id: str | None) -> Statistics:
     decayed = await _decayed(agent, active, sum(counts_by_state[0].values()), now_ms)
     oldest, newest = await asyncio.gather(*(_edge(agent, active, direction) for direction in ("asc", "desc")))
     return Statistics(types=_by_state(counts_by_state), decayed=decayed, oldest=oldest, newest=newest)
+
+
+async def count_periods(agent: Agent, user_id: str | None, found: Statistics, max_periods: int) -> list[Period]:
+    """Count the active memories of a user or scope (None: of the agent) by day of creation, oldest first.
+
+    Args:
+        found: The user's statistics.
+        max_periods: Maximum number of periods, each of whole days, and all equally long.
+    """
+    if found.oldest is None or found.newest is None:
+        return []
+    active = state_filters(user_id, agent.settings.ranking.endings, agent.clock.now_ms())["active"]
+    starts, days = split_days(found.oldest, found.newest, max_periods)
+
+    async def count(start_ms: int) -> Period:
+        created = {"key": "createdAt", "range": {"gte": start_ms, "lt": start_ms + days * DAY_MS}}
+        return Period(start_ms, days, await count_matching(agent, narrow(active, created)))
+
+    return await gather_bounded(map(count, starts), concurrency=MAX_CONCURRENT_PERIODS)
 
 
 async def _decayed(agent: Agent, active: Filter, size: int, now_ms: int) -> int | None:

@@ -68,12 +68,13 @@ class UserPage:
     total: int
 
 
-async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> UserPage:
+async def list_users(agent: Agent, *, limit: int, cursor: str | None = None, prefix: str | None = None) -> UserPage:
     """Return a page of the users and scopes with memories that a search can find, sorted by id.
 
     Args:
         limit: Maximum number of users on the page.
         cursor: `next_cursor` of the previous page; None for the first.
+        prefix: Start of the ids to return; None returns all.
 
     Raises:
         RequestInvalid: If the cursor is malformed.
@@ -82,7 +83,7 @@ async def list_users(agent: Agent, *, limit: int, cursor: str | None = None) -> 
     after = "" if cursor is None else _name_in(cursor)
     active = state_filters(None, agent.settings.ranking.endings, agent.clock.now_ms())["active"]
     counts, is_truncated = await _counts(agent, active)
-    names = sorted(name for name in counts if name > after)
+    names = sorted(name for name in counts if name > after and name.startswith(prefix or ""))
     page = names[:limit]
     times = [
         (name, times)

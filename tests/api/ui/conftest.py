@@ -13,28 +13,36 @@ from tests.support.spec.documents import ALL_PASS, memory_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.mem0_site import EMBEDDING, SUBJECTS, NamedTokens
 from tests.support.web.page_reader import Browser
+from tests.support.web.shown_objects import ShownObjects
 
 OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS)
 STRICT = memory_document(
     "ui-strict", embedding=EMBEDDING, scoring={"scoreThreshold": 0.9, "minSimilarity": 0.1, "allowOverrides": True}
 )
 AWAY = memory_document("ui-away", embedding=EMBEDDING)
-SUBJECTS_AND_READER = [
+SUBJECTS_AND_MORE = [
     *SUBJECTS,
     {"kind": "ServiceAccount", "namespace": "agents", "name": "reader", "verbs": ["read"]},
+    {"kind": "ServiceAccount", "namespace": "agents", "name": "storer", "verbs": ["write"]},
 ]
-GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_READER})
+GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_MORE})
 
 
 @pytest.fixture(scope="session")
-def ui_stack(qdrant_url: str) -> Iterator[Stack]:
+def ui_objects() -> ShownObjects:
+    """Objects that the pages of `ui_stack` show."""
+    return ShownObjects()
+
+
+@pytest.fixture(scope="session")
+def ui_stack(qdrant_url: str, ui_objects: ShownObjects) -> Iterator[Stack]:
     """API without authentication.
 
     Its agents are `ui-open`, `ui-strict`, whose thresholds remove almost all, and `ui-away`, which has no collection.
     """
     create_collection(qdrant_url, OPEN)
     create_collection(qdrant_url, STRICT)
-    with running_api(qdrant_url, OPEN, STRICT, AWAY, serves_ui=True) as stack:
+    with running_api(qdrant_url, OPEN, STRICT, AWAY, serves_ui=True, shown=ui_objects) as stack:
         yield stack
 
 
@@ -52,7 +60,7 @@ def ui_clock() -> FakeClock:
 
 @pytest.fixture(scope="session")
 def guarded_stack(qdrant_url: str, ui_clock: FakeClock) -> Iterator[Stack]:
-    """API of the agent `ui-guarded`, with the accounts chief, writer, bound and reader."""
+    """API of the agent `ui-guarded`, with the accounts chief, writer, bound, reader and storer."""
     create_collection(qdrant_url, GUARDED)
     guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
     with running_api(qdrant_url, GUARDED, guard=guard, clock=ui_clock, serves_ui=True) as stack:

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.entrypoints.api.identity.auth import TokenGuard
-from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S
+from agentmemory_operator.entrypoints.api.ui.sessions import MAX_AGE_S
 from tests.api.ui.conftest import OPEN as OPEN_DOCUMENT
 from tests.support.engine.fakes import FakeClock
 from tests.support.web.api_stack import ConstantSources, Stack, create_collection, running_api
@@ -65,7 +65,7 @@ def test_without_a_token_every_page_leads_to_the_sign_in(visitor: Browser) -> No
 
 def test_a_token_signs_in_until_the_sign_out(visitor: Browser) -> None:
     home = visitor.sign_in("token-chief")
-    cookie = visitor.http.cookies[COOKIE]
+    cookie = visitor.cookie
     left = visitor.send(home.form())
 
     assert "ui-guarded" in home.text
@@ -111,20 +111,39 @@ def test_a_session_ends_after_an_hour(visitor: Browser, ui_clock: FakeClock) -> 
 @pytest.mark.parametrize("place", [0, 40, -10])
 def test_a_changed_cookie_is_no_session(visitor: Browser, place: int) -> None:
     visitor.sign_in("token-chief")
-    value = list(visitor.http.cookies[COOKIE])
+    name, _, kept = visitor.cookie.partition("=")
+    value = list(kept)
     value[place] = "A" if value[place] != "A" else "B"
     visitor.http.cookies.clear()
-    answer = visitor.http.get("/ui/agents", headers={"Cookie": f"{COOKIE}={''.join(value)}"})
+    answer = visitor.http.get("/ui/agents", headers={"Cookie": f"{name}={''.join(value)}"})
 
     assert answer.url.path == "/ui/sign-in"
 
 
 @pytest.mark.parametrize("cookie", ["", "x", "\xff\xfe", "gAAAAA" * 900, '"', ";;;=", "a=b; c"])
 def test_an_odd_cookie_is_no_error(visitor: Browser, cookie: str) -> None:
-    header = f"{COOKIE}={cookie}".encode("latin-1")
+    visitor.open("/sign-in")
+    name = visitor.cookie.partition("=")[0]
+    visitor.http.cookies.clear()
+    header = f"{name}={cookie}".encode("latin-1")
     answer = visitor.http.get("/ui/agents", headers={b"Cookie": header})
 
     assert (answer.status_code, answer.url.path) == (200, "/ui/sign-in")
+
+
+def test_two_stacks_on_a_host_keep_their_sessions(visitor: Browser, guarded_stack: Stack) -> None:
+    """Browsers send a cookie to every port of its host."""
+    visitor.sign_in("token-chief")
+    with (
+        running_api(guarded_stack.qdrant_url, OPEN_DOCUMENT, guard=TokenGuard("x" * 32), serves_ui=True) as second,
+        Browser(second.api_url) as other,
+    ):
+        other.http.cookies = visitor.http.cookies
+        page = other.sign_in("x" * 32)
+        cookies = set(other.http.cookies.items())
+
+    assert page.response.url.path == "/ui/agents"
+    assert set(visitor.http.cookies.items()) < cookies
 
 
 def test_a_form_without_the_token_of_its_session_changes_nothing(

@@ -160,12 +160,14 @@ async def test_run_removes_planned_rows(world: World, seed: int, cap: int | None
     assert await clean(world, lifecycle) == {}
 
 
-async def test_killed_run_can_be_repeated(world: World) -> None:
-    kills = 0
-    while await crashes_and_recovers(world, kills):
-        kills += 1
+# Every fifth call by default, and every call with the fault tests.
+@pytest.mark.parametrize("step", [5, pytest.param(1, marks=pytest.mark.faults)])
+async def test_killed_run_can_be_repeated(world: World, step: int) -> None:
+    at = 0
+    while await crashes_and_recovers(world, at):
+        at += step
 
-    assert kills > 20
+    assert at > 20
 
 
 async def crashes_and_recovers(world: World, at: int) -> bool:

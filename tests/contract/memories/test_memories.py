@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import Conflict, NotFound, RequestInvalid
+from agentmemory_operator.memories import stored_memories
 from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.point_pages import read_memories
 from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
 from tests.support.engine.agents import World, list_request, vector_of
 
@@ -91,6 +94,23 @@ async def test_memories_of_equal_time_are_paged(world: World) -> None:
     assert len(found) == 1002
     assert set(found) == {str(place) for place in range(1002)}
     assert (found[0], found[-1]) == ("0", "1001")
+
+
+@pytest.mark.parametrize(("times", "reads"), [((9, 8, 7), 1), ((9, 8, 8), 2), ((9, 9, 7), 1)])
+async def test_page_is_read_again_only_for_equal_times(
+    world: World, times: tuple[int, ...], reads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store_at(world, *times)
+    bodies: list[Any] = []
+
+    async def counted(agent: Agent, body: Any) -> Any:
+        bodies.append(body)
+        return await read_memories(agent, body)
+
+    monkeypatch.setattr(stored_memories, "read_memories", counted)
+    page = await list_page(world.agent, list_request(user_id="u", limit=2))
+
+    assert ([record.content for record in page.records], len(bodies)) == (["0", "1"], reads)
 
 
 async def test_cursor_survives_deletion_of_its_memory(world: World) -> None:

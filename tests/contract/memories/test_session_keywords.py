@@ -5,8 +5,10 @@ from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories import chains, session_keywords
@@ -364,10 +366,23 @@ async def test_concurrent_writers_leave_no_stale_text(world: World) -> None:
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 @pytest.mark.parametrize(
-    ("words", "metadata"), [pytest.param(5_900, 0, id="content"), pytest.param(1, 400_000, id="metadata")]
+    ("words", "metadata"), [pytest.param(370, 0, id="content"), pytest.param(1, 25_000, id="metadata")]
 )
-async def test_long_followers_are_rewritten_in_parts(world: World, words: int, metadata: int) -> None:
-    """One request for all would exceed the 32 MiB that Qdrant accepts: a memory contains its own words three times."""
+async def test_long_followers_are_rewritten_in_parts(
+    world: World, words: int, metadata: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One request for all would exceed the limit: a memory contains its own words three times.
+
+    Everything is a 16th of its usual size: Qdrant accepts 32 MiB.
+    """
+    assert session_keywords.MAX_REQUEST_BYTES < 32 << 20
+    monkeypatch.setattr(session_keywords, "MAX_REQUEST_BYTES", session_keywords.MAX_REQUEST_BYTES // 16)
+    sizes, send = [], QdrantPoints.batch
+
+    async def measure(store: QdrantPoints, name: str, operations: list[Any], **more: Any) -> Any:
+        sizes.append(len(orjson.dumps(operations)))
+        return await send(store, name, operations, **more)
+
     sessions, content, more_data = 70, "apple pear " * words, {"note": "x" * metadata}
     await world.remember.store(
         world.agent,
@@ -393,9 +408,11 @@ async def test_long_followers_are_rewritten_in_parts(world: World, words: int, m
         )
         for number in range(sessions)
     ]
+    monkeypatch.setattr(QdrantPoints, "batch", measure)
     await world.remember.store(dying, memories)
 
     assert len(await find_by(world, "late")) == 100
     assert await count_stale(world) == 0
     assert store.calls > 6
+    assert max(sizes) < 2 << 20 < sum(sizes)
     await expect_windows(world)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -43,11 +43,19 @@ def spec_of(candidates: int = LIMIT, **quantization: Any) -> dict[str, Any]:
     }
 
 
-@pytest.fixture(params=METHODS)
-async def compressed(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIterator[tuple[str, str, str]]:
+@pytest.fixture(scope="module", params=METHODS)
+def compressed(request: pytest.FixtureRequest, qdrant_url: str) -> Iterator[tuple[str, str, str]]:
     """An indexed collection: quantization method, URL and name."""
-    alias, store = f"agent_memory_q-{uuid.uuid4().hex[:12]}", QdrantCollections(qdrant_url)
-    desired = desired_of(spec_of(type=request.param))
+    alias = f"agent_memory_q-{uuid.uuid4().hex[:12]}"
+    physical = asyncio.run(fill(qdrant_url, alias, request.param))
+    yield request.param, qdrant_url, alias
+    httpx.delete(f"{qdrant_url}/collections/{physical}", timeout=30).raise_for_status()
+
+
+async def fill(qdrant_url: str, alias: str, method: str) -> str:
+    """Create a collection with points, and wait until it is indexed; return its name."""
+    store = QdrantCollections(qdrant_url)
+    desired = desired_of(spec_of(type=method))
     done = await reconcile(alias, desired, store=store, last_physical=None, last_points=0)
     points = [{"id": number, "vector": vector, "payload": {}} for number, vector in VECTORS.items()]
     async with httpx.AsyncClient(base_url=qdrant_url, timeout=60) as http:
@@ -57,9 +65,8 @@ async def compressed(request: pytest.FixtureRequest, qdrant_url: str) -> AsyncIt
             observed.is_busy or not observed.indexed
         ):
             await asyncio.sleep(0.1)
-    yield request.param, qdrant_url, alias
-    await store.delete(done.observed.physical)
     await store.close()
+    return done.observed.physical
 
 
 async def scores(url: str, alias: str, spec: dict[str, Any]) -> dict[int, float]:

@@ -44,6 +44,7 @@ from qdrant_devserver.server import create_app as create_devserver
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.spec.documents import Document, cluster_id, marker_for
 from tests.support.web.http_server import ServerFiles, check_success, serve
+from tests.support.web.shown_objects import ShownObjects
 
 TIMEOUT_S = 5
 
@@ -130,6 +131,7 @@ def build_stack_services(
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
+    shown: ShownObjects | None = None,
 ) -> Services:
     """Build the use cases on one Qdrant server, with these objects."""
     meter = meter or ApiMeter()
@@ -171,7 +173,8 @@ def build_stack_services(
         assert settings.language_model is not None
         return await language_models.open(settings.language_model, settings.owner, FakeSecrets(secrets or {}))
 
-    return build_services(directory, rerankers.open, hooks, open_model, WORDLLAMA_MEASURE, meter=meter, writer="test")
+    parts = (directory, rerankers.open, hooks, open_model, WORDLLAMA_MEASURE)
+    return build_services(*parts, objects=(shown or ShownObjects()).objects, meter=meter, writer="test")
 
 
 @contextlib.contextmanager
@@ -188,6 +191,7 @@ def running_api(
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
     zone_keys_of: ZoneKeysFactory = lambda *_: None,
+    shown: ShownObjects | None = None,
     serves_mem0: bool = False,
     serves_ui: bool = False,
 ) -> Iterator[Stack]:
@@ -201,6 +205,7 @@ def running_api(
         clock=clock,
         secrets=secrets,
         zone_keys_of=zone_keys_of,
+        shown=shown,
     )
     guard = guard or OpenGuard()
     tokens = UserTokens(

@@ -31,7 +31,10 @@ LIST_OF_AGENTS = ("GET", "/v1/agents")
 TOOLS = ("GET", "/v1/tools")
 AGENTLESS = {LIST_OF_AGENTS, TOOLS}
 # Endpoints without a user.
-WITHOUT_USER = {*AGENTLESS, ("GET", "/v1/agents/{agent}"), ("GET", "/v1/agents/{agent}/users")}
+WITHOUT_USER = {
+    *AGENTLESS,
+    *(("GET", f"/v1/agents/{{agent}}{path}") for path in ("", "/state", "/users")),
+}
 INTRUDED = "an intruder was here"
 VECTOR = [1.0] * 8
 
@@ -57,6 +60,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     LIST_OF_AGENTS: lambda user: {},
     TOOLS: lambda user: {},
     ("GET", "/v1/agents/{agent}"): lambda user: {},
+    ("GET", "/v1/agents/{agent}/state"): lambda user: {},
     ("GET", "/v1/agents/{agent}/stats"): user_request,
     ("GET", "/v1/agents/{agent}/memories"): user_request,
     ("GET", "/v1/agents/{agent}/memories/{id}"): user_request,

@@ -107,7 +107,9 @@ def _find_agent(path: pathlib.Path) -> dict[str, Any]:
 
 def _ready_agents(client: httpx.Client) -> set[str]:
     answer = client.get("/v1/agents")
-    return {agent["agent"] for agent in answer.json()["results"] if agent["ready"]} if answer.is_success else set()
+    agents = answer.json()["results"] if answer.is_success else []
+    # Until the operator has reported a state, an example would lack it.
+    return {agent["agent"] for agent in agents if agent["ready"] and agent["state"]}
 
 
 def _signature(body: bytes) -> dict[str, str]:

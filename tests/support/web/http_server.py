@@ -93,7 +93,7 @@ def serve(app: Any, *, port: int = 0, tls: ServerFiles | None = None) -> Iterato
             log_config=None,
             access_log=False,
             ws="none",
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=1,
             ssl_certfile=tls.certificate if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )

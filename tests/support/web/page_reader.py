@@ -75,6 +75,12 @@ class Browser:
     def __exit__(self, *_: object) -> None:
         self.http.close()
 
+    @property
+    def cookie(self) -> str:
+        """The cookie of the session, as NAME=VALUE."""
+        [(name, value)] = self.http.cookies.items()
+        return f"{name}={value}"
+
     def open(self, path: str, **query: str) -> Page:
         return Page(self.http.get(f"/ui{path}", params=query or None))
 

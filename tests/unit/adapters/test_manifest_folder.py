@@ -203,6 +203,17 @@ async def test_recreated_object_gets_nothing_of_the_deleted(folder: Folder) -> N
     assert (document["status"], document["metadata"]["finalizers"]) == ({}, [])
 
 
+async def test_written_status_is_an_event(folder: Folder) -> None:
+    """Another part of the process has the status too, such as the API."""
+    folder.write("a.yaml", manifest())
+    (event,) = await folder.start()
+
+    await folder.adapter.write_status("AgentMemory", metadata_of(event), {"agent": "a"})
+
+    kind, document = await asyncio.wait_for(folder.adapter.next_caused_event(), 1)
+    assert (kind, document["status"]) == ("MODIFIED", {"agent": "a"})
+
+
 async def test_finalizer_delays_the_deletion(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()

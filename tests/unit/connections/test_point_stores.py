@@ -72,6 +72,18 @@ async def test_foreign_connection_needs_permission() -> None:
         await bench.stores.store_for(elsewhere)
 
 
+async def test_status_of_a_foreign_connection_needs_permission() -> None:
+    """Its usage is no matter of a namespace that the owner does not let in."""
+    status = {"capacity": {"memoryMaps": {"used": 1, "limit": 2}}}
+    bench = Bench(connection_document(namespace="infra", namespaces={"from": "All"}) | {"status": status})
+    assert await bench.stores.read_status(agent("main", "infra")) == status
+
+    bench.table.put(connection_document(namespace="infra") | {"status": status})
+
+    with pytest.raises(SpecInvalid, match="may not be used from namespace agents"):
+        await bench.stores.read_status(agent("main", "infra"))
+
+
 async def test_key_is_read_in_the_connections_namespace() -> None:
     ref = {"name": "qdrant", "key": "k"}
     bench = Bench(connection_document(namespace="infra", namespaces={"from": "All"}, apiKeySecretRef=ref))

@@ -3,6 +3,7 @@
 import json
 import pathlib
 from dataclasses import fields, replace
+from functools import cache
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ LISTED = [name for name in PRESETS if PRESETS[name][-1].types]
 RUNNER = CliRunner()
 
 
+@cache
 def run_preset(*arguments: str) -> str:
     result = RUNNER.invoke(command_line(), ["preset", *arguments])
     assert result.exit_code == 0, result.output

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
+from agentmemory_operator.controllers.rules.status_words import describe_locations, describe_proof, read_stage
 from agentmemory_operator.entrypoints.cli import job_commands
-from agentmemory_operator.entrypoints.cli.job_progress import read_outcome, read_stage
+from agentmemory_operator.entrypoints.cli.job_progress import read_outcome
 from agentmemory_operator.entrypoints.cli.snapshots import snapshot as snapshot_verbs
-from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations, describe_state
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
 from tests.support.job.job_folder import JobFolder, condition
@@ -210,7 +210,7 @@ class TestList:
 def test_state_is_described_in_a_few_words(conditions: list[dict[str, Any]], expected: str) -> None:
     progress = {"progress": "copying"} if conditions else {}
 
-    assert describe_state({"status": {"conditions": conditions} | progress}) == expected
+    assert describe_proof({"status": {"conditions": conditions} | progress}) == expected
 
 
 @pytest.mark.parametrize(

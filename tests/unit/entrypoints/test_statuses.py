@@ -15,9 +15,9 @@ from agentmemory_operator.collections.rules.plan import Plan, plan_changes
 from agentmemory_operator.collections.rules.refusals import find_refusal
 from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.controllers.rules.status import converged_status, failed_status
+from agentmemory_operator.controllers.rules.status_words import describe_locations
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import rebuild_sections
 from agentmemory_operator.entrypoints.cli.look.status_view import agents_section, status_document, status_sections
-from agentmemory_operator.entrypoints.cli.snapshots.listing import describe_locations
 from agentmemory_operator.entrypoints.cli.tables import plain
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory

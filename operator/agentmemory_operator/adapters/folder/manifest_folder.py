@@ -6,8 +6,7 @@ State that Kubernetes would store is kept in the subfolder `.status/`, so that a
 - `.status/annotations/`: annotations that commands have set on objects of other authors' manifests.
 
 Git ignores the subfolder. While the process runs, a file that becomes unreadable keeps its last good content,
-`spec.access` included. That is safe, because callers have no identities here
-(`entrypoints/api/identity/auth.py: build_guard`).
+`spec.access` included: callers have no identities here (`entrypoints/api/identity/auth.py: build_guard`).
 """
 
 import asyncio
@@ -118,6 +117,7 @@ class ManifestFolder:
         if record := self._find(kind, metadata):
             record["status"] = status
             self._save(record)
+            self._caused.put_nowait(("MODIFIED", record))
         return ""
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:

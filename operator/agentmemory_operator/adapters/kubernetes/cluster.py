@@ -269,6 +269,7 @@ class KubernetesCluster:
         on_failure: Callable[[str], None] = lambda _: None,
         namespace: str = "",
         selector: str = "",
+        retry_s: float = WATCH_RETRY_S,
     ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
         """List and watch a kind forever.
 
@@ -279,6 +280,7 @@ class KubernetesCluster:
             on_failure: Called with an error message at each failed attempt.
             namespace: Namespace to watch; empty means all.
             selector: Label selector; empty matches all objects.
+            retry_s: Seconds between two attempts.
         """
         path = _folder(kind, namespace)
         while True:
@@ -291,9 +293,9 @@ class KubernetesCluster:
                     async for event in events:
                         yield event
             except TransientError as exc:
-                log.warning("watch of %s: %s; again in %.0f s", kind, exc, WATCH_RETRY_S)
+                log.warning("watch of %s: %s; again in %.0f s", kind, exc, retry_s)
                 on_failure(f"cannot read {kind}: {exc}")
-                await asyncio.sleep(WATCH_RETRY_S)
+                await asyncio.sleep(retry_s)
 
     async def _watch(
         self, kind: str, path: str, since: Sequence[tuple[str, str]], *, heard: Callable[[], None]

@@ -15,6 +15,9 @@ class AgentOut(Answer):
     namespace: str
     preset: str
     ready: bool
+    state: str | None = Field(
+        description="State that the operator reports of the object, in words; null if it has reported none."
+    )
     generation: int
     memories: int | None = Field(description="null while the agent is not ready.")
 
@@ -72,6 +75,14 @@ class CountsOut(Answer):
     pending: int = Field(description="From an interrupted write, which a background task completes or abandons.")
 
 
+class PeriodOut(Answer):
+    """Active memories that were created in a period of whole days."""
+
+    start: Time = Field(description="Start of the first day, in UTC.")
+    days: int
+    memories: int
+
+
 class StatsOut(Answer):
     """Counts of an agent's memories, or of a user's."""
 
@@ -85,6 +96,7 @@ class StatsOut(Answer):
     )
     oldest: Time | None = Field(description="`created_at` of the oldest active memory; null if there is none.")
     newest: Time | None = Field(description="`created_at` of the newest active memory; null if there is none.")
+    periods: list[PeriodOut] | None = Field(default=None, description="Oldest first; only with `periods`.")
 
 
 class AgentDetailOut(AgentOut):

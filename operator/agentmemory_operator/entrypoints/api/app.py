@@ -21,7 +21,7 @@ from starlette.types import ASGIApp
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
-from agentmemory_operator.entrypoints.api import openapi
+from agentmemory_operator.entrypoints.api import openapi, state_routes
 from agentmemory_operator.entrypoints.api.bodies import request_invalid
 from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge, SourceState
 from agentmemory_operator.entrypoints.api.identity import user_routes as identity
@@ -63,6 +63,7 @@ ROUTERS = (
     memory_routes.searching,
     context_routes.router,
     memory_routes.agents,
+    state_routes.router,
     memory_routes.router,
     lineage_routes.router,
     session_routes.router,
@@ -134,7 +135,7 @@ def create_app(
         options: Parts that are only served on request.
     """
     pressure, user_guard = AdmissionControl(limits or Limits()), UserTokenGuard(guard, user_tokens)
-    explorer = _open_explorer(user_guard, user_tokens) if options.serves_ui else None
+    explorer = _open_explorer(user_guard, user_tokens, pressure) if options.serves_ui else None
     edge = partial(Edge, guard=user_guard, meter=services.meter, pressure=pressure)
     app = _bare_app(partial(edge, sources=sources, site=explorer))
     app.state.services, app.state.user_tokens = services, user_tokens
@@ -215,11 +216,11 @@ def _describe_once(app: FastAPI) -> None:
     app.openapi = describe_once  # type: ignore[method-assign]
 
 
-def _open_explorer(guard: Guard, user_tokens: UserTokens) -> "Explorer":
+def _open_explorer(guard: Guard, user_tokens: UserTokens, pressure: AdmissionControl) -> "Explorer":
     # Import it only where it is served: the templates' engine takes memory.
     from agentmemory_operator.entrypoints.api.ui.explorer import Explorer
 
-    return Explorer(guard, user_tokens)
+    return Explorer(guard, user_tokens, pressure)
 
 
 def _add_root(app: FastAPI, links: Mapping[str, str]) -> None:

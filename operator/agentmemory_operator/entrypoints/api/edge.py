@@ -50,7 +50,7 @@ from agentmemory_operator.entrypoints.api.problems import (
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
 from agentmemory_operator.runtime.rules.web_origin import foreign_reason
-from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, UNKNOWN_CALLER
+from agentmemory_operator.spec.caller_rights import UNBOUNDED_CALLER, UNKNOWN_CALLER, Caller
 
 log = logging.getLogger(__name__)
 
@@ -164,7 +164,10 @@ class Edge:
             served.agent = (
                 str(scope.get("path_params", {}).get("agent", ""))[:MAX_LOGGED_PATH_CHARS] if served.route else ""
             )
-        _log(scope, served, method=method, took_ms=(time.perf_counter() - started) * 1000)
+        is_page = self._site is not None and self._site.has_page(scope["path"])
+        is_public = not (is_page or scope["path"].startswith(GUARDED_PREFIXES))
+        took_ms = (time.perf_counter() - started) * 1000
+        _log(scope, served, method=method, took_ms=took_ms, is_public=is_public)
 
     async def _respond(
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
@@ -197,9 +200,15 @@ class Edge:
                 await self._response_of(problem, scope)(scope, receive, exchange)
 
     async def _respond_public(
-        self, scope: Scope, receive: Receive, exchange: "_Exchange", _: Mapping[bytes, bytes]
+        self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
-        """Serve a path without authentication. Probes are exempt from the limit of such requests."""
+        """Serve a path without authentication. Probes are exempt from the limit of such requests.
+
+        The form of a sign-in uses the share of the client's address, because its body may arrive slowly.
+        """
+        if scope["method"] in WITH_BODY and has_body(headers):
+            await self._respond_admitted(scope, receive, exchange, headers, UNBOUNDED_CALLER)
+            return
         with nullcontext() if scope["path"] in PROBES else self._pressure.admit_unauthenticated():
             await self._app(scope, receive, exchange)
 
@@ -224,11 +233,24 @@ class Edge:
             with self._pressure.admit_unauthenticated():
                 caller = await self._guard.authenticate(authorization)
         scope[CALLER] = UNKNOWN_CALLER if is_signed else caller
+        await self._respond_admitted(scope, receive, exchange, headers, caller)
+
+    async def _respond_admitted(
+        self,
+        scope: Scope,
+        receive: Receive,
+        exchange: "_Exchange",
+        headers: Mapping[bytes, bytes],
+        caller: Caller,
+    ) -> None:
+        """Serve a request within a caller's share of the capacity."""
         client = scope.get("client")
         key = caller_key(caller, client[0] if client else None)
         with self._pressure.admit(key) as scope[REQUEST_SLOT]:
             slot: RequestSlot = scope[REQUEST_SLOT]
-            reads_body = scope["method"] in WITH_BODY or (is_mem0 and is_batch_deletion(scope["method"], scope["path"]))
+            reads_body = scope["method"] in WITH_BODY or (
+                scope["path"].startswith(MEM0_PREFIX) and is_batch_deletion(scope["method"], scope["path"])
+            )
             if reads_body and has_body(headers):
                 slot.start_receiving()
                 receive = BodyReceiver(receive, slot, self._pressure.limits.min_rate)
@@ -276,13 +298,12 @@ class _Exchange:
         await self._send(message)
 
 
-def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float) -> None:
+def _log(scope: Scope, served: ServedRequest, *, method: str, took_ms: float, is_public: bool) -> None:
     """Log a request without its query string, which may contain user ids.
 
-    The level is warning for statuses from 500. It is debug for other statuses outside `GUARDED_PREFIXES`, else info.
+    The level is warning for statuses from 500. It is debug for other statuses of public paths, else info.
     """
-    is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
-    level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
+    level = logging.WARNING if served.status >= 500 else logging.DEBUG if is_public else logging.INFO
     if not log.isEnabledFor(level):
         return
     request = {

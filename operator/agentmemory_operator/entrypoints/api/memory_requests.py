@@ -39,6 +39,7 @@ from agentmemory_operator.entrypoints.api.response_views import MemoryView
 from agentmemory_operator.entrypoints.api.search_options import DiversityIn, IncludeIn, WeightsIn
 from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.rules.criteria import STATE_CRITERIA, AllOf, ListedState
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
 from agentmemory_operator.memories.rules.record import LIST_ATTRIBUTES, PAYLOAD_KEYS, build_fast
@@ -51,6 +52,8 @@ from agentmemory_operator.spec.times import render_time
 MAX_BATCH_ITEMS = 1_000
 DEFAULT_PAGE_SIZE = 50
 MAX_PAGE_SIZE = 1_000
+# Each period costs a request to Qdrant.
+MAX_PERIODS = 100
 
 
 class MemoryIn(Body):
@@ -341,6 +344,12 @@ class StatsParameters(Parameters):
     user_id: UserId | None = Field(
         default=None, description="User whose memories are counted. Default: all users and scopes."
     )
+    periods: int = Field(
+        default=0,
+        ge=0,
+        le=MAX_PERIODS,
+        description="Also count active memories by day of creation (UTC), in at most this many periods of days.",
+    )
 
 
 class MemoryParameters(UserParameters, MemoryView):
@@ -364,12 +373,17 @@ class ListParameters(Parameters, MemoryView):
     )
     created_before: Time | None = Field(default=None, description="Only memories created before this time.")
     include_superseded: bool = Field(default=False, description="Also return superseded versions.")
+    state: ListedState | None = Field(
+        default=None, description="Only `active`, only `superseded`, or only `pinned` memories."
+    )
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Memories per page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the previous page.")
 
     def list_request(self) -> ListRequest:
         """Convert to the `ListRequest` of the use case."""
         before = {} if self.created_before is None else {"created_at": {"lt": render_time(self.created_before)}}
+        conditions = (parse_filters(before), STATE_CRITERIA[self.state] if self.state else None)
+        parts = tuple(condition for condition in conditions if condition)
         selection = Selection(
             user_id=self.user_id,
             scopes=tuple(self.include_scopes),
@@ -379,7 +393,7 @@ class ListParameters(Parameters, MemoryView):
             session_id=self.session_id,
             namespace=tuple(self.namespace),
             at_time=self.at_time,
-            include_superseded=self.include_superseded,
-            criterion=parse_filters(before),
+            include_superseded=self.include_superseded or self.state == "superseded",
+            criterion=AllOf(parts) if parts else None,
         )
         return ListRequest(selection=selection, limit=self.limit, cursor=self.cursor)

@@ -20,7 +20,13 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse, Response
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import agent_schemas, memory_requests, memory_schemas, shown_schemas
+from agentmemory_operator.entrypoints.api import (
+    agent_schemas,
+    memory_requests,
+    memory_schemas,
+    shown_schemas,
+    state_schemas,
+)
 from agentmemory_operator.entrypoints.api.examples import add_examples
 from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
 from agentmemory_operator.entrypoints.api.identity import user_requests as identity_requests
@@ -116,6 +122,7 @@ _BODIES = (
 _ANSWERS = (
     agent_schemas.AgentsOut,
     agent_schemas.AgentDetailOut,
+    state_schemas.AgentStateOut,
     agent_schemas.StatsOut,
     memory_schemas.StoredOut,
     memory_schemas.BatchOut,

@@ -27,7 +27,7 @@ from agentmemory_operator.memories.rules.record import ATTRIBUTES_BY_API_NAME, M
 from agentmemory_operator.memories.stored_memories import MemoryPage
 from agentmemory_operator.memories.working_memory import StoredWorkingMemory
 from agentmemory_operator.search.answers import CandidateCounts, SearchAnswer, SearchHit
-from agentmemory_operator.search.rules.memory_states import STATES, Statistics
+from agentmemory_operator.search.rules.memory_states import STATES, Period, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, compute_priority
 from agentmemory_operator.search.rules.time_spans import TimeSpan
 from agentmemory_operator.spec.canonical_names import nearest_name
@@ -229,8 +229,8 @@ def render_session_end(result: SessionEnd) -> Json:
     return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
 
 
-def render_stats(statistics: Statistics, user_id: str | None) -> Json:
-    """Render the JSON of `StatsOut`."""
+def render_stats(statistics: Statistics, user_id: str | None, periods: Sequence[Period] | None) -> Json:
+    """Render the JSON of `StatsOut`. `periods` is None unless requested."""
     states = {state: statistics.of_state(state) for state in STATES}
     return {
         "user_id": user_id,
@@ -240,26 +240,36 @@ def render_stats(statistics: Statistics, user_id: str | None) -> Json:
         "decayed_below_50pct": statistics.decayed,
         "oldest": _time(statistics.oldest),
         "newest": _time(statistics.newest),
-    }
+    } | ({} if periods is None else {"periods": [_period(period) for period in periods]})
 
 
-def render_agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
-    """Render the JSON of `AgentOut`. `memories` is None if the agent cannot be opened or read."""
+def _period(period: Period) -> Json:
+    return {"start": render_time(period.start_ms), "days": period.days, "memories": period.memories}
+
+
+def render_agent_line(settings: AgentSettings, *, memories: int | None, state: str | None) -> Json:
+    """Render the JSON of `AgentOut`.
+
+    Args:
+        memories: None if the agent cannot be opened or read.
+        state: State of the object in words; None if it is unknown.
+    """
     return {
         "agent": settings.slug,
         "namespace": settings.namespace,
         "preset": settings.preset,
         "ready": memories is not None,
+        "state": state,
         "generation": settings.ranking_generation,
         "memories": memories,
     }
 
 
-def render_agent_detail(agent: Agent, *, memories: int) -> Json:
+def render_agent_detail(agent: Agent, *, memories: int, state: str | None) -> Json:
     """Render the JSON of `AgentDetailOut`."""
     ranking, source = agent.settings.ranking, agent.source
     types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
-    return render_agent_line(agent.settings, memories=memories) | {
+    return render_agent_line(agent.settings, memories=memories, state=state) | {
         "types": types,
         "model": model_name(ranking.model),
         **dict.fromkeys(_MODEL_FIGURES),

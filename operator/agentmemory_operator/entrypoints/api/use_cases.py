@@ -5,6 +5,7 @@ from typing import cast
 
 from starlette.requests import Request
 
+from agentmemory_operator.agents.agent_objects import AgentObjects
 from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.distillation.run_queue import DistillationQueue, OpenModel
 from agentmemory_operator.entities.graphs import EntityGraphs
@@ -39,6 +40,7 @@ class Services:
     graphs: EntityGraphs
     hooks: HookVerifier
     distillation: DistillationQueue
+    objects: AgentObjects
     meter: ApiMeter = field(default_factory=ApiMeter)
 
 
@@ -49,6 +51,7 @@ def build_services(  # noqa: PLR0913 # the dependencies of the use cases
     open_model: OpenModel,
     measure: TextMeasure,
     *,
+    objects: AgentObjects,
     meter: ApiMeter,
     writer: str,
 ) -> Services:
@@ -61,10 +64,8 @@ def build_services(  # noqa: PLR0913 # the dependencies of the use cases
         writer: Unique name of this process in the access counts that it writes.
     """
     clock, graphs = hooks.clock, EntityGraphs()
-    access_counts, remember = (
-        AccessCounts(directory.open, clock, writer=writer),
-        Remember(meter.models.count_long_chain),
-    )
+    access_counts = AccessCounts(directory.open, clock, writer=writer)
+    remember = Remember(meter.models.count_long_chain)
     recall = SearchService(
         clock, access_counts, lambda settings: MeteredReranker(open_reranker(settings), meter), graphs
     )
@@ -79,6 +80,7 @@ def build_services(  # noqa: PLR0913 # the dependencies of the use cases
         forget=ForgetUseCase(clock, Eraser(clock, access_counts.forget)),
         access_counts=access_counts,
         hooks=hooks,
+        objects=objects,
         distillation=DistillationQueue(directory, open_model, remember, meter.models),
         meter=meter,
     )

@@ -1,6 +1,5 @@
 """Show the progress of a job from its status: as a bar on a terminal, else as a line per change."""
 
-import re
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -11,13 +10,12 @@ from rich.console import Console
 from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bars
 
+from agentmemory_operator.controllers.rules.status_words import read_stage
 from agentmemory_operator.ports.base import Json
 
 # Seconds after which a missing status is reported.
 RECONCILE_WARNING_S = 15.0
 NOT_RECONCILED = "not reconciled yet: is an operator running, and does it watch this namespace?"
-
-_SHARE = re.compile(r"(\d{1,18}) of (\d{1,18})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,21 +30,6 @@ class JobOutcome:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """Progress of a job.
-
-    Attributes:
-        text: Description for users; empty if there is none.
-        done: Number of completed steps, bytes or points.
-        total: Total number of them; 0 if unknown.
-    """
-
-    text: str
-    done: int = 0
-    total: int = 0
-
-
 def read_outcome(document: Json) -> JobOutcome | None:
     """Return the result of a job, or None if it has not ended. A failed verification counts as a failure."""
     conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
@@ -59,15 +42,6 @@ def read_outcome(document: Json) -> JobOutcome | None:
     if verified is not None and verified["status"] == "False":
         return JobOutcome(False, f"was taken but not verified ({verified['reason']}): {verified['message']}")
     return JobOutcome(True, f"has succeeded ({succeeded['reason']}): {succeeded['message']}")
-
-
-def read_stage(document: Json) -> Stage:
-    """Read the progress of a job from `status.progress`, with numbers if the text contains `N of M`."""
-    status = document.get("status") or {}
-    text = str(status.get("progress") or "")
-    if match := _SHARE.search(text):
-        return Stage(text, int(match[1]), int(match[2]))
-    return Stage(text)
 
 
 class JobProgress:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.agents.agent_objects import JOB_KINDS
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.agents.readiness import Readiness
 from agentmemory_operator.collections.rules.claims import ClaimSet
@@ -16,8 +17,10 @@ from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNE
 if TYPE_CHECKING:
     from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 
-# Kinds that the API reads.
+# Kinds that the API cannot serve without. It also reads those of `JOB_KINDS`, to show them.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
+JOBS_RETRY_S = 30.0
+"""Seconds between two attempts to watch a kind of `JOB_KINDS`: the account may lack the right for good."""
 CLAIMS = ("claims", "")
 """Source that readiness waits for in addition to those of `sources`: the claims, which map slugs to namespaces."""
 
@@ -56,6 +59,18 @@ async def follow(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespa
             api.feed.apply_event(event, content)
 
 
+async def follow_jobs(api: ApiProcess, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
+    """Feed the snapshots or restores of a namespace, '' for all, to the API until cancelled.
+
+    The API serves agents without them, so readiness does not depend on them.
+    """
+    async for event, content in cluster.follow(kind, namespace=namespace, retry_s=JOBS_RETRY_S):
+        if isinstance(content, list):
+            api.feed.apply_list(kind, content, namespace=namespace)
+        else:
+            api.feed.apply_event(event, content)
+
+
 async def feed_claims(api: ApiProcess, claims: AsyncGenerator[ClaimSet, None]) -> None:
     """Feed each set of claims to the API until cancelled, and record for readiness that claims were read."""
     async for found in claims:
@@ -73,6 +88,9 @@ async def follow_folder(folder: "ManifestFolder", api: ApiProcess, operator: Ope
             feed_all(event, document, api, operator)
         for source in sources():
             api.readiness.record_synced(source)
+        # Without an operator the folder has no statuses, and not all objects.
+        for kind in JOB_KINDS if operator is not None else ():
+            api.feed.record_list(kind)
 
 
 async def feed_own_changes(folder: "ManifestFolder", api: ApiProcess, operator: OperatorProcess) -> None:
@@ -83,8 +101,7 @@ async def feed_own_changes(folder: "ManifestFolder", api: ApiProcess, operator: 
 
 
 def feed_all(event: str, document: Json, api: ApiProcess, operator: OperatorProcess | None) -> None:
-    """Feed one event to the operator if it runs in this process, and to the API if it reads objects of the kind."""
-    if document["kind"] in KINDS:
-        api.feed.apply_event(event, document)
+    """Feed one event to the API, and to the operator if it runs in this process."""
+    api.feed.apply_event(event, document)
     if operator is not None:
         operator.feed.take(event, document)

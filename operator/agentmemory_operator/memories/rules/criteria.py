@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeGuard, assert_never
+from typing import Any, Literal, TypeAlias, TypeGuard, assert_never
 from uuid import UUID
 
 from agentmemory_operator.memories.rules.exact_numbers import is_compared_exactly, is_int64, stored_float_bounds
@@ -134,6 +134,15 @@ class NoneOf:
 
 Leaf: TypeAlias = Equals | Empty | Within | Contains
 Criterion: TypeAlias = Leaf | AllOf | AnyOf | NoneOf
+
+
+ListedState = Literal["active", "superseded", "pinned"]
+STATE_CRITERIA: Mapping[ListedState, Criterion] = {
+    "active": Empty(FIELDS["superseded_by"]),
+    "superseded": NoneOf((Empty(FIELDS["superseded_by"]),)),
+    "pinned": Equals(Field("pinned", PAYLOAD_KEYS["pinned"], FieldKind.WORD), True),
+}
+"""Condition of each state that a list can be limited to."""
 
 
 def leaves(criterion: Criterion) -> Iterator[Leaf]:

@@ -27,6 +27,21 @@ DECAY_KEYS = ("type", "createdAt", "confidence", "lastAccessedAt")
 
 DECAYED_BELOW = 0.5
 
+DAY_MS = 86_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Period:
+    """Active memories that were created within some whole days.
+
+    Attributes:
+        start_ms: Start of the first day in UTC, Unix milliseconds.
+    """
+
+    start_ms: int
+    days: int
+    memories: int
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
@@ -69,6 +84,17 @@ def state_filters(user_id: str | None, types: Sequence[MemoryType], now_ms: int)
         "expired": {"must": [*stored, expired]},
         "pending": {"must": [*owned, NOT_DELETED, IS_PENDING]},
     }
+
+
+def split_days(oldest: int, newest: int, max_periods: int) -> tuple[range, int]:
+    """Return the starts of equally long periods that contain two times, and their length in days.
+
+    Args:
+        oldest, newest: Unix milliseconds.
+    """
+    first, last = oldest // DAY_MS, newest // DAY_MS
+    days = -(-(last - first + 1) // max_periods)
+    return range(first * DAY_MS, (last + 1) * DAY_MS, days * DAY_MS), days
 
 
 def count_decayed(payloads: Iterable[Mapping[str, Any]], ranking: Ranking, now_ms: int) -> int:

@@ -5,7 +5,7 @@ import unicodedata
 
 import pytest
 
-from agentmemory_operator.entrypoints.api.ui.marks import mark_html, mark_plain
+from agentmemory_operator.entrypoints.api.ui.marks import MAX_MARKS, mark_html, mark_plain
 
 # Signs of the category Cf that are visible: of Arabic, Syriac, Kaithi and Egyptian.
 VISIBLE = {*range(0x600, 0x606), 0x6DD, 0x70F, 0x890, 0x891, 0x8E2, 0x110BD, 0x110CD, *range(0x13430, 0x13440)}
@@ -41,3 +41,14 @@ def test_no_letter_or_sign_is_marked() -> None:
 )
 def test_texts_are_escaped_and_marked(text: str, html: str) -> None:
     assert mark_html(text) == html
+
+
+@pytest.mark.parametrize("character", ["\u034f", "\u17b4", "\ufe00", "\U000e0100"])
+def test_characters_that_show_nothing_are_marked(character: str) -> None:
+    assert mark_plain(f"a{character}b") != f"a{character}b"
+
+
+def test_a_text_has_a_bounded_number_of_marks() -> None:
+    html = mark_html("\u202e" * 10_000)
+
+    assert (html.count("<span"), html.count("\ufffd")) == (MAX_MARKS, 10_000 - MAX_MARKS)

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from agentmemory_operator.entrypoints.api.ui.graph_layout import HEIGHT, WIDTH, lay_out
-from agentmemory_operator.entrypoints.api.ui.pages import to_time
+from agentmemory_operator.entrypoints.api.ui.memory_pages import MAX_DIFF_CHARS, MAX_VERSIONS, list_versions
+from agentmemory_operator.entrypoints.api.ui.pages import render_when, to_time
 from agentmemory_operator.entrypoints.api.ui.score_bars import build_bars, read_weights
 from agentmemory_operator.entrypoints.api.ui.word_diff import MAX_CHARS, diff_words
 
@@ -18,6 +19,9 @@ from agentmemory_operator.entrypoints.api.ui.word_diff import MAX_CHARS, diff_wo
         ("a", "a", [("same", "a")]),
         ("a" * (MAX_CHARS + 1), "a", []),
         ("a " * 600, "a", []),
+        # Equal spaces alone are no equal part, and comparing words that repeat often takes seconds.
+        ("a b c", "x y z", [("removed", "a b c"), ("added", "x y z")]),
+        ("a " * 101, "a " * 100, []),
     ],
 )
 def test_a_difference_has_the_pieces_of_both_texts(before: str, after: str, pieces: list[tuple[str, str]]) -> None:
@@ -39,6 +43,23 @@ def test_weights_add_up_to_one(sliders: tuple[str, ...], weights: tuple[float, .
     read = read_weights(dict(zip(("w_similarity", "w_recency", "w_utility"), sliders, strict=True)))
 
     assert read == (weights and dict(zip(("similarity", "recency", "utility"), weights, strict=True)))
+
+
+def test_the_versions_of_a_page_are_bounded() -> None:
+    versions = [{"content": f"{number} " + f"w{number} " * 90 + "x" * 3_000} for number in range(MAX_VERSIONS + 50)]
+
+    rows = list_versions(versions)
+
+    assert [row["memory"]["content"].split()[0] for row in rows] == [str(number) for number in range(149, 49, -1)]
+    compared = [bool(row["diff"]) for row in rows]
+    assert compared == [True] * compared.count(True) + [False] * compared.count(False)
+    assert 0 < compared.count(True) * 2 * 3_300 <= MAX_DIFF_CHARS
+
+
+def test_a_short_version_has_its_difference() -> None:
+    rows = list_versions([{"content": "a b"}, {"content": None}, {"content": "a c"}])
+
+    assert [row["diff"] for row in rows] == [[("added", "a c")], [("removed", "a b")], None]
 
 
 def test_the_longest_bar_is_full_and_negative_terms_are_empty() -> None:
@@ -74,6 +95,12 @@ def test_a_graph_is_laid_out_within_its_frame() -> None:
 
 def test_an_empty_graph_has_no_places() -> None:
     assert lay_out([]) == ([], [])
+
+
+def test_a_text_that_is_no_time_stays_as_it_is() -> None:
+    assert (render_when(None), render_when("soon"), render_when("2026-03-03T10:00:00Z")) == (
+        *("-", "soon", "2026-03-03 10:00"),
+    )
 
 
 @pytest.mark.parametrize(

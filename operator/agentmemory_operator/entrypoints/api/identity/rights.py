@@ -33,6 +33,8 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/tools"): None,
         ("GET", "/v1/agents/{agent}"): Verb.READ,
         ("GET", "/v1/agents/{agent}/stats"): Verb.READ,
+        # The endpoint itself refuses callers that are limited to some users.
+        ("GET", "/v1/agents/{agent}/state"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}/history"): Verb.READ,

@@ -45,6 +45,7 @@ class UsersParameters(Parameters):
     cursor: str | None = Field(
         default=None, max_length=MAX_CURSOR_CHARS, description="`next_cursor` of the previous page."
     )
+    prefix: UserId | None = Field(default=None, description="Only users whose ID starts with this.")
 
 
 class UserOut(Answer):

@@ -53,7 +53,7 @@ async def create_user_token(agent: str, request: Request) -> Response:
 async def list_users(agent: str, request: Request, parameters: Annotated[UsersParameters, Query()]) -> Response:
     """List the users and scopes that have memories, by name, with counts and the oldest and newest time."""
     opened = await open_agent(request, agent)
-    page = await users.list_users(opened, limit=parameters.limit, cursor=parameters.cursor)
+    page = await users.list_users(opened, **dict(parameters))
     return json_response(identity_requests.render_users(page))
 
 

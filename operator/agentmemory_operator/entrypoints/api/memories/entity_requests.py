@@ -18,6 +18,8 @@ Json = dict[str, Any]
 
 MAX_NAME_CHARS = 100
 DEFAULT_ENTITIES_PER_PAGE, MAX_ENTITIES_PER_PAGE = 100, 1_000
+# Each has up to 100 ids and 100 neighbours.
+MAX_DETAILED_ENTITIES = 100
 
 
 def _spaced(value: str) -> str:
@@ -60,6 +62,17 @@ class EntitiesParameters(UserParameters):
 
     limit: int = Field(default=DEFAULT_ENTITIES_PER_PAGE, ge=1, le=MAX_ENTITIES_PER_PAGE, description="Names per page.")
     cursor: str | None = Field(default=None, max_length=4096, description="`next_cursor` of the previous page.")
+    details: bool = Field(
+        default=False,
+        description=f"Return each name as `Read a name` does, for at most {MAX_DETAILED_ENTITIES} names per page.",
+    )
+
+    @model_validator(mode="after")
+    def _bound_details(self) -> "EntitiesParameters":
+        if self.details and self.limit > MAX_DETAILED_ENTITIES:
+            message = f"at most {MAX_DETAILED_ENTITIES} with details"
+            raise PydanticCustomError("limit", "{message}", {"message": message, "field": "limit"})
+        return self
 
 
 class RelationOut(Answer):
@@ -77,13 +90,6 @@ class ListedEntityOut(Answer):
     name: str
     kind: EntityKind | None = Field(description="Kind of the name; null if only relations mention it.")
     memories: int = Field(description="Number of memories that mention the name, among the user's newest 2,000.")
-
-
-class EntitiesOut(Answer):
-    """Names, most mentioned first."""
-
-    results: list[ListedEntityOut]
-    next_cursor: str | None
 
 
 class NeighbourOut(Answer):
@@ -106,6 +112,13 @@ class EntityViewOut(Answer):
     neighbours: list[NeighbourOut] = Field(description="At most 100; typed relations first, then by strength.")
 
 
+class EntitiesOut(Answer):
+    """Names, most mentioned first."""
+
+    results: list[EntityViewOut] | list[ListedEntityOut]
+    next_cursor: str | None
+
+
 def render_relation(stored: Relation) -> Json:
     """Render the JSON of `RelationOut`."""
     return {"source": stored.source, "relation": stored.relation, "target": stored.target, "strength": stored.strength}
@@ -113,7 +126,10 @@ def render_relation(stored: Relation) -> Json:
 
 def render_entities(page: EntityPage) -> Json:
     """Render the JSON of `EntitiesOut`."""
-    results = [{"name": entity.name, "kind": entity.kind, "memories": entity.memories} for entity in page.results]
+    if page.views is not None:
+        results = [render_entity(view) for view in page.views]
+    else:
+        results = [{"name": entity.name, "kind": entity.kind, "memories": entity.memories} for entity in page.results]
     return {"results": results, "next_cursor": page.next_cursor}
 
 

@@ -46,8 +46,10 @@ async def list_entities(agent: str, request: Request, parameters: Annotated[Enti
     """List the names in a user's newest memories and in the stored relations."""
     services = services_of(request)
     opened = await services.directory.open(agent)
-    user_id, limit, cursor = parameters.user_id, parameters.limit, parameters.cursor
-    page = await browse.list_entities(services.graphs, opened, user_id, limit=limit, cursor=cursor)
+    limit, cursor, has_views = parameters.limit, parameters.cursor, parameters.details
+    page = await browse.list_entities(
+        services.graphs, opened, parameters.user_id, limit=limit, cursor=cursor, has_views=has_views
+    )
     return json_response(entity_requests.render_entities(page))
 
 

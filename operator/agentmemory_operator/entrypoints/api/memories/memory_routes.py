@@ -71,13 +71,14 @@ from agentmemory_operator.entrypoints.api.openapi import (
 from agentmemory_operator.entrypoints.api.preconditions import etag_header, read_precondition
 from agentmemory_operator.entrypoints.api.response_views import json_response
 from agentmemory_operator.entrypoints.api.shown_schemas import ShownMemoryOut, ShownPageOut, ShownSearchOut
+from agentmemory_operator.entrypoints.api.state_routes import find_state
 from agentmemory_operator.entrypoints.api.use_cases import Services, open_agent, parse_id, services_of
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.model_tools import PREFERRED_TYPE, render_mcp_tools, render_openai_tools
 from agentmemory_operator.memories.stored_memories import count_stored, delete_head, list_page, read_memory
 from agentmemory_operator.runtime.tasks import gather_bounded, run_in_slices
-from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.search.counts import count_memories, count_periods
 from agentmemory_operator.spec.caller_rights import Verb
 from agentmemory_operator.spec.cron import zone_fault
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -103,11 +104,12 @@ erasure = build_router("Erasure", GuardedRoute)
 @agents.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
 async def list_agents(request: Request) -> Response:
     """List every agent that the caller may read, by name."""
-    services = services_of(request)
-    readable = readable_agents(services.directory, caller_of(request))
+    services, caller = services_of(request), caller_of(request)
+    readable = readable_agents(services.directory, caller)
 
     async def line(settings: AgentSettings) -> dict[str, Any]:
-        return response_views.render_agent_line(settings, memories=await _count(services, settings.slug))
+        memories, state = await _count(services, settings.slug), find_state(settings, services.objects, caller)
+        return response_views.render_agent_line(settings, memories=memories, state=state)
 
     return response_views.json_response(
         {"results": await gather_bounded(map(line, readable), concurrency=MAX_CONCURRENT_COUNTS)}
@@ -118,15 +120,19 @@ async def list_agents(request: Request) -> Response:
 async def get_agent(agent: str, request: Request) -> Response:
     """Read the types, weights, thresholds and embedding in effect. 503 until the agent is ready."""
     opened = await open_agent(request, agent)
-    return response_views.json_response(response_views.render_agent_detail(opened, memories=await count_stored(opened)))
+    memories = await count_stored(opened)
+    state = find_state(opened.settings, services_of(request).objects, caller_of(request))
+    return response_views.json_response(response_views.render_agent_detail(opened, memories=memories, state=state))
 
 
 @agents.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
 async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
     """Count the memories of a user, or of the whole agent, by type and state."""
     opened = await open_agent(request, agent)
-    found = await count_memories(opened, parameters.user_id)
-    return response_views.json_response(response_views.render_stats(found, parameters.user_id))
+    user_id, max_periods = parameters.user_id, parameters.periods
+    found = await count_memories(opened, user_id)
+    periods = await count_periods(opened, user_id, found, max_periods) if max_periods else None
+    return response_views.json_response(response_views.render_stats(found, user_id, periods))
 
 
 @router.post(

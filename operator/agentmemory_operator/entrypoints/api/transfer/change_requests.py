@@ -28,6 +28,9 @@ class ChangesParameters(Parameters):
         max_length=MAX_CURSOR_CHARS,
         description="`next_cursor`, or the cursor of an entry. Default: the start of the log.",
     )
+    since: Time | None = Field(
+        default=None, description="Without a cursor: only changes after this time. Default: the start of the log."
+    )
     limit: int = Field(default=DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE, description="Entries per page.")
 
     def changes_request(self, *, cursor: str | None) -> ChangesRequest:
@@ -37,7 +40,7 @@ class ChangesParameters(Parameters):
             cursor: Replaces the parameter `cursor`, because a stream sends its position in a header or moves on. None
                 starts with the oldest entry.
         """
-        return ChangesRequest(limit=self.limit, cursor=cursor, user_id=self.user_id)
+        return ChangesRequest(limit=self.limit, cursor=cursor, user_id=self.user_id, since_ms=self.since or 0)
 
 
 class ChangeOut(Answer):

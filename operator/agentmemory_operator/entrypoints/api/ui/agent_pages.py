@@ -1,4 +1,4 @@
-"""The pages of the agents: all that the caller may read, and one with its settings and counts."""
+"""The pages of the agents: all that the caller may read, one with its state and settings, and one with its backups."""
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -6,6 +6,9 @@ from starlette.responses import Response
 from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest
 from agentmemory_operator.entrypoints.api.ui.api_view import ApiRefused, ApiView, Json, send_request
 from agentmemory_operator.entrypoints.api.ui.pages import render_page
+
+# States of a rebuild that change without a person.
+_MOVING = frozenset({"Running", "Waiting"})
 
 
 async def list_agents(request: Request) -> Response:
@@ -15,7 +18,7 @@ async def list_agents(request: Request) -> Response:
 
 
 async def show_agent(request: Request) -> Response:
-    """Show whether an agent is ready, with the reason and the remedy if not, its settings and counts."""
+    """Show the state of an agent with reasons and remedies, its settings and counts."""
     view = ApiView(request)
     can, stats = view.can(), None
     try:
@@ -25,16 +28,43 @@ async def show_agent(request: Request) -> Response:
         if refusal.status < 500 and refusal.status != 403:
             raise
         detail, obstacle = {}, refusal.document
-    if detail and view.rights().scopes.users is None:
+    # The state is of the whole agent: a caller that is limited to some users sees the settings only.
+    is_limited = view.rights().scopes.users is not None
+    if detail and not is_limited:
         stats, _ = await view.try_get("/stats")
-    values = {"agent": view.agent, "detail": detail, "obstacle": obstacle, "can": can, "stats": stats}
-    return render_page(request, "agent.html", values | {"checks": list_checks(detail, obstacle)})
+    state = None if is_limited else await view.get("/state")
+    values = {"agent": view.agent, "detail": detail, "can": can, "stats": stats, "state": state}
+    return render_page(
+        request, "agent.html", values | {"checks": list_checks(detail, obstacle), "runs": is_running(state)}
+    )
+
+
+async def show_backups(request: Request) -> Response:
+    """Show snapshots with their proof and restores with their progress, and the commands for both.
+
+    The API changes no objects of Kubernetes, so the page has manifests and commands to copy.
+    """
+    view = ApiView(request)
+    state, problem = await view.try_get("/state")
+    settings = view.rights().settings
+    values = {"agent": view.agent, "can": view.can(), "namespace": settings.namespace, "name": settings.name}
+    values |= {"state": state, "problem": problem, "runs": is_running(state)}
+    return render_page(request, "backups.html", values)
+
+
+def is_running(state: Json | None) -> bool:
+    """Return whether a rebuild, snapshot or restore makes progress, so that the page has to be read again."""
+    if state is None:
+        return False
+    jobs = [*(state["snapshots"] or ()), *(state["restores"] or ())]
+    rebuild = state["rebuild"] or {}
+    return rebuild.get("state") in _MOVING or any(job["phase"] == "Running" for job in jobs)
 
 
 def list_checks(detail: Json, obstacle: Json | None) -> list[tuple[str, bool, str]]:
     """Return the state of an agent as rows: what is checked, True if it is as it should be, and a sentence."""
     if obstacle is not None:
-        return [("Ready", False, obstacle["detail"])]
+        return [("Not ready", False, obstacle["detail"])]
     checks = [("Ready", True, "Searches and writes are served.")]
     if fault := detail.get("scoring_fault"):
         remedy = "The last accepted scoring stays in effect. Correct spec.scoring of the object."

@@ -14,6 +14,7 @@ from agentmemory_operator.entrypoints.api.inner_requests import ApiRequest, send
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.lifecycle.rules.erasure import hash_user
 from agentmemory_operator.spec.caller_rights import Verb
+from agentmemory_operator.spec.canonical_names import canonical
 
 log = logging.getLogger(__name__)
 
@@ -90,28 +91,47 @@ class ApiView:
         inner = ApiRequest(
             method, self.path(path), body, urlencode(query or {}, doseq=True), tuple((headers or {}).items())
         )
-        document = await send_request(self.request, inner)
-        if method != "GET" and path not in _READS and not (body or {}).get("dry_run"):
-            self._record_change(method, path, (body or query or {}).get("user_id"))
+        is_change = method != "GET" and path not in _READS and not (body or {}).get("dry_run")
+        try:
+            document = await send_request(self.request, inner)
+        except ApiRefused as refusal:
+            # The change may have been made, or a part of it.
+            if is_change and refusal.status >= 500:
+                self._record_change(method, path, {**(query or {}), **(body or {})}, refusal.status)
+            raise
+        if is_change:
+            self._record_change(method, path, {**(query or {}), **(body or {})}, 200)
         return document
 
     def path(self, path: str) -> str:
         """Return the API's path for a path below the agent, which must be percent-encoded."""
         return f"/v1/agents/{quote(self.agent, safe='')}{path}"
 
-    def record_look(self, user_id: str | None, count: int) -> None:
-        """Record in the log who saw how many memories of which user. The user's id is hashed, as in receipts."""
-        look = self._describe(user_id) | {"count": count, "page": self.request.scope["path"][:MAX_LOGGED_CHARS]}
-        message = "explorer: %(caller)s saw %(count)d memories of user %(user)s of agent %(agent)s on %(page)s"
-        log.info(message, look, extra={"look": look})
+    def record_look(self, user_id: str | None, count: int | None) -> None:
+        """Record in the log who saw how many memories of which user. The user's id is hashed, as in receipts.
 
-    def _record_change(self, method: str, path: str, user_id: object) -> None:
-        change = self._describe(str(user_id)) | {"method": method, "path": path[:MAX_LOGGED_CHARS]}
-        message = "explorer: %(caller)s changed memories of user %(user)s of agent %(agent)s: %(method)s %(path)s"
+        Args:
+            user_id: None for the memories of all users.
+            count: None for all memories.
+        """
+        look = self._describe(user_id) | {"count": count, "page": self.request.scope["path"][:MAX_LOGGED_CHARS]}
+        message = "explorer: %(caller)s saw %(count)s memories of user %(user)s of agent %(agent)s on %(page)s"
+        log.info(message, look | {"count": "all" if count is None else count}, extra={"look": look})
+
+    def _record_change(self, method: str, path: str, sent: Mapping[str, Any], status: int) -> None:
+        change = self._describe(sent.get("user_id"))
+        change |= {"method": method, "path": path[:MAX_LOGGED_CHARS], "status": status}
+        message = (
+            "explorer: %(caller)s changed memories of user %(user)s of agent %(agent)s: %(method)s %(path)s, %(status)d"
+        )
         log.info(message, change, extra={"change": change})
 
+    def hash_user(self, user_id: str) -> str:
+        """Return the hash that stands for a user in the log and in receipts."""
+        return hash_user(self.rights().settings.slug, canonical(user_id))
+
     def _describe(self, user_id: str | None) -> Json:
-        user = None if user_id is None else hash_user(self.rights().settings.uid, user_id)
+        user = None if user_id is None else self.hash_user(user_id)
         return {"caller": str(caller_of(self.request)), "agent": self.agent, "user": user}
 
 

@@ -40,9 +40,9 @@ async def ask(request: Request) -> Response:
     }
     if query.get("user_id") and query.get("query"):
         body = _search_body(query)
-        values["columns"].append(await _find(view, "As the object is", body))
+        values["columns"].append(await _find(view, "As the object is", body, detail))
         if is_tried:
-            values["columns"].append(await _find(view, "With these weights", body | {"weights": chosen}))
+            values["columns"].append(await _find(view, "With these weights", body | {"weights": chosen}, detail))
             _add_moves(*values["columns"])
         view.record_look(query["user_id"], sum(len(column["rows"]) for column in values["columns"]))
     return render_page(request, "ask.html", values)
@@ -51,7 +51,8 @@ async def ask(request: Request) -> Response:
 def _search_body(query: Json) -> Json:
     top_k = query.get("top_k", "")
     body: Json = {"user_id": query["user_id"], "query": query["query"], "explain": True}
-    body["top_k"] = min(int(top_k), MAX_TOP_K) if top_k.isascii() and top_k.isdecimal() else DEFAULT_TOP_K
+    # Python converts no number of more than 4,300 digits.
+    body["top_k"] = min(int(top_k[:9]), MAX_TOP_K) if top_k.isascii() and top_k.isdecimal() else DEFAULT_TOP_K
     if time := to_time(query.get("at_time", "")):
         body["at_time"] = time
     if query.get("type"):
@@ -59,7 +60,7 @@ def _search_body(query: Json) -> Json:
     return body
 
 
-async def _find(view: ApiView, title: str, body: Json) -> Json:
+async def _find(view: ApiView, title: str, body: Json, settings: Json) -> Json:
     """Search, and find what the thresholds removed; return one column of the page."""
     try:
         answer = await view.send("POST", "/search", body)
@@ -67,7 +68,7 @@ async def _find(view: ApiView, title: str, body: Json) -> Json:
         return {"title": title, "problem": refusal.document, "rows": [], "legend": [], "removed": [], "answer": None}
     found = answer["results"]
     removed = await _find_removed(view, body, answer) if len(found) < body["top_k"] else []
-    bars, legend = build_bars([*found, *removed])
+    bars, legend = build_bars([*found, *removed], settings)
     rows = [
         {"memory": memory, "bar": bar, "signals": list_signals(memory["explain"]), "rank": rank, "move": None}
         for rank, (memory, bar) in enumerate(zip([*found, *removed], bars, strict=True), 1)

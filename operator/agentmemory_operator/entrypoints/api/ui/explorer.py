@@ -12,6 +12,7 @@ from starlette.types import Scope
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.identity.auth import Guard
+from agentmemory_operator.entrypoints.api.load.overload import AdmissionControl
 from agentmemory_operator.entrypoints.api.problems import (
     NOT_FOUND,
     UNAUTHORIZED,
@@ -63,7 +64,8 @@ AGENT_PAGES: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/changes", record_pages.list_changes),
     ("GET", "/changes/stream", record_pages.stream_changes),
     ("GET", "/receipts", record_pages.list_receipts),
-    ("GET", "/backups", record_pages.show_backups),
+    ("GET", "/receipts/proof", record_pages.send_proof),
+    ("GET", "/backups", agent_pages.show_backups),
     ("GET", "/graph", record_pages.show_graph),
 )
 
@@ -74,13 +76,14 @@ class Explorer:
     Args:
         guard: Authenticates the callers of the API.
         tokens: Has the key of the cookies.
+        pressure: Limits the sign-ins that wait for a review of their token.
 
     Attributes:
         routes: To be added to the application.
     """
 
-    def __init__(self, guard: Guard, tokens: UserTokens) -> None:
-        self._guard = guard
+    def __init__(self, guard: Guard, tokens: UserTokens, pressure: AdmissionControl) -> None:
+        self._guard, self._pressure = guard, pressure
         self._sessions = BrowserSessions(tokens)
         self.routes = self._build_routes()
 
@@ -113,7 +116,9 @@ class Explorer:
             return _open_again(request)
         if problem.type is UNAUTHORIZED:
             return redirect(request, SIGN_IN)
-        return _problem_page(request, problem.type.status, problem.body(scope[REQUEST_ID]))
+        response = _problem_page(request, problem.type.status, problem.body(scope[REQUEST_ID]))
+        response.headers.update(problem.headers)
+        return response
 
     def _build_routes(self) -> list[Route]:
         agent = f"{UI_PREFIX}/agents/{{agent}}"
@@ -179,7 +184,8 @@ class Explorer:
         authorization = b"Bearer " + token.encode()
         try:
             if self._guard.authenticate_cached(authorization) is None:
-                await self._guard.authenticate(authorization)
+                with self._pressure.admit_unauthenticated():
+                    await self._guard.authenticate(authorization)
         except Unauthenticated as error:
             return str(error)
         return None
@@ -196,7 +202,7 @@ async def _go_home(request: Request) -> Response:
 
 
 async def _find_no_page(request: Request) -> Response:
-    raise ProblemRaised(Problem(type=NOT_FOUND, detail=f"the explorer has no page {request.url.path[:128]}"))
+    raise ProblemRaised(Problem(type=NOT_FOUND, detail=f"the explorer has no page {request.scope['path'][:128]}"))
 
 
 def _open_again(request: Request) -> Response:

@@ -8,12 +8,15 @@ import unicodedata
 
 from markupsafe import Markup, escape
 
-# Control, format and private characters, lone surrogates, separators of lines and paragraphs, tags, and fillers. Not
-# marked are line feed and tab, the joiners that letters and emoji need, and signs of the category Cf that are visible.
-_MARKED = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\u3164\ud800-\uf8ff\ufeff\uffa0\ufff9-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff]"
-)
+from agentmemory_operator.spec.canonical_names import CONTROL, INVISIBLE
+
+# Not marked are line feed and tab, and what letters and emoji need: joiners, the selectors of text and emoji style, and
+# the blank of Braille.
+_NEEDED = r"\t\n\u200c\u200d\u2800\ufe0e\ufe0f\U00013430-\U0001343f"
+# Control, invisible and private characters, lone surrogates, separators of lines and paragraphs, and tags.
+_MARKED = re.compile(rf"(?![{_NEEDED}])[{CONTROL}{INVISIBLE}\u2028\u2029\ud800-\uf8ff\U000e0000-\U0010ffff]")
+MAX_MARKS = 200
+"""Marks in one text. An element is 70 times as long as the character that it replaces, so more become U+FFFD."""
 _SHORT_NAMES = {
     "\u202a": "LRE",
     "\u202b": "RLE",
@@ -38,9 +41,10 @@ def mark_plain(text: str) -> str:
 
 
 def mark_html(text: str) -> Markup:
-    """Escape a text, and replace each such character by an element that has its name."""
-    # Escaping adds no character that is marked.
-    return Markup(_MARKED.sub(_element, str(escape(text))))
+    """Escape a text, and replace each such character by an element that has its name, up to `MAX_MARKS`."""
+    # Neither escaping nor an element adds a character that is marked.
+    html = _MARKED.sub(_element, str(escape(text)), count=MAX_MARKS)
+    return Markup(_MARKED.sub("\ufffd", html))
 
 
 def _element(match: re.Match[str]) -> str:

@@ -1,10 +1,11 @@
-"""The page of a memory: its content, fields, versions and neighbours; and the changes that the caller may make."""
+"""The page of a memory: content, fields, origins, versions and neighbours; and the changes that the caller may make."""
 
 import asyncio
 import secrets
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,20 +16,28 @@ from agentmemory_operator.entrypoints.api.ui.forms import read_form
 from agentmemory_operator.entrypoints.api.ui.pages import agent_url, redirect, render_page
 from agentmemory_operator.entrypoints.api.ui.word_diff import diff_words
 from agentmemory_operator.entrypoints.api.use_cases import parse_id
+from agentmemory_operator.runtime.tasks import gather_bounded
 
 NEIGHBOURS = 3
 MAX_SESSION_MEMORIES = 200
-MAX_DIFFS = 20
+MAX_VERSIONS = 100
+MAX_DIFFS, MAX_DIFF_CHARS = 20, 50_000
+# Memories that one was distilled or merged from, with their text; the ids of the others are listed.
+MAX_ORIGINS, MAX_CONCURRENT_READS = 10, 4
 # Fields that have a place of their own on the page.
-_SHOWN_ELSEWHERE = frozenset({"id", "content", "entities", "connections", "etag", "user_id"})
-_TIMES = frozenset(
-    {"created_at", "updated_at", "last_accessed_at", "superseded_at", "valid_from", "valid_to", "expires_at"}
+_SHOWN_ELSEWHERE = frozenset(
+    {
+        *("id", "content", "entities", "connections", "etag", "user_id", "author", "observed_by", "observation_count"),
+        *("created_at", "updated_at", "access_count", "last_accessed_at", "supersedes_ids", "source_ids"),
+    }
 )
-_LINKS = frozenset({"supersedes", "superseded_by", "supersedes_ids", "source_ids", "parent_id"})
+_TIMES = frozenset({"superseded_at", "valid_from", "valid_to", "expires_at"})
+_LINKS = frozenset({"supersedes", "superseded_by", "parent_id"})
 # Fields that a new version takes from the version that it supersedes.
 _INHERITED = (
     *("type", "importance", "tags", "session_id", "key", "subject", "category", "knowledge_category", "domain"),
     *("namespace", "zone", "speaker", "role", "parent_id", "event_type", "context", "metadata", "pinned"),
+    *("expires_at", "confidence", "decay_rate"),
 )
 
 
@@ -40,23 +49,45 @@ async def show_memory(request: Request) -> Response:
     history, _ = await view.try_get(f"/memories/{memory_id}/history", user_id=user_id)
     children, _ = await view.try_get(f"/memories/{memory_id}/children", user_id=user_id, limit=20)
     before, after = await _read_neighbours(view, memory)
+    origins = await _read_origins(view, memory)
     versions = (history or {}).get("results", [memory])
-    view.record_look(user_id, len(versions) + len(before) + len(after))
+    # A thread, because comparing texts takes long enough to delay other requests.
+    below, rows = (children or {}).get("results", []), await asyncio.to_thread(list_versions, versions)
+    shown = [*rows, *before, *after, *below, *(found for _, found in origins if found)]
+    view.record_look(user_id, len(shown))
     values = {
         "agent": view.agent,
         "can": view.can(),
         "memory": memory,
         "user_id": user_id,
         "fields": list_fields(memory),
-        # A thread, because comparing texts takes long enough to delay other requests.
-        "versions": await asyncio.to_thread(list_versions, versions),
+        "origins": origins,
+        "max_origins": MAX_ORIGINS,
+        "logged_user": view.hash_user(user_id),
+        "versions": rows,
+        "older": len(versions) - len(rows),
         "before": before,
         "after": after,
-        "children": (children or {}).get("results", []),
+        "children": below,
         # Repeating a form must not store its text twice.
         "operation": secrets.token_urlsafe(12),
     }
     return render_page(request, "memory.html", values)
+
+
+async def _read_origins(view: ApiView, memory: Json) -> list[tuple[str, Json | None]]:
+    """Return the ids of the memories that a memory was distilled or merged from, the first with the memories.
+
+    None stands for a memory that is deleted, or that the caller may not read.
+    """
+    ids = list(dict.fromkeys([*memory["supersedes_ids"], *memory["source_ids"]]))
+
+    async def read(origin_id: str) -> Json | None:
+        found, _ = await view.try_get(f"/memories/{quote(origin_id, safe='')}", user_id=memory["user_id"])
+        return found
+
+    found = await gather_bounded(map(read, ids[:MAX_ORIGINS]), concurrency=MAX_CONCURRENT_READS)
+    return list(zip_longest(ids, found))
 
 
 async def _read_neighbours(view: ApiView, memory: Json) -> tuple[list[Json], list[Json]]:
@@ -87,11 +118,18 @@ def list_fields(memory: Mapping[str, Any]) -> list[Json]:
 
 
 def list_versions(versions: Sequence[Json]) -> list[Json]:
-    """Return the versions of a memory, newest first; the newest `MAX_DIFFS` with the difference from the one before."""
-    rows: list[Json] = [{"memory": version, "diff": None} for version in versions]
-    for (before, after), row in list(zip(pairwise(versions), rows[1:], strict=True))[-MAX_DIFFS:]:
-        row["diff"] = diff_words(before["content"] or "", after["content"] or "")
-    return rows[::-1]
+    """Return the newest versions of a memory, newest first; the first with the difference from the one before.
+
+    The differences end after `MAX_DIFFS`, or `MAX_DIFF_CHARS` of both texts, which bound the page and its time.
+    """
+    newest, chars = versions[::-1], 0
+    rows: list[Json] = [{"memory": version, "diff": None} for version in newest[:MAX_VERSIONS]]
+    for (after, before), row in zip(pairwise(newest), rows[:MAX_DIFFS], strict=False):
+        texts = before["content"] or "", after["content"] or ""
+        chars += sum(map(len, texts))
+        if chars <= MAX_DIFF_CHARS:
+            row["diff"] = diff_words(*texts)
+    return rows
 
 
 async def change_memory(request: Request) -> Response:

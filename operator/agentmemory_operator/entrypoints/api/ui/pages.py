@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.ui.marks import mark_html, mark_plain
-from agentmemory_operator.entrypoints.api.ui.sessions import COOKIE, MAX_AGE_S, BrowserSession
+from agentmemory_operator.entrypoints.api.ui.sessions import MAX_AGE_S, BrowserSession
 
 UI_PREFIX = "/ui"
 STATIC_PREFIX = f"{UI_PREFIX}/static"
@@ -24,7 +24,10 @@ SESSION, NEW_COOKIE = "ui_session", "ui_new_cookie"
 
 _FOLDER = Path(__file__).parent
 _MEDIA_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_SAFE_HEADERS = {
+SAFE_HEADERS = {
+    # Of a page, `build_policy` replaces it.
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     # With "no-referrer", browsers send `Origin: null` with forms, as pages of other sites may.
     "Referrer-Policy": "same-origin",
@@ -44,7 +47,7 @@ def render_page(request: Request, template: str, values: Mapping[str, Any], stat
         "path": request.scope["path"],
     }
     text = _environment().get_template(template).render(context | dict(values))
-    headers = _SAFE_HEADERS | {"Cache-Control": "no-store", "Content-Security-Policy": build_policy(nonce)}
+    headers = SAFE_HEADERS | {"Content-Security-Policy": build_policy(nonce)}
     response = Response(text, status, headers, "text/html")
     add_cookie(request, response)
     return response
@@ -61,9 +64,9 @@ def build_policy(nonce: str) -> str:
 def redirect(request: Request, path: str) -> Response:
     """Redirect to another page of the explorer. A POST becomes a GET."""
     if b"hx-request" in dict(request.scope["headers"]):
-        response = Response("", 200, {"HX-Redirect": path, "Cache-Control": "no-store"})
+        response = Response("", 200, SAFE_HEADERS | {"HX-Redirect": path})
     else:
-        response = Response("", 303, {"Location": path, "Cache-Control": "no-store"})
+        response = Response("", 303, SAFE_HEADERS | {"Location": path})
     add_cookie(request, response)
     return response
 
@@ -80,9 +83,9 @@ def set_cookie(request: Request, response: Response, value: str) -> None:
     The browser sends it over TLS only, if it has connected by TLS. A proxy may end TLS in front of this server, so the
     header `Origin`, which the browser sets, counts too.
     """
-    is_tls = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
+    is_tls = request.scope["scheme"] == "https" or request.headers.get("origin", "").startswith("https:")
     response.set_cookie(
-        COOKIE,
+        request.scope[SESSION].cookie,
         value,
         max_age=MAX_AGE_S if value else 0,
         path=UI_PREFIX,
@@ -96,9 +99,9 @@ async def send_static(request: Request) -> Response:
     """Return a static file. Its URL changes with its content, so browsers keep it."""
     found = static_files().get(request.path_params["name"])
     if found is None:
-        return Response("", 404, _SAFE_HEADERS)
+        return Response("", 404, SAFE_HEADERS)
     content, media_type = found
-    headers = _SAFE_HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
+    headers = SAFE_HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
     return Response(content, 200, headers, media_type)
 
 
@@ -137,8 +140,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
+    # Letters of all scripts stay as they are; `marked` shows the characters that hide text.
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "ensure_ascii": False}
     environment.globals |= {"static_url": static_url, "agent_url": agent_url}
     environment.filters |= {"marked": _marked, "unmarked": _unmarked, "when": render_when, "number": render_number}
+    environment.filters["size"] = render_size
     return environment
 
 
@@ -160,10 +166,13 @@ def _unmarked(value: Any) -> Markup:
 
 
 def render_when(time: str | None) -> str:
-    """Render a time of the API in UTC to the minute; '-' if there is none."""
+    """Render a time of the API in UTC to the minute; '-' if there is none. A text that is no time stays as it is."""
     if time is None:
         return "-"
-    return datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M")
+    try:
+        return datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M")
+    except ValueError:
+        return time
 
 
 def to_time(text: str) -> str | None:
@@ -185,3 +194,14 @@ def render_number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+
+
+def render_size(size_bytes: float | None) -> str:
+    """Render a number of bytes in the largest unit that fits, with powers of 1,000; '-' if there is none."""
+    if size_bytes is None:
+        return "-"
+    units = iter(("bytes", "kB", "MB", "GB"))
+    unit = next(units)
+    while abs(size_bytes) >= 1000 and (larger := next(units, None)):
+        size_bytes, unit = size_bytes / 1000, larger
+    return f"{size_bytes:,.0f} {unit}" if unit == "bytes" else f"{size_bytes:,.1f} {unit}"

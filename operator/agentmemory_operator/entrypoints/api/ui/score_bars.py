@@ -7,7 +7,9 @@ from typing import Any
 Json = dict[str, Any]
 
 WEIGHTS = ("similarity", "recency", "utility")
-# Fusion adds these to the similarity, so they are shown in words below the bar.
+# Scores and their parts are float32 in Qdrant.
+MIN_PART = 1e-4
+# Numbers behind the terms, which are listed below the bar.
 _SIGNALS = ("similarity", "keyword", "entities", "fused", "confidence_factor", "boost", "age_days", "half_life_days")
 
 
@@ -28,23 +30,63 @@ class BarPart:
     width: float
 
 
-def parts_of(explain: Json) -> list[tuple[str, str, float]]:
-    """Return name, label and value of each term of a score."""
+Part = tuple[str, str, float]
+"""Name, label and value of a term of a score."""
+
+
+def parts_of(explain: Json, settings: Json) -> list[Part]:
+    """Return the terms of a score, whose sum is the score without boost and confidence factor.
+
+    Args:
+        settings: Settings of the agent, as `GET /v1/agents/{agent}` returns them.
+    """
     weights = explain.get("weights")
     if weights:
-        values = {"similarity": explain["fused"], "recency": explain["recency"], "utility": explain["utility"]}
-        return [
-            (name, f"{weights[name]:g} \u00d7 {name} {values[name]:.3f}", weights[name] * (values[name] or 0.0))
-            for name in WEIGHTS
-            if values[name] is not None
-        ]
+        others = [_weighted(name, weights[name], explain[name]) for name in WEIGHTS[1:] if explain[name] is not None]
+        return split_match(explain, weights["similarity"], settings) + others
     terms = explain.get("terms") or {"score": explain["score"]}
     return [(name, f"{name} {value:.3f}", value) for name, value in terms.items()]
 
 
-def build_bars(results: Sequence[Json]) -> tuple[list[list[BarPart]], list[str]]:
-    """Return the bar of each result, and the names of the terms for the legend. Negative terms have no width."""
-    rows = [parts_of(result["explain"]) if result.get("explain") else [] for result in results]
+def split_match(explain: Json, weight: float, settings: Json) -> list[Part]:
+    """Return what similarity, words, names and evidence add to a score with this weight of the match.
+
+    `search/rules/hybrid.py` and `query_features.py` have the formulas. Ranks are fused as one part, because the
+    explanation has no ranks.
+    """
+    numbers = explain["evidence"] or {}
+    strengths = {name: value for name, value in (settings["evidence"] or {}).items() if name in numbers}
+    scale = weight / (1 + sum(strengths.values()))
+    fusion = settings["keyword"] if explain["keyword"] is not None else None
+    if fusion and fusion["method"] == "RRF":
+        parts = []
+    elif fusion and fusion["method"] == "Score":
+        share = fusion["keyword_weight"]
+        parts = [_weighted("similarity", scale * (1 - share), explain["similarity"])]
+        parts.append(_weighted("words", scale * share, explain["keyword"]))
+    else:
+        parts = [_weighted("similarity", scale, explain["similarity"])]
+    evidence = scale * sum(strength * numbers[name] for name, strength in strengths.items())
+    rest = weight * explain["fused"] - sum(value for _, _, value in parts) - evidence
+    if rest < -MIN_PART:
+        return [_weighted("similarity", weight, explain["fused"])]
+    if rest > MIN_PART:
+        name = "names" if parts else "similarity and words"
+        parts.append((name, f"{name} {rest:.3f}", rest))
+    return parts + ([("evidence", f"evidence {evidence:.3f}", evidence)] if strengths else [])
+
+
+def _weighted(name: str, weight: float, value: float) -> Part:
+    return name, f"{round(weight, 3):g} \u00d7 {name} {value:.3f}", weight * value
+
+
+def build_bars(results: Sequence[Json], settings: Json) -> tuple[list[list[BarPart]], list[str]]:
+    """Return the bar of each result, and the names of the terms for the legend. Negative terms have no width.
+
+    Args:
+        settings: As for `parts_of`.
+    """
+    rows = [parts_of(result["explain"], settings) if result.get("explain") else [] for result in results]
     names = list(dict.fromkeys(name for row in rows for name, _, _ in row))
     longest = max((sum(max(value, 0.0) for _, _, value in row) for row in rows), default=0.0) or 1.0
     bars = []

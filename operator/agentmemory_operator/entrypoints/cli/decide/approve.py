@@ -16,6 +16,7 @@ from agentmemory_operator.controllers.rules.approval import (
     find_pending_approval,
     is_status_current,
 )
+from agentmemory_operator.controllers.rules.status_words import describe_costs
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
@@ -38,21 +39,6 @@ from agentmemory_operator.spec.kinds.conditions import find_condition
 from agentmemory_operator.spec.presets import PRESETS
 
 EVERYWHERE = ""
-# Texts for the fields of `status.plan.costs`.
-COSTS = {
-    "points": "{} points",
-    "embeddingCalls": "{} embedding calls",
-    "tokens": "about {} tokens",
-    "price": "{} at the given price",
-    "minutes": "at least {} min",
-    "diskMiB": "{} MiB of disk",
-    "ramMiB": "{} MiB of RAM",
-}
-COSTS_OF_NODES = {
-    "nodes": "on {} nodes",
-    "diskPerNodeMiB": "{} MiB of disk on each",
-    "ramPerNodeMiB": "{} MiB of RAM on each",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +118,7 @@ def _find_pending(document: Json, digest: str | None) -> PendingApproval:
 
 def _section(document: Json, pending: PendingApproval, location: JobsLocation) -> Section:
     rows = change_rows(pending.changes)
-    templates = COSTS | (COSTS_OF_NODES if pending.costs.get("nodes", 1) > 1 else {})
-    costs = ", ".join(text.format(pending.costs[name]) for name, text in templates.items() if name in pending.costs)
+    costs = describe_costs(pending.costs)
     name = document["metadata"]["name"]
     status_command = f"{called_as()} status {name}{location.options}"
     return Section(

@@ -12,10 +12,10 @@ from rich.console import Console
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildStep
+from agentmemory_operator.controllers.rules.status_words import headline
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import (
     ReportedRebuild,
-    headline,
     read_rebuild,
     rebuild_document,
     rebuild_sections,

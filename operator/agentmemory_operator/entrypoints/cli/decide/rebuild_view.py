@@ -6,6 +6,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.changes import ChangeClass
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildStep
+from agentmemory_operator.controllers.rules.status_words import headline
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
@@ -14,8 +15,6 @@ from agentmemory_operator.spec.times import render_time, time_or_none
 
 Json = Mapping[str, Any]
 
-# Steps to show. Keep is left out: it only occurs if the source collection has the name of its alias.
-STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
 _MOODS: dict[str, str] = {
     RebuildState.DONE: "good",
     RebuildState.FAILED: "bad",
@@ -133,17 +132,6 @@ def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[
         return [Section(f"{name} has never been rebuilt", "quiet", rows=rows, commands=commands)]
     heading = f"{status.get('kind', RebuildKind.REBUILD)} of {name}: {headline(status)}"
     return [Section(heading, _MOODS.get(status.get("state", ""), "busy"), rows=rows, commands=commands)]
-
-
-def headline(status: Json) -> str:
-    """Describe the state of a rebuild in a few words: its step while it is active, else how it ended."""
-    if not is_active(status):
-        return str(status.get("state", "")).lower()
-    step = status.get("step")
-    if step is None:
-        return str(status["state"]).lower()
-    text = f"step {STEPS.index(RebuildStep(step)) + 1} of {len(STEPS)}, {step}" if step in STEPS else f"step {step}"
-    return text if status["state"] == RebuildState.RUNNING else f"{status['state'].lower()} in {text}"
 
 
 def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:

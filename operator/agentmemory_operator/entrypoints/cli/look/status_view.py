@@ -2,15 +2,18 @@
 
 import json
 import re
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agentmemory_operator.entrypoints.cli.decide.rebuild_view import headline
+from agentmemory_operator.controllers.rules.status_words import (
+    approve_command,
+    headline,
+    is_approvable,
+    summarise_agent,
+    undo_command,
+)
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
-from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
-from agentmemory_operator.spec.kinds.conditions import Reason, find_condition
 
 Json = Mapping[str, Any]
 
@@ -19,14 +22,6 @@ AGENT_COLUMNS = ("NAME", "NAMESPACE", "READY", "SYNCED", "REASON", "MEMORIES", "
 # Parts of the status that have a section of their own, or repeat other parts.
 SECTIONED_FIELDS = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
 VERIFIED = {True: "verified", False: "not verified", None: "verification unknown"}
-# Reasons of InSync whose plan can be approved, and annotations that must be removed for it, in kubectl's syntax.
-APPROVABLE_REASONS: Mapping[str, tuple[str, ...]] = {
-    Reason.AWAITING_APPROVAL: (),
-    Reason.REBUILD_CANCELLED: (f"{CANCEL_REBUILD}-",),
-    Reason.ROLLED_BACK: (f"{ROLLBACK_REBUILD}-",),
-}
-# Prefixes of fields that can be reset to their values in effect.
-REVERTIBLE_PREFIXES = ("embedding.", "index.")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 # The status has no time of the count, because writing it would make each pass over an idle object a write.
 COUNT_AGE = ", counted at the operator's last pass (about every 5 minutes)"
@@ -85,7 +80,7 @@ def _agent_row(document: Json) -> tuple[str, ...]:
 
 def _conditions(document: Json, status: Json) -> Section:
     """Render all conditions. A message of several conditions is printed once; later ones refer to it."""
-    metadata, (state, mood) = document["metadata"], _state(document, status)
+    metadata, (state, mood) = document["metadata"], summarise_agent(document)
     first_types: dict[str, str] = {}
     rows = []
     for item in status.get("conditions") or []:
@@ -124,21 +119,6 @@ def _replicas(replicas: Json) -> str | None:
     parts += [f"on {replicas['peers']} peers"]
     parts += [f"copying {replicas['copying']}"] if replicas.get("copying") else []
     return ", ".join([*parts, *filter(None, [replicas.get("inactive")])])
-
-
-def _state(document: Json, status: Json) -> tuple[str, str]:
-    """Summarise the object in a few words, with a mood for the heading."""
-    states = {item["type"]: item for item in status.get("conditions") or []}
-    if not states:
-        return "not reconciled yet", "busy"
-    ready, in_sync = states.get("Ready", {}), states.get("InSync", {})
-    if document["metadata"].get("deletionTimestamp"):
-        return f"being deleted ({ready.get('reason')})", "busy"
-    if ready.get("status") != "True":
-        return f"not ready ({ready.get('reason')})", "bad"
-    if in_sync.get("status") != "True":
-        return f"ready, not in sync ({in_sync.get('reason')})", "busy"
-    return "ready", "good"
 
 
 def _rebuild(document: Json, status: Json) -> Section | None:
@@ -222,7 +202,7 @@ def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Se
         return None
     rows = change_rows(plan.get("changes") or [])
     notes = () if _is_reported(status, plan.get("refusal")) else (plan["refusal"],)
-    commands = tuple(_plan_commands(document, plan, options, kubectl))
+    commands = tuple(_plan_commands(document, options, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
 
 
@@ -239,36 +219,12 @@ def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
     )
 
 
-def _plan_commands(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
+def _plan_commands(document: Json, options: str, kubectl: str | None) -> Iterator[str]:
     """Yield the commands that approve held changes, and that undo them if there is a cluster."""
-    withheld_changes = [change for change in plan.get("changes") or [] if change.get("held")]
-    reason, metadata = find_condition(document.get("status"), "InSync").get("reason", ""), document["metadata"]
-    if withheld_changes and reason in APPROVABLE_REASONS:
-        arguments = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
-        approval = shlex.quote(f"{APPROVE_PLAN}={plan.get('digest')}")
-        annotate = " ".join((f"{kubectl} {arguments} {approval}", *APPROVABLE_REASONS[reason]))
-        yield f"approve: {annotate}" if kubectl else f"approve: {called_as()} approve {metadata['name']}{options}"
-    fields = [change for change in withheld_changes if change.get("field", "").startswith(REVERTIBLE_PREFIXES)]
-    if fields and kubectl:
-        yield f"undo: {undo_command(document, fields, kubectl)}"
-
-
-def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:
-    """Return the command that resets the fields of held changes to their values in effect."""
-    spec: dict[str, Any] = {}
-    for change in changes:
-        *parents, leaf = change["field"].split(".")
-        parent_object = spec
-        for parent in parents:
-            parent_object = parent_object.setdefault(parent, {})
-        parent_object[leaf] = _typed(change.get("from"))
-    metadata = document["metadata"]
-    patch = shlex.quote(json.dumps({"spec": spec}))
-    return f"{kubectl} -n {metadata['namespace']} patch amem {metadata['name']} --type=merge -p {patch}"
-
-
-def _typed(text: str | None) -> Any:
-    """Convert text of a status to a manifest value: digits to an int, `None` to None, other text unchanged."""
-    if text is None or text == "None":
-        return None
-    return int(text) if re.fullmatch("[0-9]{1,18}", text) else text
+    approval = approve_command(document, kubectl) if kubectl else None
+    if kubectl is None and is_approvable(document):
+        approval = f"{called_as()} approve {document['metadata']['name']}{options}"
+    if approval:
+        yield f"approve: {approval}"
+    if kubectl and (undoing := undo_command(document, kubectl)):
+        yield f"undo: {undoing}"

@@ -6,14 +6,13 @@ from typing import Any
 
 from rich.filesize import decimal
 
-from agentmemory_operator.entrypoints.cli.job_progress import read_stage
+from agentmemory_operator.controllers.rules.status_words import describe_locations, describe_proof, start_time
 from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.snapshots.rules.retention import RetentionVerdict
 
 COLUMNS = ("SNAPSHOT", "TIME", "POINTS", "SIZE", "VERIFIED", "WHERE", "QDRANT", "KEPT")
-SAME_DISK = "same disk"
 NO_RULES = "no rules"
 
 
@@ -54,12 +53,6 @@ def _newest_first(documents: Sequence[Json]) -> list[Json]:
     return sorted(documents, key=lambda found: (start_time(found), found["metadata"]["name"]), reverse=True)
 
 
-def start_time(document: Json) -> str:
-    """Return the time at which a snapshot was started, or before that the creation time of its object, or ''."""
-    started = (document.get("status") or {}).get("startTime")
-    return str(started or document["metadata"].get("creationTimestamp") or "")
-
-
 def _entry(document: Json, listed: SnapshotList) -> dict[str, Any]:
     status, metadata = document.get("status") or {}, document["metadata"]
     conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
@@ -89,33 +82,7 @@ def _row(document: Json) -> tuple[str, ...]:
         start_time(document),
         "-" if points is None else str(points),
         "-" if size is None else decimal(size),
-        describe_state(document),
+        describe_proof(document),
         describe_locations(status),
         status.get("qdrantVersion") or "-",
     )
-
-
-def describe_state(document: Json) -> str:
-    """Describe in a few words whether a snapshot is verified: yes, not finished, failed, not known, or no and why."""
-    conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
-    succeeded, verified = conditions.get("Succeeded"), conditions.get("Verified")
-    if succeeded is None or succeeded["status"] == "Unknown":
-        return f"not finished: {read_stage(document).text or 'waits for the operator'}"
-    if succeeded["status"] == "False":
-        return f"failed: {succeeded['reason']}"
-    if verified is None or verified["status"] == "Unknown":
-        return f"not known: {verified['reason']}" if verified else "not known"
-    return "yes" if verified["status"] == "True" else f"no: {verified['reason']}"
-
-
-def describe_locations(status: Json) -> str:
-    """Describe where a snapshot's files are; '-' if no location is recorded.
-
-    `SAME_DISK` means that the only copy is on the disk of the agent's own server.
-    """
-    locations = status.get("locations") or []
-    buckets = [f"s3://{item.get('bucket', '?')}" for item in locations if item.get("type") == "S3"]
-    on_server = ["Qdrant's S3" if "keptIn" in item else "Qdrant" for item in locations if item.get("type") == "Qdrant"]
-    if on_server == ["Qdrant"] and not buckets:
-        return SAME_DISK
-    return " + ".join([*on_server, *buckets]) or "-"

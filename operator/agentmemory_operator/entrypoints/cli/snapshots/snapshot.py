@@ -13,6 +13,7 @@ from rich.console import Console
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.resolve import connection_of
+from agentmemory_operator.controllers.rules.status_words import describe_locations
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs, SnapshotAccess
 from agentmemory_operator.entrypoints.cli.job_commands import (
     POLL_S,
@@ -36,7 +37,6 @@ from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.snapshots.download import add_download
 from agentmemory_operator.entrypoints.cli.snapshots.listing import (
     SnapshotList,
-    describe_locations,
     snapshot_sections,
     snapshots_document,
 )

@@ -1,4 +1,5 @@
-// What pages do beyond plain HTML. Every page works without it, except live changes and the sliders' immediate effect.
+// What pages do beyond plain HTML. Every page works without it, except live changes, the slider for the day and its
+// chart, and the immediate effect of the weights' sliders.
 "use strict";
 
 const DAY_MS = 86_400_000;
@@ -8,18 +9,80 @@ function days(text) {
   return Math.round(Date.parse(text + "T00:00:00Z") / DAY_MS);
 }
 
+function dayText(day) {
+  return new Date(day * DAY_MS).toISOString().slice(0, 10);
+}
+
 // The scrubber chooses a day of the date field: the last day clears it, which shows the present.
 function openScrubber(range) {
   const field = document.getElementById(range.dataset.for);
   const first = days(range.dataset.first), last = days(range.dataset.last);
+  const show = () => {
+    const text = dayText(Number(range.value));
+    range.nextElementSibling.value = text;
+    range.setAttribute("aria-valuetext", text);
+  };
   range.min = first;
   range.max = last;
   range.value = days(range.dataset.at);
-  range.hidden = false;
+  range.closest("label").hidden = false;
   range.addEventListener("input", () => {
-    const day = new Date(Number(range.value) * DAY_MS).toISOString().slice(0, 10);
-    field.value = Number(range.value) === last ? "" : day;
+    show();
+    field.value = Number(range.value) === last ? "" : dayText(Number(range.value));
   });
+  range.addEventListener("change", () => field.dispatchEvent(new Event("change", { bubbles: true })));
+  field.addEventListener("input", () => {
+    range.value = field.value ? days(field.value) : last;
+    range.dispatchEvent(new Event("moved"));
+    show();
+  });
+  show();
+}
+
+// Bars of the memories by day, with a line at the day of the scrubber. A click on a day moves the scrubber there.
+function openPlot(box) {
+  // The chart is a second view of the table: without its script, the table remains.
+  if (typeof uPlot === "undefined") return;
+  const range = document.getElementById(box.dataset.range), hovered = document.getElementById("hovered");
+  const starts = box.dataset.starts.split(",").map(Number), counts = box.dataset.counts.split(",").map(Number);
+  const width = starts.length > 1 ? starts[1] - starts[0] : 1;
+  const token = (name) => getComputedStyle(box).getPropertyValue(name);
+  const axis = { stroke: () => token("--soft"), ticks: { stroke: () => token("--line") }, grid: { stroke: () => token("--line") } };
+  const clamp = (day) => Math.min(Math.max(day, Number(range.min)), Number(range.max));
+  const dayAt = (plot) => clamp(Math.floor(plot.posToVal(plot.cursor.left, "x") + 0.5));
+  const nameOf = (place) => dayText(starts[place]) + (width > 1 ? " to " + dayText(starts[place] + width - 1) : "");
+  const drawDay = (plot) => {
+    const x = plot.valToPos(Number(range.value), "x", true);
+    plot.ctx.fillStyle = token("--bad");
+    plot.ctx.fillRect(x - devicePixelRatio, plot.bbox.top, 2 * devicePixelRatio, plot.bbox.height);
+  };
+  const plot = new uPlot({
+    width: box.clientWidth || 600,
+    height: 140,
+    legend: { show: false },
+    cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
+    scales: { x: { time: false, range: [starts[0] - 0.5, starts[starts.length - 1] + width - 0.5] }, y: { range: (_, low, high) => [0, high || 1] } },
+    axes: [
+      { ...axis, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? dayText(tick) : "")), space: 90 },
+      { ...axis, size: 56, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000] },
+    ],
+    series: [{}, { fill: () => token("--accent"), stroke: () => token("--accent"), width: 0, points: { show: false }, paths: uPlot.paths.bars({ size: [0.9], align: width > 1 ? 1 : 0 }) }],
+    hooks: {
+      draw: [drawDay],
+      setCursor: [(self) => {
+        const place = Math.floor((dayAt(self) - starts[0]) / width);
+        hovered.value = self.cursor.left < 0 ? "" : nameOf(place) + ": " + counts[place].toLocaleString("en");
+      }],
+    },
+  }, [starts, counts], box);
+  plot.over.addEventListener("click", () => {
+    range.value = dayAt(plot);
+    range.dispatchEvent(new Event("input"));
+    range.dispatchEvent(new Event("change"));
+  });
+  ["input", "moved"].forEach((name) => range.addEventListener(name, () => plot.redraw(false)));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw(false));
+  new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height: 140 })).observe(box);
 }
 
 // The weights add up to 1: what one slider gains, the others lose in proportion.
@@ -39,21 +102,26 @@ function openSliders(group) {
   }));
 }
 
-// Add the changes that the stream sends as rows. All values become text, never HTML.
+// As the server does in marks.py.
+function marked(text) {
+  return text.replace(/[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu,
+    (character) => "\u27e6U+" + character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "\u27e7");
+}
+
+// Add the changes that the stream sends as rows. All values become text, never HTML. A page that nobody sees has no
+// stream, because each stream takes one of the few that the server has; it continues after its last change.
 function openStream(live) {
   const body = document.getElementById("changes");
-  const source = new EventSource(live.dataset.stream);
   const kinds = ["stored", "superseded", "deleted", "expired", "forgotten", "consolidated", "restored", "rebuilt"];
-  source.onopen = () => { live.textContent = "The log from its start, oldest first. Live: new changes appear below."; };
-  source.onerror = () => { live.textContent = "The log from its start, oldest first. The stream is interrupted."; };
-  kinds.forEach((kind) => source.addEventListener(kind, (event) => {
+  let source = null, url = live.dataset.stream;
+  const add = (event) => {
     const change = JSON.parse(event.data);
     const row = document.createElement("tr");
     row.className = "new";
     [change.at.slice(0, 16).replace("T", " "), change.kind, change.user_id || "", change.id].forEach((text, place) => {
       const cell = document.createElement("td");
       const value = place === 2 ? document.createElement("bdi") : cell;
-      value.textContent = text;
+      value.textContent = marked(text);
       if (value !== cell) cell.append(value);
       if (place === 3) cell.className = "id";
       row.append(cell);
@@ -61,18 +129,36 @@ function openStream(live) {
     body.querySelector(".none")?.remove();
     body.append(row);
     while (body.rows.length > 500) body.rows[0].remove();
-  }));
-  addEventListener("pagehide", () => source.close());
+    const after = new URL(url, location.href);
+    after.searchParams.set("cursor", event.lastEventId);
+    url = after.href;
+  };
+  const close = () => source?.close();
+  const open = () => {
+    close();
+    source = new EventSource(url);
+    source.onopen = () => { live.textContent = "Live: new changes appear below."; };
+    source.onerror = () => {
+      const isEnded = source.readyState === EventSource.CLOSED;
+      live.textContent = isEnded ? "Not live: the server refuses a further stream, or the session has ended. Reload the page." : "The stream is interrupted, and continues soon.";
+    };
+    kinds.forEach((kind) => source.addEventListener(kind, add));
+  };
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  addEventListener("pagehide", close);
+  if (!document.hidden) open();
 }
 
-function openParts(root) {
-  root.querySelectorAll("input[data-for]").forEach(openScrubber);
-  root.querySelectorAll(".sliders").forEach(openSliders);
+const PARTS = { "input[data-for]": openScrubber, "#plot": openPlot, ".sliders": openSliders, "#live[data-stream]": openStream };
+
+function openParts() {
+  for (const [selector, open] of Object.entries(PARTS)) {
+    document.querySelectorAll(selector + ":not([data-opened])").forEach((part) => {
+      part.dataset.opened = "yes";
+      part.hidden = false;
+      open(part);
+    });
+  }
 }
 
-document.addEventListener("DOMContentLoaded", () => {
-  openParts(document);
-  const live = document.getElementById("live");
-  if (live) openStream(live);
-});
-document.addEventListener("htmx:afterSwap", () => openParts(document));
+["DOMContentLoaded", "htmx:afterSwap", "htmx:historyRestore"].forEach((name) => document.addEventListener(name, openParts));
