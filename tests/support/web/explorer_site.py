@@ -16,6 +16,7 @@ from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import ALL_PASS, agent_document, memory_document
 from tests.support.web.api_stack import Stack, create_collection, dev_qdrant, running_api
 from tests.support.web.mem0_site import NamedTokens
+from tests.support.web.shown_objects import ShownObjects, restore_of, snapshot_of, told
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -53,6 +54,7 @@ HOSTILE = memory_document(
     access=_ACCESS,
 )
 CROWDED = agent_document("crowded-bot", access=_ACCESS)
+BUSY = memory_document("busy-bot", **_WORDS, access=_ACCESS)
 # In each row: creation, session, tags, type, content.
 _ADA = (
     ("2026-02-20T09:00", "onboarding", ["billing"], "fact", "Ada pays by credit card"),
@@ -119,6 +121,67 @@ class ExplorerSite:
         for query in ("how does Ada pay?", "what does she drink?"):
             self.ask("POST", "/search", {"user_id": "ada", "query": query})
 
+    def report(self, shown: ShownObjects) -> None:
+        """Report states: `support-bot` is well, `busy-bot` waits for approval, drifts and is restored."""
+        verified = "the restored copy has all 1,204 points"
+        shown.report(
+            FILLED,
+            told("Ready", "True", "Serving", "agent_memory_support-bot__1 serves"),
+            told("InSync", "True", "Converged", "the collection matches the spec"),
+            told("SnapshotFresh", "True", "Fresh", "the newest is 9 hours old"),
+            told("SnapshotVerified", "True", "Verified", verified),
+            nextSnapshotTime="2026-11-29T03:00:00Z",
+        )
+        for night, size in ((28, 9_412_000), (27, 9_391_000), (26, 9_377_000)):
+            time, where = f"2026-11-{night}T03:00:00Z", [{"type": "S3", "bucket": "memories"}]
+            points = {"before": 1204, "after": 1204}
+            document = snapshot_of("support-bot", f"support-bot-202611{night}", points=points, sizeBytes=size)
+            document["status"] |= {"startTime": time, "locations": where}
+            shown.put(document)
+        bad = told(
+            "Verified", "False", "CopyDiffers", "12 of 1,190 points differ: the disk of the server may be failing"
+        )
+        shown.put(
+            snapshot_of("support-bot", "by-hand", told("Succeeded", "True", "SnapshotTaken"), bad, sizeBytes=9_200_000)
+        )
+        shown.put(restore_of("support-bot", "drill", points={"restored": 1190}))
+        change = {"change": "rebuild the collection", "class": "Rebuild", "field": "embedding.dimensions", "held": True}
+        plan = {
+            "digest": "3f9c2ab41d07",
+            "refusal": "a Rebuild waits for an approval of this plan",
+            "changes": [change | {"from": "64", "to": "256", "cost": "1,204 texts are embedded again"}],
+            "costs": {"points": 1204},
+        }
+        shown.report(
+            BUSY,
+            told("Ready", "True", "Serving", "agent_memory_busy-bot__1 serves"),
+            told("InSync", "False", "AwaitingApproval", "approve the plan 3f9c2ab41d07, or set the object back"),
+            told("Stalled", "False", "Progressing", "nothing is in the way"),
+            plan=plan,
+            drift=[{"path": "index.hnsw.m", "desired": "16", "observed": "24", "since": "2026-11-28T09:12:00Z"}],
+            rebuild={
+                "kind": "Rebuild",
+                "state": "Running",
+                "step": "Copy",
+                "copied": 480,
+                "total": 1204,
+                "message": "copying",
+            },
+        )
+        runs = told("Progressing", "True", "Restoring", "step 3 of 7: Verify")
+        shown.put(restore_of("busy-bot", "back-to-monday", runs, progress="step 3 of 7: Verify"))
+        lost = told(
+            "Ready",
+            "False",
+            "QdrantUnavailable",
+            "http://qdrant:6333 cannot be reached: start Qdrant, or correct spec.url",
+        )
+        shown.report(AWAY, lost, told("Stalled", "True", "QdrantUnavailable", "it is tried again every minute"))
+        shown.put(EMPTY)
+        shown.connection = {
+            "capacity": {"memoryMaps": {"used": 21_400, "limit": 65_530}, "openFiles": {"used": 800, "limit": 10_000}}
+        }
+
     def fill_crowd(self) -> None:
         """Store a memory of each of `MANY_USERS` users."""
         for start in range(0, MANY_USERS, 1_000):
@@ -133,14 +196,15 @@ def running_site(folder: pathlib.Path) -> Iterator[ExplorerSite]:
     """Serve the agents of this module: `support-bot` has memories, `lost-bot` has no collection."""
     clock = FakeClock(int(NOW.timestamp() * 1000))
     guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
-    agents = (FILLED, EMPTY, HOSTILE, CROWDED)
+    agents, shown = (FILLED, EMPTY, HOSTILE, CROWDED, BUSY), ShownObjects()
     with contextlib.ExitStack() as stack:
         qdrant_url = stack.enter_context(dev_qdrant(folder))
         for document in agents:
             create_collection(qdrant_url, document)
-        api = running_api(qdrant_url, *agents, AWAY, guard=guard, clock=clock, serves_ui=True)
+        api = running_api(qdrant_url, *agents, AWAY, guard=guard, clock=clock, shown=shown, serves_ui=True)
         site = ExplorerSite(stack.enter_context(api), clock)
         site.fill()
+        site.report(shown)
         yield site
 
 
@@ -187,6 +251,7 @@ VIEWS: dict[str, View] = {
     "agents": View("/agents", "Agents"),
     "agents-none": View("/agents", "Agents", caller="stranger"),
     "agent": View(_A, "support-bot"),
+    "agent-busy": View("/agents/busy-bot", "busy-bot"),
     "agent-away": View("/agents/lost-bot", "lost-bot"),
     "ask": View(_ASKED, "Ask"),
     "ask-two-settings": View(f"{_ASKED}&w_similarity=20&w_recency=70&w_utility=10", "Ask", act=_open_details),
@@ -207,7 +272,9 @@ VIEWS: dict[str, View] = {
     "changes-empty": View(f"{_N}/changes", "Changes"),
     "receipts": View(f"{_A}/receipts", "Receipts of erasures"),
     "receipts-empty": View(f"{_N}/receipts", "Receipts of erasures"),
+    "receipts-proof": View(f"{_A}/receipts?user_id=linus", "Receipts of erasures"),
     "backups": View(f"{_A}/backups", "Backups"),
+    "backups-empty": View(f"{_N}/backups", "Backups"),
     "sign-in": View("/sign-in", "Sign in", caller=None),
     "problem": View("/nothing", "404", status=404),
 }
