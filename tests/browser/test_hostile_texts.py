@@ -28,6 +28,8 @@ CORPUS = (
     "&lt;script&gt;alert(1)&lt;/script&gt; &#60;b&#62; \\u003cscript\\u003e",
     "\ufeff\u202e<b>gpj.exe</b>\u2066",
 )  # fmt: skip
+# Two of them in each field, because opening a page takes a sixth of a second of CPU.
+PAIRS = [" ".join(CORPUS[start : start + 2]) for start in range(0, len(CORPUS), 2)]
 # Elements and attributes that no template has.
 FOREIGN = (
     "iframe, object, embed, base, style, b, script:not([src^='/ui/static/']), link:not([href^='/ui/static/']),"
@@ -44,14 +46,14 @@ def check_page(tab: Tab) -> None:
     assert tab.page.evaluate(FIND_HANDLERS) == []
 
 
-@pytest.mark.parametrize("number", range(len(CORPUS)))
+@pytest.mark.parametrize("number", range(len(PAIRS)))
 def test_no_field_of_a_memory_becomes_a_part_of_a_page(tab: Tab, number: int) -> None:
-    text = CORPUS[number]
+    text = PAIRS[number]
     user = f"{uuid4().hex[:8]} {text}"
     words = dict.fromkeys(("session_id", "speaker", "subject", "category", "domain", "status_value", "context"), text)
     fields: dict[str, object] = {
         **words,
-        "tags": [text],
+        "tags": [*CORPUS[2 * number : 2 * number + 2]],
         "metadata": {text: [text]},
         "author": text,
         "key": text,
@@ -72,7 +74,7 @@ def test_no_field_of_a_memory_becomes_a_part_of_a_page(tab: Tab, number: int) ->
 @pytest.mark.parametrize("page", ["ask", "timeline", "users", "user", "graph", "changes", "receipts"])
 def test_no_text_of_an_address_becomes_a_part_of_a_page(chromium: Chromium, page: str) -> None:
     with chromium.tab() as tab:
-        for text in CORPUS:
+        for text in PAIRS:
             query = {"user_id": text, "query": text, "type": text, "tag": text, "session_id": text, "at": text}
             tab.open(f"{AGENT}/{page}", **query, at_time=text, top_k=text, cursor=text, w_recency=text, before=text)
             check_page(tab)
@@ -83,7 +85,7 @@ def test_no_text_of_an_address_becomes_a_part_of_a_page(chromium: Chromium, page
 
 def test_no_name_of_an_agent_or_token_becomes_a_part_of_a_page(chromium: Chromium) -> None:
     with chromium.tab(None) as tab:
-        for text in CORPUS:
+        for text in PAIRS:
             tab.open("/sign-in")
             tab.page.get_by_label("Token").fill(text)
             tab.page.keyboard.press("Enter")
@@ -91,7 +93,7 @@ def test_no_name_of_an_agent_or_token_becomes_a_part_of_a_page(chromium: Chromiu
             check_page(tab)
         assert [fault for fault in tab.faults if not fault.startswith("Failed to load resource")] == []
     with chromium.tab() as tab:
-        for text in CORPUS:
+        for text in PAIRS:
             tab.open("/agents/" + "".join(f"%{byte:02X}" for byte in text.encode()))
             check_page(tab)
         assert [fault for fault in tab.faults if not fault.startswith("Failed to load resource")] == []
@@ -101,10 +103,10 @@ def test_texts_of_objects_users_and_names_are_shown_as_they_are(tab: Tab) -> Non
     site = tab.site
     site.store("names", f"Ada Lovelace met Grace Hopper {SCRIPT}", agent="hostile-bot")
     site.ask("PUT", "/users/names", {"name": SCRIPT}, agent="hostile-bot")
-    relation = {"user_id": "names", "relation": "knows", "source": SCRIPT[:60], "target": SCRIPT[-60:]}
+    relation = {"user_id": "names", "relation": "uses", "source": SCRIPT, "target": f"{SCRIPT} too"}
     site.ask("PUT", "/relations", relation, agent="hostile-bot")
 
-    for path, text in (("", SCRIPT), ("/user?user_id=names", SCRIPT), ("/graph?user_id=names", SCRIPT[:60])):
+    for path, text in (("", SCRIPT), ("/user?user_id=names", SCRIPT), ("/graph?user_id=names", SCRIPT)):
         tab.open(f"{AGENT}{path}")
         check_page(tab)
         assert text in tab.page.locator("main").inner_text()
