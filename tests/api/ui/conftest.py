@@ -15,7 +15,7 @@ from tests.support.web.mem0_site import EMBEDDING, SUBJECTS, NamedTokens
 from tests.support.web.page_reader import Browser
 from tests.support.web.shown_objects import ShownObjects
 
-OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS)
+OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS, entities={})
 STRICT = memory_document(
     "ui-strict", embedding=EMBEDDING, scoring={"scoreThreshold": 0.9, "minSimilarity": 0.1, "allowOverrides": True}
 )
@@ -24,8 +24,11 @@ SUBJECTS_AND_MORE = [
     *SUBJECTS,
     {"kind": "ServiceAccount", "namespace": "agents", "name": "reader", "verbs": ["read"]},
     {"kind": "ServiceAccount", "namespace": "agents", "name": "storer", "verbs": ["write"]},
+    {"kind": "ServiceAccount", "namespace": "agents", "name": "auditor", "verbs": ["admin"]},
 ]
-GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_MORE})
+GUARDED = memory_document(
+    "ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, entities={}, access={"subjects": SUBJECTS_AND_MORE}
+)
 
 
 @pytest.fixture(scope="session")
@@ -60,7 +63,7 @@ def ui_clock() -> FakeClock:
 
 @pytest.fixture(scope="session")
 def guarded_stack(qdrant_url: str, ui_clock: FakeClock) -> Iterator[Stack]:
-    """API of the agent `ui-guarded`, with the accounts chief, writer, bound, reader and storer."""
+    """API of the agent `ui-guarded`, with the accounts chief, writer, bound, reader, storer and auditor."""
     create_collection(qdrant_url, GUARDED)
     guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
     with running_api(qdrant_url, GUARDED, guard=guard, clock=ui_clock, serves_ui=True) as stack:

@@ -6,6 +6,7 @@ import logging
 import socket
 import unicodedata
 from collections.abc import Callable, Iterator
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -17,10 +18,12 @@ from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.ui.explorer import AGENT_PAGES
 from tests.api.ui.conftest import GUARDED as GUARDED_DOCUMENT
+from tests.api.ui.test_ui_safety import XSS, check_elements
 from tests.support.patience import wait_until
-from tests.support.web.api_stack import Stack, running_api
+from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.mem0_site import NamedTokens
-from tests.support.web.page_reader import Browser, Form
+from tests.support.web.page_reader import Browser, Form, Page
+from tests.support.zone_agents import Keys, zoned_document
 
 AGENT, OPEN = "/agents/ui-guarded", "/agents/ui-open"
 PAGES = [path for method, path, _ in AGENT_PAGES if method == "GET"]
@@ -103,6 +106,42 @@ class TestCookies:
 
         for header in (f"{name}={value}; {own}", f"{own}; {name}={value}"):
             assert chief.http.get("/ui/agents", headers={"Cookie": header}).url.path == "/ui/agents"
+
+    def test_over_tls_no_other_host_can_replace_it(self, guarded_stack: Stack) -> None:
+        """A host beside this one can set cookies of their domain, such as that of a session of its own."""
+        host = guarded_stack.api_url.removeprefix("http://")
+        with Browser(guarded_stack.api_url) as other, Browser(guarded_stack.api_url) as browser:
+            other.sign_in("token-writer")
+            form = browser.open("/sign-in").form()
+            browser.http.headers["Origin"] = f"https://{host}"
+            answer = browser.http.post(
+                "/ui/sign-in", data=form.values | {"token": "token-chief"}, follow_redirects=False
+            )
+            own, *attributes = answer.headers["set-cookie"].split("; ")
+            browser.http.cookies.clear()
+            pages = [
+                Page(browser.http.get("/ui/agents", headers={"Cookie": header}))
+                for header in (own, f"{other.cookie}; {own}", f"{own}; {other.cookie}")
+            ]
+
+        assert own.startswith("__Host-agentmemory_ui")
+        assert {"Path=/", "Secure", "HttpOnly", "SameSite=strict"} < {*attributes}
+        assert len({page.form().values["csrf"] for page in pages}) == 1
+
+    def test_over_tls_the_sign_out_removes_it(self, guarded_stack: Stack) -> None:
+        with Browser(guarded_stack.api_url) as browser:
+            form = browser.open("/sign-in").form()
+            browser.http.headers["Origin"] = browser.http.headers["Origin"].replace("http:", "https:")
+            answer = browser.http.post(
+                "/ui/sign-in", data=form.values | {"token": "token-chief"}, follow_redirects=False
+            )
+            own = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+            browser.http.cookies.clear()
+            form = Page(browser.http.get("/ui/agents", headers=own)).form()
+            answer = browser.http.post("/ui/sign-out", data=form.values, headers=own, follow_redirects=False)
+
+        assert answer.headers["set-cookie"].startswith(own["Cookie"].partition("=")[0] + '=""; ')
+        assert "Max-Age=0" in answer.headers["set-cookie"]
 
     def test_opens_no_other_endpoint(self, chief: Browser) -> None:
         cookie = {"Cookie": chief.cookie}
@@ -258,6 +297,13 @@ class TestRights:
             # The page of a user repeats the name that the request has.
             assert query.get("user_id", user) != user or f"{user}-other" not in shown.text
 
+    def test_admin_alone_lists_the_receipts_of_a_user(self, visitor: Browser, user: str) -> None:
+        visitor.sign_in("token-auditor")
+
+        page = visitor.open(f"{AGENT}/receipts", user_id=user)
+
+        assert (page.status, "No receipts" in page.text) == (200, True)
+
     @pytest.mark.parametrize("path", PAGES)
     def test_a_caller_without_read_sees_nothing(
         self, visitor: Browser, store: Callable[..., str], user: str, path: str
@@ -269,6 +315,27 @@ class TestRights:
             assert path not in STREAMS or shown.status_code == 403
             text = "" if path in STREAMS else shown.text
         assert [word for word in ("Zacharias", "preference") if word in text] == []
+
+
+def test_no_page_shows_a_sealed_text(qdrant_url: str, user: str) -> None:
+    """The second version has a longer text, so that a difference would show what was added."""
+    document, fields = zoned_document("ui-sealed"), {"subject": "pregnant", "tags": ["pregnant"], "zone": "SENSITIVE"}
+    create_collection(qdrant_url, document)
+    body = {"user_id": user, "session_id": "s", "metadata": {"state": "pregnant"}, **fields}
+    ids: list[str] = []
+    with running_api(qdrant_url, document, zone_keys_of=Keys().of) as writing:
+        for text in ("Ada is pregnant", "Ada is pregnant with Zacharias"):
+            more = {"supersedes": ids[-1]} if ids else {}
+            answer = httpx.post(f"{writing.api_url}/v1/agents/ui-sealed/memories", json=body | more | {"content": text})
+            ids.append(answer.json()["id"])
+    with (
+        running_api(qdrant_url, document, zone_keys_of=Keys().of, serves_ui=True) as reading,
+        Browser(reading.api_url) as browser,
+    ):
+        for path in sorted({*PAGES} - STREAMS):
+            page = browser.open(f"/agents/ui-sealed{path.format(id=ids[-1])}", user_id=user, query="what of Ada")
+            assert page.status == 200
+            assert [word for word in ("pregnant", "Zacharias") if word in page.response.text] == []
 
 
 class TestRecords:
@@ -348,6 +415,58 @@ class TestRecords:
 
 
 class TestTexts:
+    @pytest.mark.parametrize("text", XSS)
+    def test_no_name_or_imported_field_becomes_a_part_of_a_page(self, browser: Browser, text: str) -> None:
+        user, path = f"{uuid4().hex[:8]} {text}", f"/v1{OPEN}"
+        ids, time = [str(uuid4()) for _ in range(2)], "2026-01-01T00:00:00Z"
+        line = {
+            "id": ids[0],
+            "content": text,
+            "created_at": time,
+            "author": text,
+            "observed_by": [text],
+            "source": text,
+        }
+        line |= {"connections": [{"id": ids[1], "description": text}], "source_ids": [ids[1]], "namespace": [text]}
+        line |= {"subject": text, "key": text, "context": {text: text}, "event_type": text, "role": "tool"}
+        answers = [
+            browser.http.put(f"{path}/users/{quote(user, safe='')}", json={"name": text}),
+            browser.http.put(
+                f"{path}/relations", json={"user_id": user, "source": text, "relation": "uses", "target": f"b {text}"}
+            ),
+            browser.http.post(
+                f"{path}/import",
+                params={"user_id": user},
+                content=json.dumps(line),
+                headers={"Content-Type": "application/x-ndjson"},
+            ),
+        ]
+
+        for page in ("/graph", "/user", f"/memories/{ids[0]}", "/receipts", "/changes", "/timeline", "/users"):
+            shown = browser.open(f"{OPEN}{page}", user_id=user, prefix=user)
+            assert shown.status == 200
+            check_elements(shown)
+            # The page of receipts repeats the user in its form only.
+            assert page == "/receipts" or text in shown.text
+
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+
+    @pytest.mark.parametrize("time", ["1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+    def test_an_odd_time_is_no_server_error(self, browser: Browser, user: str, time: str) -> None:
+        line = {"created_at": time, "valid_from": time, "updated_at": time, "last_accessed_at": time, "content": "tea"}
+        now = {"content": "coffee", "expires_at": "9999-12-31T23:59:59Z"}
+        browser.http.post(
+            f"/v1{OPEN}/import",
+            params={"user_id": user},
+            content="\n".join(map(json.dumps, (line, now))),
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+
+        for page in ("timeline", "user", "users", "changes", "graph", "ask", "receipts"):
+            shown = browser.open(f"{OPEN}/{page}", user_id=user, query="tea", at="1970-01-02", since="1970-01-02")
+            assert shown.status == 200
+        assert "tea" in browser.open(f"{OPEN}/timeline", user_id=user).text
+
     def test_a_page_of_hidden_characters_is_bounded(self, chief: Browser, store: Callable[..., str], user: str) -> None:
         id_ = store(user, "a" + "\u202e" * 65_535)
         for _ in range(3):

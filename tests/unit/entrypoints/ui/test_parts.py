@@ -67,14 +67,14 @@ def test_the_longest_bar_is_full_and_negative_terms_are_empty() -> None:
         {"explain": {"weights": None, "terms": terms, "score": 1}} for terms in ({"a": 2, "b": 2}, {"a": -1, "b": 1})
     ]
 
-    bars, legend = build_bars(results)
+    bars, legend = build_bars(results, {})
 
     assert [[(part.x, part.width) for part in bar] for bar in bars] == [[(0, 50), (50, 50)], [(0, 0), (0, 25)]]
     assert legend == ["a", "b"]
 
 
 def test_no_results_have_no_bars() -> None:
-    assert build_bars([]) == ([], [])
+    assert build_bars([], {}) == ([], [])
 
 
 def test_a_graph_is_laid_out_within_its_frame() -> None:

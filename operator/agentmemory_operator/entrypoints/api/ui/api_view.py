@@ -1,11 +1,11 @@
 """The API as the caller of a page sees it, and the record of what callers have seen and changed."""
 
-import json
 import logging
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import orjson
 from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights, check_rights
@@ -142,7 +142,7 @@ async def send_request(request: Request, inner: ApiRequest) -> Json:
         ApiRefused: If the API responds with an error.
     """
     response = await send_inner_request(request, inner, looks=True)
-    document: Json = json.loads(response.body) if response.body else {}
+    document: Json = orjson.loads(response.body) if response.body else {}
     if response.status >= 400:
         raise ApiRefused(response.status, document)
     if etag := response.headers.get(b"etag"):

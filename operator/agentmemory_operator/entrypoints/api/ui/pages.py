@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api.ui.marks import mark_html, mark_plain
-from agentmemory_operator.entrypoints.api.ui.sessions import MAX_AGE_S, BrowserSession
+from agentmemory_operator.entrypoints.api.ui.sessions import HOST_PREFIX, MAX_AGE_S, BrowserSession
 
 UI_PREFIX = "/ui"
 STATIC_PREFIX = f"{UI_PREFIX}/static"
@@ -84,11 +84,13 @@ def set_cookie(request: Request, response: Response, value: str) -> None:
     header `Origin`, which the browser sets, counts too.
     """
     is_tls = request.scope["scheme"] == "https" or request.headers.get("origin", "").startswith("https:")
+    name: str = request.scope[SESSION].cookie
     response.set_cookie(
-        request.scope[SESSION].cookie,
+        HOST_PREFIX + name if is_tls else name,
         value,
         max_age=MAX_AGE_S if value else 0,
-        path=UI_PREFIX,
+        # The prefix needs this path.
+        path="/" if is_tls else UI_PREFIX,
         secure=is_tls,
         httponly=True,
         samesite="strict",

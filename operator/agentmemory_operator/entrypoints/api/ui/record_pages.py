@@ -93,7 +93,7 @@ async def list_receipts(request: Request) -> Response:
     view, query = ApiView(request), request.query_params
     user_id = query.get("user_id", "")
     page, problem = await view.try_get("/receipts", user_id=user_id, before=query.get("before"), limit=PAGE_SIZE)
-    proof = await build_proof(view, user_id) if user_id and page else None
+    proof = await build_proof(view, user_id) if user_id and page and view.can()["read"] else None
     view.record_look(user_id or None, 0)
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "page": page, "problem": problem}
     return render_page(request, "receipts.html", values | {"proof": proof})

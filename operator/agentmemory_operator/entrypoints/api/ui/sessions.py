@@ -21,6 +21,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from agentmemory_operator.agents.user_tokens import UserTokens
 
 COOKIE_PREFIX = "agentmemory_ui_"
+HOST_PREFIX = "__Host-"
+"""Prefix of the cookie's name over TLS: other hosts of the domain cannot set such a cookie (RFC 6265bis, 4.1.3.2)."""
 MAX_AGE_S = 3600
 # Values that are tried. A page of another path, port or subdomain of the host can add cookies of the same name.
 MAX_COOKIES = 8
@@ -38,7 +40,7 @@ class BrowserSession:
         token: Token of the API; empty before the sign-in, or if the API requires none.
         csrf: Secret in each form of the session. Without it, no request changes anything.
         is_new: True if the browser does not have the cookie yet.
-        cookie: Name of the cookie.
+        cookie: Name of the cookie, over TLS without `HOST_PREFIX`.
     """
 
     token: str = field(default="", repr=False)
@@ -93,6 +95,8 @@ class BrowserSessions:
 
 
 def _cookies_of(header: bytes, cookie: bytes) -> list[bytes]:
+    """Return the values of the cookie, first those that no other host can have set."""
     # `SimpleCookie` takes quadratic time, and returns nothing if the cookie of another application is malformed.
-    pairs = (pair.strip().partition(b"=") for pair in header.split(b";"))
-    return [value for name, _, value in pairs if name == cookie][:MAX_COOKIES]
+    pairs = [pair.strip().partition(b"=") for pair in header.split(b";")]
+    names = (HOST_PREFIX.encode() + cookie, cookie)
+    return [value for wanted in names for name, _, value in pairs if name == wanted][:MAX_COOKIES]
