@@ -290,6 +290,23 @@ def test_a_restart_between_preview_and_erasure_ends_no_session(
     assert ["Erased: 1 memory" in page.text for page in pages] == [True, True]
 
 
+def test_without_the_key_of_the_cookies_pages_say_so(
+    qdrant_url: str, guarded_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_stack, "FixedSigningKey", lambda: FixedSigningKey(key=None))
+    guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
+    with (
+        running_api(qdrant_url, GUARDED_DOCUMENT, guard=guard, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        pages = [browser.open(path) for path in ("/agents", "/sign-in", f"{AGENT}/export")]
+        pages.append(browser.send(Form("/ui/sign-in", "post", {"token": "token-chief", "csrf": "x"})))
+
+    for page in pages:
+        check_headers(page.response)
+        assert (page.status, "cannot be verified at the moment" in page.text) == (503, True)
+
+
 class TestHeaders:
     def test_each_response_forbids_frames_and_guesses(self, chief: Browser, store: Callable[..., str]) -> None:
         store("ada", "Ada drinks tea")
