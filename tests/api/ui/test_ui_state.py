@@ -260,6 +260,15 @@ def test_a_caller_of_some_users_sees_no_state(guarded_stack: Stack) -> None:
     assert "kubectl" not in backups.text
 
 
+def test_a_caller_without_read_sees_why(guarded_stack: Stack) -> None:
+    with Browser(guarded_stack.api_url) as visitor:
+        visitor.sign_in("token-storer")
+        agent, backups = visitor.open("/agents/ui-guarded"), visitor.open("/agents/ui-guarded/backups")
+
+    for page in (agent, backups):
+        assert (page.status, "may write with agent" in page.text, "Conditions" in page.text) == (200, True, False)
+
+
 def test_a_caller_who_may_read_sees_the_state(guarded_stack: Stack) -> None:
     with Browser(guarded_stack.api_url) as visitor:
         visitor.sign_in("token-reader")
