@@ -186,6 +186,14 @@ class TestBackups:
         assert "The last snapshot that was proven by its verification is good" in page.text
         assert polls(page) == []
 
+    @pytest.mark.parametrize(("locations", "is_warned"), [(["Qdrant"], True), (["Qdrant", "S3"], False)], ids=str)
+    def test_a_copy_on_the_same_disk_is_a_warning(
+        self, browser: Browser, shown: ShownObjects, locations: list[str], is_warned: bool
+    ) -> None:
+        shown.put(snapshot_of("ui-open", "good", locations=[{"type": kind, "bucket": "copies"} for kind in locations]))
+
+        assert ("set spec.snapshots.storage" in browser.open(f"{AGENT}/backups").text) is is_warned
+
     def test_unproven_ones_alone_are_a_warning(self, browser: Browser, shown: ShownObjects) -> None:
         shown.put(snapshot_of("ui-open", "plain", told("Succeeded", "True")))
 
