@@ -123,6 +123,22 @@ def test_a_rebuild_has_its_progress(browser: Browser, shown: ShownObjects, state
     assert polls(page) == (["/ui/agents/ui-open"] if is_moving else [])
 
 
+def test_a_held_rebuild_has_the_command_once(browser: Browser, shown: ShownObjects) -> None:
+    rebuild = {
+        "kind": "Rebuild",
+        "state": "Held",
+        "step": "Verify",
+        "digest": "0123456789ab",
+        "message": "recall drops",
+    }
+    shown.report(OPEN, rebuild=rebuild, plan={"digest": "0123456789ab-recall", "changes": [CHANGE | {"held": False}]})
+
+    text = browser.open(AGENT).text
+
+    assert text.count("agentmemory.dev/approve-plan=0123456789ab-recall") == 1
+    assert "recall drops" in text
+
+
 @pytest.mark.parametrize("path", [AGENT, f"{AGENT}/backups"])
 def test_a_running_restore_has_its_progress(browser: Browser, shown: ShownObjects, path: str) -> None:
     shown.report(OPEN)
