@@ -5,7 +5,7 @@ PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # The rooms are measured by the first; the second starts processes, which tell little of their branches.
 MEASURED := tests/contract tests/property tests/unit
-SERVERS := client/tests devserver/tests tests/api
+SERVERS := client/tests devserver/tests tests/api tests/browser
 QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/operator tests/security
 # With helm, promtool, Lua as Argo CD runs it, an S3 server.
