@@ -5,7 +5,7 @@ PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # The rooms are measured by the first; the second starts processes, which tell little of their branches.
 MEASURED := tests/contract tests/property tests/unit
-SERVERS := client/tests devserver/tests tests/api
+SERVERS := client/tests devserver/tests tests/api tests/browser
 QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/operator tests/security
 # With helm, promtool, Lua as Argo CD runs it, an S3 server.
@@ -19,11 +19,14 @@ MORE_WORKERS := $(call spread,$(shell expr 3 '*' $(CORES)))
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
 LOCKS := $(wildcard requirements/*.txt)
-# Markers of tests that a target leaves out: `make test-all` runs all of them.
+# Markers of tests that a target leaves out: `make test-all` runs all of them, and draws more examples.
 LEFT_OUT := faults or tools
+SELECTED = $(if $(LEFT_OUT),-m "not ($(LEFT_OUT))",--hypothesis-profile more --timeout 1800)
+# As once a week: the defaults are half of it.
+LONGER := GENERATED_SPECS=2000 HISTORY_SECONDS=60
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-all test-again test-adapters e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
+.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-rest test-all test-again test-adapters e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -83,38 +86,43 @@ dev: .venv/.run ## run the development stack with the quickstart until Ctrl-C
 controlplane: ## find, download or build kube-apiserver, etcd and kubectl for tests; prints their folder
 	@$(PYTHON) tests/controlplane/build.py
 
-tools: ## the same, and helm, promtool, an S3 server and what else `make test-all` needs; about 16 minutes, once
+tools: ## the same, and helm, promtool, an S3 server and what else `make test-all` needs; about 8 minutes, once
 	@$(PYTHON) tests/controlplane/build.py --all
 
 test-unit: .venv/.dev ## run the unit tests: after every change
 	@$(PYTEST) -q tests/unit $(call spread,$(CORES))
 
 test-quick: .venv/.dev ## run all tests without a control plane: before a commit
-	@$(PYTEST) $(QUICK) -m "not ($(LEFT_OUT))" $(WORKERS)
+	@$(PYTEST) $(QUICK) $(SELECTED) $(WORKERS)
 
 test-servers: .venv/.dev ## run the part of test-quick for the retrieval API and the development Qdrant
-	@$(PYTEST) $(SERVERS) -m "not ($(LEFT_OUT))" $(WORKERS)
+	@$(PYTEST) $(SERVERS) $(SELECTED) $(WORKERS)
 
 coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below the required share
 	@.venv/bin/coverage erase
-	@.venv/bin/coverage run -m pytest $(MEASURED) -m "not ($(LEFT_OUT))" $(WORKERS)
+	@.venv/bin/coverage run -m pytest $(MEASURED) $(SELECTED) $(WORKERS)
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report
 
 test-cluster: .venv/.dev ## run the tests of operator and security with a control plane, except the fault tests
-	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not ($(LEFT_OUT))" $(MORE_WORKERS)
+	@$(ASSETS) $(PYTEST) $(CLUSTER) $(SELECTED) $(MORE_WORKERS)
 
 test-tools: .venv/.dev tools ## run the tests with helm, promtool, Lua or an S3 server, except the fault tests
-	@$(ASSETS) $(PYTEST) $(TOOLS) -m "not ($(LEFT_OUT))" $(MORE_WORKERS)
+	@$(ASSETS) $(PYTEST) $(TOOLS) $(SELECTED) $(MORE_WORKERS)
 
 test: test-quick test-cluster ## run the tests that need a control plane at most; those that need more are skipped
 
-test-all test-tools coverage: LEFT_OUT := faults
-test-all: tools coverage test-servers test-cluster test-tools test-faults ## run every test, with coverage: CI does
+test-tools coverage: LEFT_OUT := faults
 
-test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many drawn examples
-	@$(ASSETS) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800
-	@$(PYTEST) -q tests/property -m "not faults" $(WORKERS) --hypothesis-profile thorough
+test-rest: .venv/.dev tools
+	@$(ASSETS) $(PYTEST) $(CLUSTER) $(TOOLS) tests/faults $(SELECTED) $(MORE_WORKERS)
+
+test-all: tools ## run every test, with coverage: CI does
+	@$(MAKE) --no-print-directory --keep-going coverage test-servers test-rest LEFT_OUT=
+
+test-faults: .venv/.dev ## run the fault tests: kills, soaks, large counts, many drawn examples; THOROUGH=1 for more of them
+	@$(ASSETS) $(if $(THOROUGH),$(LONGER)) $(PYTEST) -m faults $(MORE_WORKERS) --timeout 1800
+	@$(PYTEST) -q tests/property -m "not faults" $(WORKERS) --hypothesis-profile $(if $(THOROUGH),thorough,more)
 
 test-adapters: .venv/.dev ## run the adapters with their frameworks: ADAPTERS="strands langchain" NEWEST=1
 	@.venv/bin/python -m client.tests.adapters.run $(if $(NEWEST),--newest) $(ADAPTERS)

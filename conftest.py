@@ -1,5 +1,6 @@
 """Settings and hooks of every test run."""
 
+import contextlib
 import functools
 import gc
 import os
@@ -87,6 +88,17 @@ gc.set_threshold(20_000, 20, 20)
 IN_MEMORY, ROOM_BYTES = pathlib.Path("/dev/shm"), 12 << 30
 
 
+def remove_killed_runs(root: pathlib.Path) -> None:
+    """Remove the files of runs that were killed before they could: their lock names a process that has ended."""
+    for lock in root.glob("pytest-of-*/pytest-*/.lock"):
+        with contextlib.suppress(OSError, ValueError):
+            pid = int(lock.read_text())
+            try:
+                os.kill(pid, 0)
+            except ProcessLookupError:
+                shutil.rmtree(lock.parent, ignore_errors=True)
+
+
 def _has_room() -> bool:
     """Return whether the files of a test run fit into memory."""
     facts = pathlib.Path("/proc/meminfo")
@@ -96,6 +108,9 @@ def _has_room() -> bool:
     return min(int(available_kib) << 10, shutil.disk_usage(IN_MEMORY).free) > ROOM_BYTES
 
 
+# Only in the process that starts the workers: they would do the same at once.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    remove_killed_runs(IN_MEMORY)
 if _has_room():
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(IN_MEMORY))
 
@@ -118,8 +133,9 @@ def _create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = 
 httpx._transports.default.create_ssl_context = _create_ssl_context
 
 # No deadline: the duration of an example depends on the load. A failing example is printed with the line that repeats
-# it. `make test-faults` draws more, with `--hypothesis-profile thorough`.
+# it. `make test-faults` draws more, with `--hypothesis-profile more`, and with THOROUGH=1, as each week, `thorough`.
 settings.register_profile("gate", deadline=None, max_examples=50, print_blob=True)
+settings.register_profile("more", settings.get_profile("gate"), max_examples=100)
 settings.register_profile("thorough", settings.get_profile("gate"), max_examples=400)
 settings.load_profile("gate")
 

@@ -1,4 +1,4 @@
-"""A snapshot's archive may only contain files and folders below its own folder: any client may upload one."""
+"""Archives of snapshots: no member outside the folder, since any client may upload one; no zeros."""
 
 import io
 import pathlib
@@ -6,7 +6,8 @@ import tarfile
 
 import pytest
 
-from qdrant_devserver.snapshots.archives import InvalidArchive, unpack_archive
+from qdrant_devserver.snapshots.archives import InvalidArchive, unpack_archive, write_archive
+from qdrant_devserver.storage.files import copy_tree
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,28 @@ def test_member_outside_the_folder_is_rejected(
 
     assert not (tmp_path / "outside").exists()
     assert not (tmp_path / "folder").exists()
+
+
+SOME = b"written"
+ZEROS = bytes(1 << 20)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [ZEROS, SOME + ZEROS, ZEROS + SOME, SOME + ZEROS + SOME + ZEROS, ZEROS + SOME + bytes(9), SOME, b""],
+    ids=["zeros", "start", "end", "start and middle", "before zeros", "full", "empty"],
+)
+def test_written_zeros_are_left_out(tmp_path: pathlib.Path, content: bytes) -> None:
+    """The engine's empty files are mostly blocks of zeros, 27 MiB for an agent's collection."""
+    shard, unpacked = tmp_path / "shard", tmp_path / "unpacked"
+    shard.mkdir()
+    (shard / "file").write_bytes(content)
+
+    write_archive(tmp_path / "a.snapshot", {}, shard)
+    unpack_archive(tmp_path / "a.snapshot", unpacked)
+    copy_tree(shard, tmp_path / "copy")
+
+    assert (tmp_path / "a.snapshot").stat().st_size < 256 << 10
+    for file in (unpacked / "shard-0" / "file", tmp_path / "copy" / "file"):
+        assert file.read_bytes() == content
+        assert file.stat().st_blocks * 512 < 256 << 10

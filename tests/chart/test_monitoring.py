@@ -17,7 +17,7 @@ from tests.support.programs import find_built
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
-CASES = pathlib.Path(__file__).parent / "alerts.yaml"
+CASES = sorted(pathlib.Path(__file__).parent.glob("alerts*.yaml"))
 RENDERED = render(COMBINATIONS["metrics for Prometheus' operator"])
 RULES = [
     rule for one in of_kind(RENDERED, "PrometheusRule").values() for g in one["spec"]["groups"] for rule in g["rules"]
@@ -53,9 +53,12 @@ def test_alerts_fire_exactly_as_specified(tmp_path: pathlib.Path) -> None:
     (spec,) = [one["spec"] for one in of_kind(RENDERED, "PrometheusRule").values()]
     groups: list[Any] = [{**group, "rules": [bare(rule) for rule in group["rules"]]} for group in spec["groups"]]
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
-    (tmp_path / CASES.name).write_text(CASES.read_text())
+    for cases in CASES:
+        (tmp_path / cases.name).write_text(cases.read_text())
 
-    assert "SUCCESS" in promtool("test", "rules", CASES.name, folder=tmp_path)
+    output = promtool("test", "rules", *(cases.name for cases in CASES), folder=tmp_path)
+
+    assert output.count("SUCCESS") == len(CASES) == 2
 
 
 def bare(rule: Document) -> Document:
@@ -64,7 +67,7 @@ def bare(rule: Document) -> Document:
 
 
 def test_every_alert_has_positive_and_negative_case() -> None:
-    cases = yaml.load(CASES.read_text(), Loader=LOADER)["tests"]
+    cases = [case for file in CASES for case in yaml.load(file.read_text(), Loader=LOADER)["tests"]]
     looks = [
         (look["alertname"], bool(look.get("exp_alerts"))) for case in cases for look in case.get("alert_rule_test", ())
     ]

@@ -13,7 +13,7 @@ from tests.support.cluster.history.run import Plan, run
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
-SECONDS = float(os.environ.get("HISTORY_SECONDS", "60"))
+SECONDS = float(os.environ.get("HISTORY_SECONDS", "30"))
 SEEDS = [int(seed) for seed in os.environ.get("HISTORY_SEEDS", "1,2").split(",")]
 REST_S = 1800
 

@@ -12,6 +12,7 @@ import orjson
 from qdrant_devserver.fields import Json
 
 _BLOCK_BYTES = 1 << 20
+_ZEROS = bytes(1 << 16)
 _REMOVE_TIMEOUT_S = 10.0
 _RETRY_PAUSE_S = 0.02
 
@@ -92,7 +93,10 @@ def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:
 
 
 def data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield start and end of each data range of a file. Everything between is a hole."""
+    """Yield start and end of each data range of a file. Everything between is a hole, or blocks of zeros.
+
+    The engine maps most of its files. In a file system in memory, a hole becomes blocks of zeros when it is read so.
+    """
     position = 0
     while position < size:
         try:
@@ -102,4 +106,18 @@ def data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
                 return
             raise
         position = os.lseek(descriptor, start, os.SEEK_HOLE)
-        yield start, position
+        yield from _ranges_without_zeros(descriptor, start, position)
+
+
+def _ranges_without_zeros(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    first: int | None = None
+    for position in range(start, end, len(_ZEROS)):
+        block = os.pread(descriptor, min(len(_ZEROS), end - position), position)
+        is_empty = block == _ZEROS[: len(block)]
+        if not is_empty and first is None:
+            first = position
+        elif is_empty and first is not None:
+            yield first, position
+            first = None
+    if first is not None:
+        yield first, end

@@ -1,7 +1,7 @@
 """Apply events of a source (a watch or a folder) to the retrieval API's directory of agents."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
 
 from agentmemory_operator.agents.agent_objects import AgentObjects, shown_part
@@ -10,6 +10,7 @@ from agentmemory_operator.collections.rules.claims import AgentClaim, ClaimSet
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, Key, ObjectTable, has_collection, key_of, uid_of
+from agentmemory_operator.runtime.tasks import run_without_pause
 from agentmemory_operator.spec.effective.settings import effective_settings, read_subjects
 from agentmemory_operator.spec.kinds.parse import access_notice
 
@@ -66,6 +67,10 @@ class ApiFeed:
         Args:
             namespace: Namespace that was listed; "" if all were.
         """
+        run_without_pause(self.iter_list(kind, documents, namespace=namespace))
+
+    def iter_list(self, kind: str, documents: list[Json], *, namespace: str = "") -> Generator[None, None, None]:
+        """Apply a list as `apply_list` does, and yield after each object: there may be tens of thousands."""
         present = {key_of(document) for document in documents}
         for key in self._table.keys(kind):
             document = self._table.get(key)
@@ -73,6 +78,7 @@ class ApiFeed:
                 self.apply_event("DELETED", document)
         for document in documents:
             self.apply_event("ADDED", document)
+            yield
         self.record_list(kind, namespace)
 
     def record_list(self, kind: str, namespace: str = "") -> None:

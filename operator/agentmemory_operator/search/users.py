@@ -14,9 +14,9 @@ from agentmemory_operator.memories.rules.record import PROFILE_KEY, TOMBSTONE_KE
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.search.rules.memory_states import state_filters
 
-# Users per request. Even with the longest names, the response stays below the size limit.
+# Users of the first request.
 USERS_PER_REQUEST = 5_000
-# Number of users after which no further page of counts is read. Qdrant returns users with the most memories first.
+# Number of users after which no further counts are read. Qdrant returns users with the most memories first.
 MAX_LISTED_USERS = 50_000
 # Queries per request.
 QUERIES_PER_REQUEST = 100
@@ -153,18 +153,19 @@ def _profile_of(agent: Agent, user_id: str) -> UserPoint:
 
 async def _counts(agent: Agent, active: Filter) -> tuple[dict[str, int], bool]:
     """Return the number of memories per user, and whether there may be further users."""
-    max_limit = agent.settings.ranking.max_query_limit
-    limit = min(USERS_PER_REQUEST, max_limit or USERS_PER_REQUEST)
-    counts: dict[str, int] = {}
-    while len(counts) < MAX_LISTED_USERS:
+    max_limit = min(MAX_LISTED_USERS, agent.settings.ranking.max_query_limit or MAX_LISTED_USERS)
+    limit = min(USERS_PER_REQUEST, max_limit)
+    counts = await agent.store.facet(agent.alias, "userId", active, limit=limit)
+    # Read all again with a higher limit: Qdrant takes seconds to leave out thousands of names.
+    while len(counts) == limit < max_limit:
+        limit = min(4 * limit, max_limit)
+        counts = await agent.store.facet(agent.alias, "userId", active, limit=limit)
+    size = len(counts)
+    while size == limit and len(counts) < MAX_LISTED_USERS:
         uncounted = {"must_not": [equals_any("userId", list(counts))]}
-        found = await agent.store.facet(
-            agent.alias, "userId", narrow(active, uncounted) if counts else active, limit=limit
-        )
-        counts |= found
-        if len(found) < limit:
-            return counts, False
-    return counts, True
+        found = await agent.store.facet(agent.alias, "userId", narrow(active, uncounted), limit=limit)
+        counts, size = counts | found, len(found)
+    return counts, size == limit
 
 
 async def _times(agent: Agent, active: Filter, names: Sequence[str]) -> list[tuple[str, tuple[int, int]]]:

@@ -15,7 +15,7 @@ from tests.support.web.mem0_site import EMBEDDING, SUBJECTS, NamedTokens
 from tests.support.web.page_reader import Browser
 from tests.support.web.shown_objects import ShownObjects
 
-OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS)
+OPEN = memory_document("ui-open", embedding=EMBEDDING, scoring=ALL_PASS, entities={})
 STRICT = memory_document(
     "ui-strict", embedding=EMBEDDING, scoring={"scoreThreshold": 0.9, "minSimilarity": 0.1, "allowOverrides": True}
 )
@@ -26,7 +26,9 @@ SUBJECTS_AND_MORE = [
     {"kind": "ServiceAccount", "namespace": "agents", "name": "storer", "verbs": ["write"]},
     {"kind": "ServiceAccount", "namespace": "agents", "name": "auditor", "verbs": ["admin"]},
 ]
-GUARDED = memory_document("ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, access={"subjects": SUBJECTS_AND_MORE})
+GUARDED = memory_document(
+    "ui-guarded", embedding=EMBEDDING, scoring=ALL_PASS, entities={}, access={"subjects": SUBJECTS_AND_MORE}
+)
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import logging
 import socket
 import unicodedata
 from collections.abc import Callable, Iterator
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -17,8 +18,10 @@ from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from agentmemory_operator.entrypoints.api.load.request_slots import Limits
 from agentmemory_operator.entrypoints.api.ui.explorer import AGENT_PAGES
 from tests.api.ui.conftest import GUARDED as GUARDED_DOCUMENT
+from tests.api.ui.test_ui_safety import XSS, check_elements
 from tests.support.patience import wait_until
-from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web import api_stack
+from tests.support.web.api_stack import FixedSigningKey, Stack, create_collection, running_api
 from tests.support.web.mem0_site import NamedTokens
 from tests.support.web.page_reader import Browser, Form, Page
 from tests.support.zone_agents import Keys, zoned_document
@@ -252,6 +255,58 @@ class TestRequests:
         assert chief.send(form, importance=value).status in (400, 422)
 
 
+def test_a_page_is_not_read_by_the_name_of_another_host(browser: Browser) -> None:
+    """By DNS rebinding, the name of an attacker's host leads to loopback, where no token is required."""
+    for path in ("/agents", "/sign-in", f"{OPEN}/export?user_id=ada", "/static/explorer.js"):
+        answer = browser.http.get(
+            f"/ui{path}", headers={"Host": "evil.example:8080", "Origin": "http://evil.example:8080"}
+        )
+        assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+def test_a_restart_between_preview_and_erasure_ends_no_session(
+    qdrant_url: str, guarded_stack: Stack, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes have the key of one Secret."""
+    key = FixedSigningKey()
+    monkeypatch.setattr(api_stack, "FixedSigningKey", lambda: key)
+    guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
+    body, headers = {"user_id": user, "content": "Ada drinks tea"}, {"Authorization": "Bearer token-chief"}
+    with (
+        running_api(qdrant_url, GUARDED_DOCUMENT, guard=guard, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        httpx.post(f"{stack.api_url}/v1{AGENT}/memories", json=body, headers=headers)
+        browser.sign_in("token-chief")
+        preview = browser.send(browser.open(f"{AGENT}/user", user_id=user).form(action="preview"))
+        cookie = browser.cookie
+    with (
+        running_api(qdrant_url, GUARDED_DOCUMENT, guard=guard, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        browser.http.headers["Cookie"] = cookie
+        pages = [browser.send(preview.form(action="erase"), typed=user) for _ in range(2)]
+
+    assert ["Erased: 1 memory" in page.text for page in pages] == [True, True]
+
+
+def test_without_the_key_of_the_cookies_pages_say_so(
+    qdrant_url: str, guarded_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_stack, "FixedSigningKey", lambda: FixedSigningKey(key=None))
+    guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
+    with (
+        running_api(qdrant_url, GUARDED_DOCUMENT, guard=guard, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        pages = [browser.open(path) for path in ("/agents", "/sign-in", f"{AGENT}/export")]
+        pages.append(browser.send(Form("/ui/sign-in", "post", {"token": "token-chief", "csrf": "x"})))
+
+    for page in pages:
+        check_headers(page.response)
+        assert (page.status, "cannot be verified at the moment" in page.text) == (503, True)
+
+
 class TestHeaders:
     def test_each_response_forbids_frames_and_guesses(self, chief: Browser, store: Callable[..., str]) -> None:
         store("ada", "Ada drinks tea")
@@ -267,8 +322,17 @@ def check_headers(answer: httpx.Response) -> None:
     policy = answer.headers["content-security-policy"]
     assert ("default-src 'none'" in policy, "frame-ancestors 'none'" in policy) == (True, True)
     assert answer.headers["x-content-type-options"] == "nosniff"
-    is_static = answer.request.url.path.startswith("/ui/static/explorer.css")
-    assert is_static or answer.headers["cache-control"] == "no-store"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_file_is_cached_as_its_own_version_only(visitor: Browser) -> None:
+    page = visitor.open("/sign-in")
+    [url] = [values["href"] for tag, values in page.elements if values.get("rel") == "stylesheet"]
+    own, other = visitor.http.get(url), visitor.http.get(url[:-1] + ("0" if url[-1] != "0" else "1"))
+
+    assert own.content == other.content
+    assert "immutable" in own.headers["cache-control"]
+    assert other.headers["cache-control"] == "no-store"
 
 
 class TestRights:
@@ -413,6 +477,58 @@ class TestRecords:
 
 
 class TestTexts:
+    @pytest.mark.parametrize("text", XSS)
+    def test_no_name_or_imported_field_becomes_a_part_of_a_page(self, browser: Browser, text: str) -> None:
+        user, path = f"{uuid4().hex[:8]} {text}", f"/v1{OPEN}"
+        ids, time = [str(uuid4()) for _ in range(2)], "2026-01-01T00:00:00Z"
+        line = {
+            "id": ids[0],
+            "content": text,
+            "created_at": time,
+            "author": text,
+            "observed_by": [text],
+            "source": text,
+        }
+        line |= {"connections": [{"id": ids[1], "description": text}], "source_ids": [ids[1]], "namespace": [text]}
+        line |= {"subject": text, "key": text, "context": {text: text}, "event_type": text, "role": "tool"}
+        answers = [
+            browser.http.put(f"{path}/users/{quote(user, safe='')}", json={"name": text}),
+            browser.http.put(
+                f"{path}/relations", json={"user_id": user, "source": text, "relation": "uses", "target": f"b {text}"}
+            ),
+            browser.http.post(
+                f"{path}/import",
+                params={"user_id": user},
+                content=json.dumps(line),
+                headers={"Content-Type": "application/x-ndjson"},
+            ),
+        ]
+
+        for page in ("/graph", "/user", f"/memories/{ids[0]}", "/receipts", "/changes", "/timeline", "/users"):
+            shown = browser.open(f"{OPEN}{page}", user_id=user, prefix=user)
+            assert shown.status == 200
+            check_elements(shown)
+            # The page of receipts repeats the user in its form only.
+            assert page == "/receipts" or text in shown.text
+
+        assert [answer.status_code for answer in answers] == [200, 200, 200]
+
+    @pytest.mark.parametrize("time", ["1970-01-01T00:00:00Z", "9999-12-31T23:59:59Z"])
+    def test_an_odd_time_is_no_server_error(self, browser: Browser, user: str, time: str) -> None:
+        line = {"created_at": time, "valid_from": time, "updated_at": time, "last_accessed_at": time, "content": "tea"}
+        now = {"content": "coffee", "expires_at": "9999-12-31T23:59:59Z"}
+        browser.http.post(
+            f"/v1{OPEN}/import",
+            params={"user_id": user},
+            content="\n".join(map(json.dumps, (line, now))),
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+
+        for page in ("timeline", "user", "users", "changes", "graph", "ask", "receipts"):
+            shown = browser.open(f"{OPEN}/{page}", user_id=user, query="tea", at="1970-01-02", since="1970-01-02")
+            assert shown.status == 200
+        assert "tea" in browser.open(f"{OPEN}/timeline", user_id=user).text
+
     def test_a_page_of_hidden_characters_is_bounded(self, chief: Browser, store: Callable[..., str], user: str) -> None:
         id_ = store(user, "a" + "\u202e" * 65_535)
         for _ in range(3):

@@ -8,6 +8,7 @@ import pytest
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.stored_memories import delete_head
 from agentmemory_operator.search import counts as statistics
+from agentmemory_operator.search import users
 from agentmemory_operator.search.counts import count_memories
 from agentmemory_operator.search.rules.memory_states import STATES
 from agentmemory_operator.spec.expression.scoring_parameters import Confidence
@@ -184,3 +185,27 @@ async def test_decay_is_none_without_confidence_model(world: World) -> None:
     found = await count_memories(world.agent, None)
 
     assert (found.types, found.decayed, found.oldest, found.newest) == ({}, None, None, None)
+
+
+@pytest.mark.parametrize("max_query_limit", [None, 3])
+async def test_users_beyond_the_limit_of_a_facet_are_listed(
+    world: World, monkeypatch: pytest.MonkeyPatch, max_query_limit: int | None
+) -> None:
+    """Names are left out of a facet only if the server allows no higher limit: that is slow with thousands of names."""
+    monkeypatch.setattr(users, "USERS_PER_REQUEST", 2)
+    world.set_ranking(replace(EVERYTHING, max_query_limit=max_query_limit))
+    names = [f"user-{number}" for number in range(10)]
+    for name in names:
+        await world.add("note", user_id=name)
+    filters: list[Any] = []
+    facet = world.agent.store.facet
+    monkeypatch.setattr(
+        world.agent.store, "facet", lambda *call, **more: filters.append(str(call[2])) or facet(*call, **more)
+    )
+
+    page = await users.list_users(world.agent, limit=7)
+    rest = await users.list_users(world.agent, limit=7, cursor=page.next_cursor)
+
+    assert [user.user_id for user in (*page.users, *rest.users)] == names
+    assert (page.total, page.is_truncated) == (10, False)
+    assert any("user-" in filter_ for filter_ in filters) == (max_query_limit is not None)

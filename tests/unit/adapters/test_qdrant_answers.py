@@ -30,6 +30,7 @@ MIB = 1 << 20
         ("GET", "/collections/c/aliases", None, MAX_OBJECT_BYTES),
         ("POST", "/collections/c/points/count", {}, MAX_OBJECT_BYTES),
         ("POST", "/collections/c/facet", {"limit": 1_000}, MAX_OBJECT_BYTES),
+        ("POST", "/collections/c/facet", {"limit": 50_000}, 50_000 * 2_048),
         ("PUT", "/collections/c/points?wait=true", {"points": [1]}, MAX_OBJECT_BYTES),
         ("POST", "/collections/c/points/payload?wait=true", {"payload": {}}, MAX_OBJECT_BYTES),
         ("POST", "/collections/c/points/batch?wait=true", {"operations": []}, MAX_OBJECT_BYTES),

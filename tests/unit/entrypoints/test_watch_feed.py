@@ -1,5 +1,6 @@
 """Events of a source reach the API: snapshots and restores too, without which it is ready."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
@@ -9,6 +10,7 @@ import pytest
 from agentmemory_operator.agents.agent_objects import JOB_KINDS
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.entrypoints.operator.watch_feed import JOBS_RETRY_S, follow_folder, follow_jobs, sources
+from agentmemory_operator.runtime import tasks
 from agentmemory_operator.runtime.object_table import MEMORY_SNAPSHOT
 from tests.support.engine.agents import settings_of
 from tests.support.spec.documents import memory_document
@@ -18,14 +20,19 @@ FIRST, SECOND = snapshot_of("bot", "a"), snapshot_of("bot", "b")
 
 
 class FollowedCluster:
-    """A cluster with one snapshot, to which another is added."""
+    """A cluster with one snapshot, to which another is added.
+
+    Attributes:
+        first: The list that it delivers first.
+    """
 
     def __init__(self) -> None:
         self.arguments: dict[str, Any] = {}
+        self.first = [FIRST]
 
     async def follow(self, kind: str, **arguments: Any) -> AsyncIterator[tuple[str, Any]]:
         self.arguments = {"kind": kind} | arguments
-        yield "LIST", [FIRST]
+        yield "LIST", self.first
         yield "ADDED", SECOND
 
 
@@ -56,6 +63,24 @@ async def test_snapshots_are_followed_beside_readiness() -> None:
     assert cluster.arguments == {"kind": MEMORY_SNAPSHOT, "namespace": "", "retry_s": JOBS_RETRY_S}
     assert api.synced == []
     assert not {kind for kind, _ in sources()} & {*JOB_KINDS}
+
+
+async def test_other_tasks_run_while_a_list_is_applied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "SLICE_S", 0)
+    api, cluster = ApiOfFolder(), FollowedCluster()
+    cluster.first = [snapshot_of("bot", f"s{number}") for number in range(9)]
+    seen: list[int] = []
+
+    async def look() -> None:
+        while True:
+            seen.append(len(api.shown.table.keys(MEMORY_SNAPSHOT)))
+            await asyncio.sleep(0)
+
+    looking = asyncio.create_task(look())
+    await follow_jobs(api, cast(Any, cluster), MEMORY_SNAPSHOT, "")
+    looking.cancel()
+
+    assert {2, 5, 9} <= {*seen}
 
 
 @pytest.mark.parametrize(("has_operator", "names"), [(True, ["a"]), (False, None)])

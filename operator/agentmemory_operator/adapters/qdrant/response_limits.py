@@ -33,6 +33,8 @@ NOT_IMPLEMENTED = 501
 
 # Limit for a single object: a collection with its metadata, a count, facets, the result of a write.
 MAX_OBJECT_BYTES = 8 * MIB
+# Limit per value of a facet: an id of 256 characters, each of 6 bytes at most, and its count.
+MAX_FACET_BYTES = 2 << 10
 # Limit for a list of all names on a server. It suffices for about 200,000 names.
 MAX_LIST_BYTES = 32 * MIB
 # Limits per point: id and score, selected payload keys, whole payload, vectors. A memory has at most 1 MiB, a vector at
@@ -64,6 +66,8 @@ def max_response_bytes(method: str, path: str, body: Any = None) -> int:
             return _max_points_bytes((body,))
         if route.endswith("/points/query/batch"):
             return _max_points_bytes(body["searches"])
+        if route.endswith("/facet"):
+            return max(MAX_OBJECT_BYTES, body.get("limit", DEFAULT_LIMIT) * MAX_FACET_BYTES)
     return MAX_LIST_BYTES if route in _LISTS or route.endswith("/snapshots") else MAX_OBJECT_BYTES
 
 

@@ -12,6 +12,7 @@ from agentmemory_operator.collections.rules.claims import ClaimSet
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.feed import OperatorFeed
 from agentmemory_operator.runtime.object_table import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.runtime.tasks import run_in_slices
 
 # Imported for types only: a cluster needs no folder reader, and each import delays the start.
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ async def follow_jobs(api: ApiProcess, cluster: KubernetesCluster, kind: str, na
     """
     async for event, content in cluster.follow(kind, namespace=namespace, retry_s=JOBS_RETRY_S):
         if isinstance(content, list):
-            api.feed.apply_list(kind, content, namespace=namespace)
+            await run_in_slices(api.feed.iter_list(kind, content, namespace=namespace))
         else:
             api.feed.apply_event(event, content)
 

@@ -32,7 +32,7 @@ async def show_agent(request: Request) -> Response:
     is_limited = view.rights().scopes.users is not None
     if detail and not is_limited:
         stats, _ = await view.try_get("/stats")
-    state = None if is_limited else await view.get("/state")
+    state = None if is_limited else (await view.try_get("/state"))[0]
     values = {"agent": view.agent, "detail": detail, "can": can, "stats": stats, "state": state}
     return render_page(
         request, "agent.html", values | {"checks": list_checks(detail, obstacle), "runs": is_running(state)}
@@ -47,7 +47,7 @@ async def show_backups(request: Request) -> Response:
     view = ApiView(request)
     state, problem = await view.try_get("/state")
     settings = view.rights().settings
-    values = {"agent": view.agent, "can": view.can(), "namespace": settings.namespace, "name": settings.name}
+    values: Json = {"agent": view.agent, "can": view.can(), "namespace": settings.namespace, "name": settings.name}
     values |= {"state": state, "problem": problem, "runs": is_running(state)}
     return render_page(request, "backups.html", values)
 

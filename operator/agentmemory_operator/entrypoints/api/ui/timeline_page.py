@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from itertools import groupby
 from typing import Any
 
@@ -107,7 +107,8 @@ def list_periods(stats: Json) -> list[Json]:
     periods = []
     for period in stats["periods"]:
         first = datetime.fromisoformat(period["start"]).date()
-        last = first + timedelta(days=period["days"] - 1)
+        # The last period may end after the last date that there is.
+        last = date.fromordinal(min(first.toordinal() + period["days"] - 1, date.max.toordinal()))
         periods.append({"first": first, "last": last, "number": _day_number(first), "memories": period["memories"]})
     return periods
 
