@@ -121,7 +121,7 @@ def test_operator_handles_named_namespaces_only(
 
 
 API_RULES = [
-    {"apiGroups": [GROUP], "resources": ["agentmemories", "qdrantconnections"], "verbs": ["list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["agentmemories", "qdrantconnections", *ONCE], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
 ]
 
