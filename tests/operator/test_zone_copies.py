@@ -215,7 +215,7 @@ def bank(
         workspace = Workspace(control_plane, namespace, url)
         workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
         workspace.create_secret("zones", key=(wrapping := new_wrapping_key()))
-        workspace.connect(timeoutSeconds=2)
+        workspace.connect()
         keys = StoredKeys(control_plane, folder, Ring(namespace, workspace.slug))
         made = Bank(workspace, api, storage, tmp_path / "qdrant/data", tmp_path / "export.ndjson", keys, wrapping)
         made.create(workspace.slug)
