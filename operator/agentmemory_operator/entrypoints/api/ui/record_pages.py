@@ -44,12 +44,9 @@ async def list_changes(request: Request) -> Response:
     )
     view.record_look(user_id or None, len(page["results"]) if page else 0)
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "page": page, "problem": problem}
-    values |= {
-        "since": since,
-        "now": now.strftime(FIELD_TIME),
-        "is_end": bool(page) and len(page["results"]) < PAGE_SIZE,
-    }
-    return render_page(request, "changes.html", values)
+    is_end = page is not None and len(page["results"]) < PAGE_SIZE
+    times = {"since": since, "now": now.strftime(FIELD_TIME), "is_end": is_end}
+    return render_page(request, "changes.html", values | times)
 
 
 async def stream_changes(request: Request) -> Response:
