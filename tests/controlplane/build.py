@@ -1,9 +1,9 @@
 """Find, download or build the servers that tests need; print the folder of the control plane.
 
-`make test` needs the first set: kube-apiserver, etcd and kubectl. `--all` adds seven: kube-controller-manager, which
-few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the previous major version; promtool,
-which tests the chart's alerts; argolua, our own, which runs Lua like Argo CD; kind, which creates the cluster of `make
-e2e-kind`.
+`make test` needs the first set: kube-apiserver, etcd and kubectl. `--all` adds seven: three of Kubernetes' controllers,
+which few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the previous major version;
+promtool, which tests the chart's alerts; argolua, our own, which runs Lua like Argo CD; kind, which creates the cluster
+of `make e2e-kind`.
 
 Order for each set: the folder of its variable, the cache, for the first set the archive that Kubernetes publishes for
 tests, a build from the Go modules pinned in the folders next to this file.
@@ -121,44 +121,45 @@ class Toolset:
         return read_pin(HERE / module / "go.mod", pattern)
 
 
+# One module for all of them: what they share is compiled once.
+SERVERS = "servers"
 CONTROL_PLANE = Toolset(
     variable="KUBEBUILDER_ASSETS",
     binaries=(
-        Binary("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
-        Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
-        Binary("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+        Binary("kube-apiserver", SERVERS, "k8s.io/kubernetes/cmd/kube-apiserver"),
+        Binary("etcd", SERVERS, "go.etcd.io/etcd/server/v3"),
+        Binary("kubectl", SERVERS, "k8s.io/kubernetes/cmd/kubectl"),
     ),
-    pin=("kubernetes", r"k8s\.io/kubernetes (v\S+)"),
+    pin=(SERVERS, r"k8s\.io/kubernetes (v\S+)"),
     stamped=VERSION_PACKAGES,
     cost="5 minutes",
 )
-# A set of its own: folders that users have built for KUBEBUILDER_ASSETS do not contain it.
+# A set of its own: folders that users have built for KUBEBUILDER_ASSETS do not contain it. The program is our own.
 CONTROLLERS = Toolset(
-    variable="CONTROLLER_MANAGER_ASSETS",
-    binaries=(Binary("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),),
+    variable="CONTROLLERS_ASSETS",
+    binaries=(Binary("controllers", SERVERS, "./controllers"),),
     pin=CONTROL_PLANE.pin,
     prefix="controllers-",
-    stamped=VERSION_PACKAGES,
-    cost="3 minutes",
+    cost="2 minutes",
 )
 OBJECT_STORAGE = Toolset(
     variable="VERSITYGW_ASSETS",
-    binaries=(Binary("versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),),
-    pin=("versitygw", r"github\.com/versity/versitygw (v\S+)"),
+    binaries=(Binary("versitygw", SERVERS, "github.com/versity/versitygw/cmd/versitygw"),),
+    pin=(SERVERS, r"github\.com/versity/versitygw (v\S+)"),
     prefix="versitygw-",
     cost="2 minutes",
 )
 CHARTS = Toolset(
     variable="HELM_ASSETS",
-    binaries=(Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm"),),
-    pin=("helm", r"helm\.sh/helm/v4 (v\S+)"),
+    binaries=(Binary("helm", SERVERS, "helm.sh/helm/v4/cmd/helm"),),
+    pin=(SERVERS, r"helm\.sh/helm/v4 (v\S+)"),
     prefix="helm-",
     cost="2 minutes",
 )
 CHARTS_BEFORE = Toolset(
     variable="HELM3_ASSETS",
-    binaries=(Binary("helm", "helm3", "helm.sh/helm/v3/cmd/helm"),),
-    pin=("helm3", r"helm\.sh/helm/v3 (v\S+)"),
+    binaries=(Binary("helm", SERVERS, "helm.sh/helm/v3/cmd/helm"),),
+    pin=(SERVERS, r"helm\.sh/helm/v3 (v\S+)"),
     prefix="helm-",
     cost="2 minutes",
 )
@@ -171,8 +172,8 @@ LUA = Toolset(
 )
 ALERTS = Toolset(
     variable="PROMTOOL_ASSETS",
-    binaries=(Binary("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool"),),
-    pin=("promtool", r"github\.com/prometheus/prometheus (v\S+)"),
+    binaries=(Binary("promtool", SERVERS, "github.com/prometheus/prometheus/cmd/promtool"),),
+    pin=(SERVERS, r"github\.com/prometheus/prometheus (v\S+)"),
     prefix="promtool-",
     # Omit the service discovery of cloud providers.
     tags=("remove_all_sd",),
@@ -180,8 +181,8 @@ ALERTS = Toolset(
 )
 KIND = Toolset(
     variable="KIND_ASSETS",
-    binaries=(Binary("kind", "kind", "sigs.k8s.io/kind"),),
-    pin=("kind", r"sigs\.k8s\.io/kind (v\S+)"),
+    binaries=(Binary("kind", SERVERS, "sigs.k8s.io/kind"),),
+    pin=(SERVERS, r"sigs\.k8s\.io/kind (v\S+)"),
     prefix="kind-",
     cost="20 seconds",
 )
@@ -190,6 +191,7 @@ NODE = Toolset(
     variable="NODE_ASSETS",
     binaries=(
         Binary("kubelet", "node", "k8s.io/kubernetes/cmd/kubelet"),
+        Binary("kube-controller-manager", "node", "k8s.io/kubernetes/cmd/kube-controller-manager"),
         Binary("kube-proxy", "node", "k8s.io/kubernetes/cmd/kube-proxy"),
         Binary("kube-scheduler", "node", "k8s.io/kubernetes/cmd/kube-scheduler"),
         *(
@@ -271,7 +273,9 @@ def cache_key(tools: Toolset = CONTROL_PLANE) -> str:
     inputs = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
     digest = hashlib.sha256((inputs + ",".join(tools.tags)).encode())
     for module in tools.modules:
-        for path in sorted((HERE / module).rglob("*.go")) + [HERE / module / name for name in ("go.mod", "go.sum")]:
+        own = [binary.package for binary in tools.binaries if binary.module == module and binary.package[0] == "."]
+        sources = {path for package in own for path in (HERE / module / package).rglob("*.go")}
+        for path in [*sorted(sources), *(HERE / module / name for name in ("go.mod", "go.sum"))]:
             digest.update(path.read_bytes())
     return f"{tools.prefix}{tools.version}-{digest.hexdigest()[:12]}"
 
@@ -465,7 +469,8 @@ def follow(process: subprocess.Popen[str], label: str) -> str:
 
 def build_binary(binary: Binary, target: pathlib.Path, tools: Toolset, go: str, environment: dict[str, str]) -> None:
     """Build one program into `target`; Go's cache keeps the results of a killed build."""
-    locked = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v"]
+    # The linker would strip the debug information again.
+    locked = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v", "-gcflags=all=-dwarf=false"]
     locked += ["-tags", ",".join(tools.tags)] if tools.tags else []
     command = [go, "build", *locked, "-ldflags", linker_flags(tools), "-o", str(target / binary.name), binary.package]
     process = subprocess.Popen(command, cwd=HERE / binary.module, env=environment, stderr=subprocess.PIPE, text=True)
