@@ -11,7 +11,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.support.web.chromium import DESKTOP, HEIGHT, MISSING, NARROW, Tab, find_chromium, running_chromium
+from tests.support.web.chromium import DESKTOP, MISSING, NARROW, Tab, find_chromium, running_chromium
 from tests.support.web.explorer_site import VIEWS, running_site
 
 PLACE = Path(__file__).with_name("explorer")
@@ -41,7 +41,7 @@ def capture(tab: Tab, name: str) -> None:
     """Write the page of a tab in each style."""
     for style, (scheme, width) in STYLES.items():
         tab.page.emulate_media(color_scheme=scheme)
-        tab.page.set_viewport_size({"width": width, "height": HEIGHT})
+        tab.resize(width)
         # The navigation keeps its place on the screen.
         tab.page.evaluate("scrollTo(0, 0)")
         picture = Image.open(io.BytesIO(tab.page.screenshot(full_page=True))).convert("RGB")
