@@ -1,8 +1,9 @@
 """`python -m bench.explorer`: time of each page of the explorer, and what people who look cost searches.
 
-One agent with words and names has all memories with one user, spread over a year. Another has many users with one
-memory each. The time of a page is that from the request to the last byte of the response, over one kept-alive
-connection. A *move* is what the browser requests when the slider of the timeline moves.
+One agent with words and names has all memories with one user, spread over a year: 2,000 are stored by the API, and
+copies of their points fill the rest. Another has many users with one memory each. The time of a page is that from the
+request to the last byte of the response, over one kept-alive connection; *CPU* is that of the API's process. A *move*
+is what the browser requests when the slider of the timeline moves.
 
 Searches are sent one after the other, in stretches with and without people, in alternating order. Each person opens a
 page every 2 s.
@@ -10,6 +11,7 @@ page every 2 s.
 
 import argparse
 import itertools
+import os
 import random
 import tempfile
 import threading
@@ -20,6 +22,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlencode
+from uuid import UUID
 
 from bench.clients import Client
 from bench.progress import log_progress
@@ -27,7 +30,7 @@ from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import Cells, machine, render
 
 BIG, CROWD, USER = "big", "crowd", "ada"
-PAGE_HEAD = ("page", "p50, ms", "p95", "KiB")
+PAGE_HEAD = ("page", "p50, ms", "p95", "CPU, ms", "KiB")
 SEARCH_HEAD = ("people", "searches", "p50, ms", "p95", "p50 / without")
 LIST_ONLY = b"HX-Request: true\r\nHX-Target: list\r\n"
 SPEC: Json = {
@@ -39,7 +42,8 @@ SPEC: Json = {
 CROWD_SPEC: Json = {"embedding": SPEC["embedding"]}
 FIRST_DAY = datetime(2025, 11, 1, tzinfo=UTC)
 DAYS = 365
-BATCH = 1_000
+BATCH, POINT_BATCH = 1_000, 500
+STORED = 2_000
 PEOPLE, PAUSE_S = 10, 2.0
 STRETCH_S, STRETCHES = 8.0, 8
 WORDS = [
@@ -68,6 +72,29 @@ def fill(api: Client, slug: str, bodies: Iterator[Json]) -> None:
         stored = api.call("POST", f"/v1/agents/{slug}/memories/batch", {"memories": batch})["results"]
         if not all("id" in result for result in stored):
             raise RuntimeError(f"a memory was not stored: {stored}")
+
+
+def multiply(qdrant: Client, copies: int) -> None:
+    """Write copies of all memories between them in time, with ids and sessions of their own."""
+    path = f"/collections/agent_memory_{BIG}/points"
+    body = {"limit": STORED * 2, "with_payload": True, "with_vector": True}
+    points = qdrant.call("POST", f"{path}/scroll", body)["result"]["points"]
+    gap_ms = int(timedelta(days=DAYS).total_seconds() * 1000 / len(points) / copies)
+    chosen = random.Random(0)
+    written = (copy_of(point, copy, gap_ms, chosen) for copy in range(1, copies) for point in points)
+    while batch := list(itertools.islice(written, POINT_BATCH)):
+        qdrant.call("PUT", f"{path}?wait=true", {"points": batch})
+
+
+def copy_of(point: Json, copy: int, gap_ms: int, chosen: random.Random) -> Json:
+    """Return a copy of a point that is later by some gaps."""
+    payload = dict(point["payload"])
+    id_ = payload["id"] = str(UUID(int=chosen.getrandbits(128), version=4))
+    for name in ("createdAt", "validFrom"):
+        if name in payload:
+            payload[name] += copy * gap_ms
+    payload["sessionId"] += f"-{copy}"
+    return {"id": id_, "vector": point["vector"], "payload": payload}
 
 
 def addresses_of(name: str, memory_id: str, numbers: Sequence[int]) -> list[str]:
@@ -112,16 +139,25 @@ def open_page(api: Client, name: str, address: str) -> tuple[float, int]:
     return (time.perf_counter() - started_s) * 1000, size
 
 
-def measure_pages(api: Client, memory_id: str, repeats: int) -> list[Cells]:
+def cpu_ms(pid: int) -> float:
+    """Return the CPU time of a process in milliseconds."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) * 1000 / os.sysconf("SC_CLK_TCK")
+
+
+def measure_pages(api: Client, pid: int, memory_id: str, repeats: int) -> list[Cells]:
     rows = []
     for name in PAGES:
         addresses = addresses_of(name, memory_id, range(repeats))
         open_page(api, name, addresses[0])
+        before_ms = cpu_ms(pid)
         opened = [open_page(api, name, address) for address in addresses]
+        used_ms = (cpu_ms(pid) - before_ms) / repeats
         times = sorted(milliseconds for milliseconds, _ in opened)
         p50, p95 = median(times), times[min(len(times) - 1, int(len(times) * 0.95))]
-        log_progress(f"{name}: {p50:.0f} ms")
-        rows.append((name, f"{p50:.0f}", f"{p95:.0f}", f"{max(size for _, size in opened) / 1024:.0f}"))
+        log_progress(f"{name}: {p50:.0f} ms, {used_ms:.0f} ms of CPU")
+        kib = max(size for _, size in opened) / 1024
+        rows.append((name, *(f"{figure:.0f}" for figure in (p50, p95, used_ms, kib))))
     return rows
 
 
@@ -189,7 +225,10 @@ def declare_and_fill(stack: Stack, api: Client, memories: int, users: int) -> st
         stack.wait_ready(slug)
     fill(api, CROWD, ({"user_id": f"user-{number:05}", "content": f"Note {number}"} for number in range(users)))
     log_progress(f"{users:,} users")
-    fill(api, BIG, (memory_body(number, memories) for number in range(memories)))
+    stored = min(memories, STORED)
+    fill(api, BIG, (memory_body(number, stored) for number in range(stored)))
+    with Client(stack.qdrant_url) as qdrant:
+        multiply(qdrant, memories // stored)
     log_progress(f"{memories:,} memories")
     [memory] = api.call("GET", f"/v1/agents/{BIG}/memories?user_id={USER}&limit=1")["results"]
     return str(memory["id"])
@@ -208,7 +247,7 @@ def main() -> None:
         Client(stack.api_url) as api,
     ):
         memory_id = declare_and_fill(stack, api, arguments.memories, arguments.users)
-        pages = measure_pages(api, memory_id, arguments.repeats)
+        pages = measure_pages(api, stack.api_pid, memory_id, arguments.repeats)
         searches = measure_searches(api, stack.api_url, memory_id)
     print(f"{machine()}, {stack.engine}, {arguments.memories:,} memories, {arguments.users:,} users\n")
     print(f"{render(PAGE_HEAD, pages)}\n\n{render(SEARCH_HEAD, searches)}")

@@ -99,6 +99,7 @@ def test_failed_expectation_is_named_and_ends_it(folder: Path) -> None:
         assert later not in told, "in a later scene, or only with --details"
 
 
+@pytest.mark.faults
 def test_ctrl_c_stops_demo_and_stack(folder: Path) -> None:
     demo = begin(folder)
     output = ""

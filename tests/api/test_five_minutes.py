@@ -21,6 +21,8 @@ from tests.support.patience import wait_until
 from tests.support.programs import Program, running
 from tests.support.user_home import UserHome
 
+# They build and install wheels.
+pytestmark = pytest.mark.tools
 PAGES = sorted(path.name for path in (DOCS / "five-minutes").glob("*.md"))
 SHOWN_URL = "http://127.0.0.1:8080"
 # Commands that the fixtures run once for all pages.
@@ -110,9 +112,7 @@ def matches(shown: tuple[str, ...], printed: str) -> bool:
     return re.fullmatch(pattern, printed.strip(), re.S) is not None
 
 
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.tools] if page == "typescript.md" else []) for page in PAGES]
-)
+@pytest.mark.parametrize("page", PAGES)
 def test_commands_print_the_shown_output(page: str, home: UserHome, api_url: str, tmp_path: pathlib.Path) -> None:
     if page == "typescript.md" and not list((home.data / "wheels").glob("*.tgz")):
         pytest.skip("the TypeScript client is not built: make client-ts")

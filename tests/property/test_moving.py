@@ -37,8 +37,13 @@ MAX_HEADS = 5
 Action = Callable[[World], Awaitable[Any]]
 
 
-# Do not shrink: an order is drawn from one number.
-ORDERS = settings(deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+# Do not shrink: an order is drawn from one number. It has hundreds of steps, so half of the usual examples are drawn.
+ORDERS = settings(
+    max_examples=settings().max_examples // 2,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 
 
 @dataclass(slots=True, eq=False)

@@ -20,7 +20,8 @@ from agentmemory_operator.entrypoints.api.ui.explorer import AGENT_PAGES
 from tests.api.ui.conftest import GUARDED as GUARDED_DOCUMENT
 from tests.api.ui.test_ui_safety import XSS, check_elements
 from tests.support.patience import wait_until
-from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web import api_stack
+from tests.support.web.api_stack import FixedSigningKey, Stack, create_collection, running_api
 from tests.support.web.mem0_site import NamedTokens
 from tests.support.web.page_reader import Browser, Form, Page
 from tests.support.zone_agents import Keys, zoned_document
@@ -252,6 +253,58 @@ class TestRequests:
         form = chief.open(f"{AGENT}/memories/{id_}", user_id=user).form(action="importance")
 
         assert chief.send(form, importance=value).status in (400, 422)
+
+
+def test_a_page_is_not_read_by_the_name_of_another_host(browser: Browser) -> None:
+    """By DNS rebinding, the name of an attacker's host leads to loopback, where no token is required."""
+    for path in ("/agents", "/sign-in", f"{OPEN}/export?user_id=ada", "/static/explorer.js"):
+        answer = browser.http.get(
+            f"/ui{path}", headers={"Host": "evil.example:8080", "Origin": "http://evil.example:8080"}
+        )
+        assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
+
+
+def test_a_restart_between_preview_and_erasure_ends_no_session(
+    qdrant_url: str, guarded_stack: Stack, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All processes have the key of one Secret."""
+    key = FixedSigningKey()
+    monkeypatch.setattr(api_stack, "FixedSigningKey", lambda: key)
+    guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
+    body, headers = {"user_id": user, "content": "Ada drinks tea"}, {"Authorization": "Bearer token-chief"}
+    with (
+        running_api(qdrant_url, GUARDED_DOCUMENT, guard=guard, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        httpx.post(f"{stack.api_url}/v1{AGENT}/memories", json=body, headers=headers)
+        browser.sign_in("token-chief")
+        preview = browser.send(browser.open(f"{AGENT}/user", user_id=user).form(action="preview"))
+        cookie = browser.cookie
+    with (
+        running_api(qdrant_url, GUARDED_DOCUMENT, guard=guard, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        browser.http.headers["Cookie"] = cookie
+        pages = [browser.send(preview.form(action="erase"), typed=user) for _ in range(2)]
+
+    assert ["Erased: 1 memory" in page.text for page in pages] == [True, True]
+
+
+def test_without_the_key_of_the_cookies_pages_say_so(
+    qdrant_url: str, guarded_stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_stack, "FixedSigningKey", lambda: FixedSigningKey(key=None))
+    guard = IdentityGuard(CallerCache(NamedTokens(), SystemClock()))
+    with (
+        running_api(qdrant_url, GUARDED_DOCUMENT, guard=guard, serves_ui=True) as stack,
+        Browser(stack.api_url) as browser,
+    ):
+        pages = [browser.open(path) for path in ("/agents", "/sign-in", f"{AGENT}/export")]
+        pages.append(browser.send(Form("/ui/sign-in", "post", {"token": "token-chief", "csrf": "x"})))
+
+    for page in pages:
+        check_headers(page.response)
+        assert (page.status, "cannot be verified at the moment" in page.text) == (503, True)
 
 
 class TestHeaders:

@@ -122,6 +122,17 @@ class TestMemory:
         assert [content in page.text for content in ("on Monday", "tea again", "coffee")] == [True, True, False]
         assert "Deleted, or of another user" in page.text
 
+    def test_shows_what_is_below_it_on_request(self, browser: Browser, ui_stack: Stack, user: str) -> None:
+        """Without an index, the engine reads all memories of the user for it."""
+        parent = store(ui_stack, user, "Ada's order")
+        store(ui_stack, user, "Two pounds of tea", parent_id=parent)
+
+        page = browser.open(f"{AGENT}/memories/{parent}", user_id=user)
+        [link] = [link for link in page.links() if link.endswith("#below")]
+        below = browser.open(link.removeprefix("/ui").removesuffix("#below"))
+
+        assert ("Two pounds" in page.text, "Two pounds" in below.text) == (False, True)
+
 
 class TestAsk:
     def test_shows_words_and_evidence_as_parts_of_the_bar(

@@ -175,7 +175,10 @@ async def test_recovery_in_place_restores_points(store: QdrantShardSnapshots, ht
     assert points_of(http, NAME) == before
 
 
-@pytest.mark.parametrize("cut", [100, 5_000, -700, -1500])
+FAULTS = pytest.mark.faults
+
+
+@pytest.mark.parametrize("cut", [100, -1500, *(pytest.param(cut, marks=FAULTS) for cut in (5_000, -700))])
 async def test_truncated_archive_leaves_no_collection(store: QdrantShardSnapshots, cut: int) -> None:
     content = await read(store, await store.create(NAME))
 
@@ -222,7 +225,7 @@ async def test_failed_shard_leaves_no_file(store: QdrantShardSnapshots, urls: tu
     assert await store.files(NAME) == []
 
 
-@pytest.mark.parametrize("at", [3, 6, 10])
+@pytest.mark.parametrize("at", [6, *(pytest.param(at, marks=FAULTS) for at in (3, 10))])
 async def test_next_create_removes_files_of_a_killed_one(
     store: QdrantShardSnapshots, urls: tuple[str, ...], at: int
 ) -> None:
@@ -240,7 +243,7 @@ async def test_next_create_removes_files_of_a_killed_one(
     assert shard_files(urls) == []
 
 
-@pytest.mark.parametrize("at", [2, 4, 6])
+@pytest.mark.parametrize("at", [4, *(pytest.param(at, marks=FAULTS) for at in (2, 6))])
 async def test_killed_recovery_can_be_repeated(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], at: int
 ) -> None:

@@ -16,7 +16,7 @@ from qdrant_devserver.server import create_app
 from tests.support.spec.plans import ALIAS, desired_of
 from tests.support.web.http_server import serve
 
-MEMORIES, DIMENSIONS = 6_000, 64
+MEMORIES, DIMENSIONS = 3_000, 64
 WORDS = [f"word{number}" for number in range(2_000)]
 
 

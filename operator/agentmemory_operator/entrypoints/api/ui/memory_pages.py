@@ -20,6 +20,7 @@ from agentmemory_operator.runtime.tasks import gather_bounded
 
 NEIGHBOURS = 3
 MAX_SESSION_MEMORIES = 200
+MAX_CHILDREN = 20
 MAX_VERSIONS = 100
 MAX_DIFFS, MAX_DIFF_CHARS = 20, 50_000
 # Memories that one was distilled or merged from, with their text; the ids of the others are listed.
@@ -42,18 +43,22 @@ _INHERITED = (
 
 
 async def show_memory(request: Request) -> Response:
-    """Show a memory with its versions, the memories before and after it in its session, and those below it."""
-    view, user_id = ApiView(request), request.query_params.get("user_id", "")
+    """Show a memory with its versions, and the memories before and after it in its session.
+
+    Those below it are shown on request: without an index on the parent, Qdrant reads all memories of the user.
+    """
+    view, query = ApiView(request), request.query_params
+    user_id = query.get("user_id", "")
     memory_id = parse_id(request.path_params["id"])
     memory = await view.get(f"/memories/{memory_id}", user_id=user_id)
     history, _ = await view.try_get(f"/memories/{memory_id}/history", user_id=user_id)
-    children, _ = await view.try_get(f"/memories/{memory_id}/children", user_id=user_id, limit=20)
+    children = await _read_children(view, memory) if query.get("below") else None
     before, after = await _read_neighbours(view, memory)
     origins = await _read_origins(view, memory)
     versions = (history or {}).get("results", [memory])
     # A thread, because comparing texts takes long enough to delay other requests.
-    below, rows = (children or {}).get("results", []), await asyncio.to_thread(list_versions, versions)
-    shown = [*rows, *before, *after, *below, *(found for _, found in origins if found)]
+    rows = await asyncio.to_thread(list_versions, versions)
+    shown = [*rows, *before, *after, *(children or ()), *(found for _, found in origins if found)]
     view.record_look(user_id, len(shown))
     values = {
         "agent": view.agent,
@@ -68,11 +73,17 @@ async def show_memory(request: Request) -> Response:
         "older": len(versions) - len(rows),
         "before": before,
         "after": after,
-        "children": below,
+        "children": children,
         # Repeating a form must not store its text twice.
         "operation": secrets.token_urlsafe(12),
     }
     return render_page(request, "memory.html", values)
+
+
+async def _read_children(view: ApiView, memory: Json) -> list[Json]:
+    path = f"/memories/{memory['id']}/children"
+    children: list[Json] = (await view.get(path, user_id=memory["user_id"], limit=MAX_CHILDREN))["results"]
+    return children
 
 
 async def _read_origins(view: ApiView, memory: Json) -> list[tuple[str, Json | None]]:
