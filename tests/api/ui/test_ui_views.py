@@ -167,7 +167,7 @@ class TestAsk:
         page = browser.open(f"{AGENT}/ask", user_id=user, query="tea", **sliders)
 
         patch = yaml.safe_load(
-            page.text.partition("Put these weights into the object")[2].partition("As the object")[0]
+            page.text.partition("Put these weights into the object")[2].partition("With the object")[0]
         )
         scoring = OPEN_DOCUMENT["spec"]["scoring"] | patch["spec"]["scoring"]
         parsed = parse_agent_memory(OPEN_DOCUMENT | {"spec": OPEN_DOCUMENT["spec"] | {"scoring": scoring}})

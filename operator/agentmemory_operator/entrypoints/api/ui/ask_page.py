@@ -86,7 +86,8 @@ async def _find(view: ApiView, title: str, body: Json, settings: Json) -> Json:
     removed = await _find_removed(view, body, answer) if len(found) < body["top_k"] else []
     bars, legend = build_bars([*found, *removed], settings)
     rows = [
-        {"memory": memory, "bar": bar, "signals": list_signals(memory["explain"]), "rank": rank} | {"move": None, "replaced": None}
+        {"memory": memory, "bar": bar, "signals": list_signals(memory["explain"]), "rank": rank}
+        | {"move": None, "replaced": None}
         for rank, (memory, bar) in enumerate(zip([*found, *removed], bars, strict=True), 1)
     ]
     for row in rows[len(found) :]:
