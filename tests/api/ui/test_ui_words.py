@@ -218,10 +218,3 @@ def test_times_have_their_zone(browser: Browser, path: str) -> None:
 
     assert "(UTC)" in text
     assert "All times are UTC." in text
-
-
-def test_no_style_of_an_element_is_copied(browser: Browser) -> None:
-    """The policy of pages forbids the attribute `style`, which htmx copies from the replaced elements by default."""
-    [config] = [values["content"] for _, values in browser.open(AGENT).elements if values.get("name") == "htmx-config"]
-
-    assert '"attributesToSettle":["class","width","height"]' in config
