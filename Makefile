@@ -86,7 +86,7 @@ dev: .venv/.run ## run the development stack with the quickstart until Ctrl-C
 controlplane: ## find, download or build kube-apiserver, etcd and kubectl for tests; prints their folder
 	@$(PYTHON) tests/controlplane/build.py
 
-tools: ## the same, and helm, promtool, an S3 server and what else `make test-all` needs; about 16 minutes, once
+tools: ## the same, and helm, promtool, an S3 server and what else `make test-all` needs; about 8 minutes, once
 	@$(PYTHON) tests/controlplane/build.py --all
 
 test-unit: .venv/.dev ## run the unit tests: after every change

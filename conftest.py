@@ -123,7 +123,7 @@ httpx._transports.default.create_ssl_context = _create_ssl_context
 # No deadline: the duration of an example depends on the load. A failing example is printed with the line that repeats
 # it. `make test-faults` draws more, with `--hypothesis-profile more`, and with THOROUGH=1, as each week, `thorough`.
 settings.register_profile("gate", deadline=None, max_examples=50, print_blob=True)
-settings.register_profile("more", settings.get_profile("gate"), max_examples=150)
+settings.register_profile("more", settings.get_profile("gate"), max_examples=100)
 settings.register_profile("thorough", settings.get_profile("gate"), max_examples=400)
 settings.load_profile("gate")
 

@@ -135,6 +135,25 @@ def test_snapshot_is_listed_verified_and_deleted(development: Development, tmp_p
     assert "two" not in development.run("snapshot", "list", "bot")
 
 
+def test_api_shows_what_the_operator_of_the_stack_reports(development: Development) -> None:
+    development.run("snapshot", "create", "bot", "--name", "three", "--wait")
+
+    def read_state() -> dict[str, Any]:
+        return dict(check_success(development.api.get("/v1/agents/bot/state")).json())
+
+    wait_until(lambda: read_state()["last_proven"], seconds=20, what="the proven snapshot")
+
+    state = read_state()
+    assert (state["state"], state["last_proven"]["name"], state["capacity"] is not None) == ("ready", "three", True)
+    assert state["last_proven"]["points"] is not None
+    assert state["commands"]["snapshots"] == "agentmemory snapshot list bot -n agents"
+    assert "three" in development.api.get("/ui/agents/bot/backups").text
+    development.run("snapshot", "delete", "three", "--yes")
+    wait_until(
+        lambda: "three" not in [each["name"] for each in read_state()["snapshots"]], seconds=20, what="the deletion"
+    )
+
+
 def test_process_pause_fails_no_read(tmp_path: pathlib.Path) -> None:
     """Issue 16: a list in progress during a pause of 11 s got a 503."""
     is_over = threading.Event()

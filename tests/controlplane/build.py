@@ -121,21 +121,23 @@ class Toolset:
         return read_pin(HERE / module / "go.mod", pattern)
 
 
+# One module for all of them: what they share is compiled once.
+SERVERS = "servers"
 CONTROL_PLANE = Toolset(
     variable="KUBEBUILDER_ASSETS",
     binaries=(
-        Binary("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
-        Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
-        Binary("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+        Binary("kube-apiserver", SERVERS, "k8s.io/kubernetes/cmd/kube-apiserver"),
+        Binary("etcd", SERVERS, "go.etcd.io/etcd/server/v3"),
+        Binary("kubectl", SERVERS, "k8s.io/kubernetes/cmd/kubectl"),
     ),
-    pin=("kubernetes", r"k8s\.io/kubernetes (v\S+)"),
+    pin=(SERVERS, r"k8s\.io/kubernetes (v\S+)"),
     stamped=VERSION_PACKAGES,
     cost="5 minutes",
 )
 # A set of its own: folders that users have built for KUBEBUILDER_ASSETS do not contain it.
 CONTROLLERS = Toolset(
     variable="CONTROLLER_MANAGER_ASSETS",
-    binaries=(Binary("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),),
+    binaries=(Binary("kube-controller-manager", SERVERS, "k8s.io/kubernetes/cmd/kube-controller-manager"),),
     pin=CONTROL_PLANE.pin,
     prefix="controllers-",
     stamped=VERSION_PACKAGES,
@@ -143,22 +145,22 @@ CONTROLLERS = Toolset(
 )
 OBJECT_STORAGE = Toolset(
     variable="VERSITYGW_ASSETS",
-    binaries=(Binary("versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),),
-    pin=("versitygw", r"github\.com/versity/versitygw (v\S+)"),
+    binaries=(Binary("versitygw", SERVERS, "github.com/versity/versitygw/cmd/versitygw"),),
+    pin=(SERVERS, r"github\.com/versity/versitygw (v\S+)"),
     prefix="versitygw-",
     cost="2 minutes",
 )
 CHARTS = Toolset(
     variable="HELM_ASSETS",
-    binaries=(Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm"),),
-    pin=("helm", r"helm\.sh/helm/v4 (v\S+)"),
+    binaries=(Binary("helm", SERVERS, "helm.sh/helm/v4/cmd/helm"),),
+    pin=(SERVERS, r"helm\.sh/helm/v4 (v\S+)"),
     prefix="helm-",
     cost="2 minutes",
 )
 CHARTS_BEFORE = Toolset(
     variable="HELM3_ASSETS",
-    binaries=(Binary("helm", "helm3", "helm.sh/helm/v3/cmd/helm"),),
-    pin=("helm3", r"helm\.sh/helm/v3 (v\S+)"),
+    binaries=(Binary("helm", SERVERS, "helm.sh/helm/v3/cmd/helm"),),
+    pin=(SERVERS, r"helm\.sh/helm/v3 (v\S+)"),
     prefix="helm-",
     cost="2 minutes",
 )
@@ -171,8 +173,8 @@ LUA = Toolset(
 )
 ALERTS = Toolset(
     variable="PROMTOOL_ASSETS",
-    binaries=(Binary("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool"),),
-    pin=("promtool", r"github\.com/prometheus/prometheus (v\S+)"),
+    binaries=(Binary("promtool", SERVERS, "github.com/prometheus/prometheus/cmd/promtool"),),
+    pin=(SERVERS, r"github\.com/prometheus/prometheus (v\S+)"),
     prefix="promtool-",
     # Omit the service discovery of cloud providers.
     tags=("remove_all_sd",),
@@ -180,8 +182,8 @@ ALERTS = Toolset(
 )
 KIND = Toolset(
     variable="KIND_ASSETS",
-    binaries=(Binary("kind", "kind", "sigs.k8s.io/kind"),),
-    pin=("kind", r"sigs\.k8s\.io/kind (v\S+)"),
+    binaries=(Binary("kind", SERVERS, "sigs.k8s.io/kind"),),
+    pin=(SERVERS, r"sigs\.k8s\.io/kind (v\S+)"),
     prefix="kind-",
     cost="20 seconds",
 )
@@ -465,7 +467,8 @@ def follow(process: subprocess.Popen[str], label: str) -> str:
 
 def build_binary(binary: Binary, target: pathlib.Path, tools: Toolset, go: str, environment: dict[str, str]) -> None:
     """Build one program into `target`; Go's cache keeps the results of a killed build."""
-    locked = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v"]
+    # The linker would strip the debug information again.
+    locked = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v", "-gcflags=all=-dwarf=false"]
     locked += ["-tags", ",".join(tools.tags)] if tools.tags else []
     command = [go, "build", *locked, "-ldflags", linker_flags(tools), "-o", str(target / binary.name), binary.package]
     process = subprocess.Popen(command, cwd=HERE / binary.module, env=environment, stderr=subprocess.PIPE, text=True)

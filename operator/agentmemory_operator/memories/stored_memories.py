@@ -77,11 +77,13 @@ class ListRequest:
 
     Attributes:
         selection: Memories to list.
+        created_before: Unix milliseconds; only memories created before. None is any.
         limit: 1..1,000.
         cursor: Cursor of the previous page; None starts with the newest memory.
     """
 
     selection: Selection
+    created_before: int | None = None
     limit: int = 50
     cursor: str | None = None
 
@@ -101,12 +103,13 @@ class _Position:
     created_at: int
     id: str
 
-    def encode(self, agent: Agent, selection: Selection) -> str:
+    def encode(self, agent: Agent, request: ListRequest) -> str:
         """Return the cursor, with a checksum over the list it belongs to, so a cursor of another list is rejected.
 
         The checksum contains no secret: a forged cursor reads only memories of the same list.
         """
-        checked = repr((agent.settings.slug, selection, self.created_at, self.id))
+        before = () if request.created_before is None else (request.created_before,)
+        checked = repr((agent.settings.slug, request.selection, self.created_at, self.id, *before))
         return encode_cursor(self.created_at, self.id, hash_content(checked))
 
 
@@ -125,16 +128,15 @@ async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
     Raises:
         RequestInvalid: If the cursor does not belong to this list.
     """
-    selection = request.selection
-    after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
+    after = None if request.cursor is None else _position_of(request.cursor, agent, request)
     # Reserve two rows: one shows whether there is a next page, and `_rows_of_time` reads one for its offset.
     limit = page_limit(agent, request.limit, beyond=2)
-    filter_ = visible_filter(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
-    rows = await _newest(agent, filter_, after, limit=limit + 1)
+    filter_ = visible_filter(request.selection, agent.clock.now_ms(), agent.settings.ranking.endings)
+    rows = await _newest(agent, filter_, after, before=request.created_before, limit=limit + 1)
     records = tuple(map(record_of, rows[:limit]))
     is_last = len(rows) <= limit
     last = None if is_last else _Position(records[-1].created_at, records[-1].id)
-    return MemoryPage(records, last.encode(agent, selection) if last else None)
+    return MemoryPage(records, last.encode(agent, request) if last else None)
 
 
 async def change_head(
@@ -301,20 +303,27 @@ def _is_expired(agent: Agent, row: Payload) -> bool:
     return is_expired(row, agent.settings.ranking.endings, agent.clock.now_ms())
 
 
-async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:
+async def _newest(
+    agent: Agent, filter_: Filter, after: _Position | None, *, before: int | None, limit: int
+) -> list[Payload]:
     """Return rows by createdAt, newest first, then by id. The last of `limit` rows is any row of its time.
 
     Qdrant orders by createdAt only and has no cursor for it, but it can page rows of one time by id. So the rows
     with the createdAt at which the previous page ended, and at which this page ends, are read by id.
+
+    Args:
+        before: Unix milliseconds; only rows with an earlier createdAt. With a cursor, that is earlier anyway.
     """
     rows: list[Payload] = []
     if after:
         rows = await _rows_of_time(agent, filter_, after.created_at, limit=limit, after_id=after.id)
-        filter_ = narrow(filter_, {"key": "createdAt", "range": {"lt": after.created_at}})
+        before = after.created_at
     remaining = limit - len(rows)
     if remaining == 0:
         return rows
-    order: Json = {"order_by": {"key": "createdAt", "direction": "desc"}}
+    # Not a condition: Qdrant would collect and sort all rows that meet it, which takes 15 times longer for 100,000.
+    start = {} if before is None else {"start_from": before - 1}
+    order: Json = {"order_by": {"key": "createdAt", "direction": "desc", **start}}
     older = await _scroll(agent, filter_, limit=remaining, **order)
     last = older[-1]["createdAt"] if older else 0
     if len(older) == remaining and remaining > 1 and older[-2]["createdAt"] == last:
@@ -341,9 +350,9 @@ async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **options: objec
     return [point["payload"] for point in points]
 
 
-def _position_of(cursor: str, agent: Agent, selection: Selection) -> _Position:
+def _position_of(cursor: str, agent: Agent, request: ListRequest) -> _Position:
     match decode_cursor(cursor):
-        case [created_at, memory_id, _] if _Position(created_at, memory_id).encode(agent, selection) == cursor:
+        case [created_at, memory_id, _] if _Position(created_at, memory_id).encode(agent, request) == cursor:
             return _Position(created_at, memory_id)
     raise _bad_cursor(cursor)
 

@@ -322,8 +322,17 @@ def check_headers(answer: httpx.Response) -> None:
     policy = answer.headers["content-security-policy"]
     assert ("default-src 'none'" in policy, "frame-ancestors 'none'" in policy) == (True, True)
     assert answer.headers["x-content-type-options"] == "nosniff"
-    is_static = answer.request.url.path.startswith("/ui/static/explorer.css")
-    assert is_static or answer.headers["cache-control"] == "no-store"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+def test_a_file_is_cached_as_its_own_version_only(visitor: Browser) -> None:
+    page = visitor.open("/sign-in")
+    [url] = [values["href"] for tag, values in page.elements if values.get("rel") == "stylesheet"]
+    own, other = visitor.http.get(url), visitor.http.get(url[:-1] + ("0" if url[-1] != "0" else "1"))
+
+    assert own.content == other.content
+    assert "immutable" in own.headers["cache-control"]
+    assert other.headers["cache-control"] == "no-store"
 
 
 class TestRights:

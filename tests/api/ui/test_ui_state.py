@@ -123,6 +123,22 @@ def test_a_rebuild_has_its_progress(browser: Browser, shown: ShownObjects, state
     assert polls(page) == (["/ui/agents/ui-open"] if is_moving else [])
 
 
+def test_a_held_rebuild_has_the_command_once(browser: Browser, shown: ShownObjects) -> None:
+    rebuild = {
+        "kind": "Rebuild",
+        "state": "Held",
+        "step": "Verify",
+        "digest": "0123456789ab",
+        "message": "recall drops",
+    }
+    shown.report(OPEN, rebuild=rebuild, plan={"digest": "0123456789ab-recall", "changes": [CHANGE | {"held": False}]})
+
+    text = browser.open(AGENT).text
+
+    assert text.count("agentmemory.dev/approve-plan=0123456789ab-recall") == 1
+    assert "recall drops" in text
+
+
 @pytest.mark.parametrize("path", [AGENT, f"{AGENT}/backups"])
 def test_a_running_restore_has_its_progress(browser: Browser, shown: ShownObjects, path: str) -> None:
     shown.report(OPEN)
@@ -185,6 +201,14 @@ class TestBackups:
         assert [word for word in shown_words if word not in page.text] == []
         assert "The last snapshot that was proven by its verification is good" in page.text
         assert polls(page) == []
+
+    @pytest.mark.parametrize(("locations", "is_warned"), [(["Qdrant"], True), (["Qdrant", "S3"], False)], ids=str)
+    def test_a_copy_on_the_same_disk_is_a_warning(
+        self, browser: Browser, shown: ShownObjects, locations: list[str], is_warned: bool
+    ) -> None:
+        shown.put(snapshot_of("ui-open", "good", locations=[{"type": kind, "bucket": "copies"} for kind in locations]))
+
+        assert ("set spec.snapshots.storage" in browser.open(f"{AGENT}/backups").text) is is_warned
 
     def test_unproven_ones_alone_are_a_warning(self, browser: Browser, shown: ShownObjects) -> None:
         shown.put(snapshot_of("ui-open", "plain", told("Succeeded", "True")))

@@ -181,6 +181,18 @@ def test_approvable_plan_is_shown_with_the_command(reason: str, more: str) -> No
     assert "undo:" not in text
 
 
+def test_held_rebuild_is_shown_with_the_command() -> None:
+    """Its changes are not held: they are in the new collection already."""
+    document = held("RebuildRunning")
+    document["status"]["plan"]["changes"][0]["held"] = False
+    document["status"]["rebuild"] = {"kind": "Rebuild", "state": "Held", "digest": "0123456789ab"}
+
+    text = render(document)
+
+    assert "agentmemory.dev/approve-plan=0123456789ab-recall\n" in text
+    assert "undo:" not in text
+
+
 def test_status_written_by_others_is_shown() -> None:
     """A tenant can write any status: fields may be missing, and the command may be pasted into a shell."""
     document = held("AwaitingApproval")

@@ -86,9 +86,11 @@ def held_changes(document: Json) -> list[Json]:
 
 
 def is_approvable(document: Json) -> bool:
-    """Return whether an AgentMemory has held changes that an approval applies."""
-    reason = find_condition(document.get("status"), "InSync").get("reason", "")
-    return bool(held_changes(document)) and reason in APPROVABLE_REASONS
+    """Return whether an AgentMemory has held changes that an approval applies, or a rebuild that waits for one."""
+    status = document.get("status") or {}
+    if (status.get("rebuild") or {}).get("state") == RebuildState.HELD:
+        return True
+    return bool(held_changes(document)) and find_condition(status, "InSync").get("reason", "") in APPROVABLE_REASONS
 
 
 def approve_command(document: Json, kubectl: str) -> str | None:
@@ -105,7 +107,7 @@ def approve_command(document: Json, kubectl: str) -> str | None:
     reason = find_condition(document.get("status"), "InSync").get("reason", "")
     approval = shlex.quote(f"{APPROVE_PLAN}={pending.value}")
     arguments = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite {approval}"
-    return " ".join((kubectl, arguments, *APPROVABLE_REASONS[reason]))
+    return " ".join((kubectl, arguments, *APPROVABLE_REASONS.get(reason, ())))
 
 
 def undo_command(document: Json, kubectl: str) -> str | None:

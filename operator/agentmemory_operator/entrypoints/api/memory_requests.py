@@ -39,7 +39,7 @@ from agentmemory_operator.entrypoints.api.response_views import MemoryView
 from agentmemory_operator.entrypoints.api.search_options import DiversityIn, IncludeIn, WeightsIn
 from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
-from agentmemory_operator.memories.rules.criteria import STATE_CRITERIA, AllOf, ListedState
+from agentmemory_operator.memories.rules.criteria import STATE_CRITERIA, ListedState
 from agentmemory_operator.memories.rules.criteria_json import parse_filters
 from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
 from agentmemory_operator.memories.rules.record import LIST_ATTRIBUTES, PAYLOAD_KEYS, build_fast
@@ -47,7 +47,6 @@ from agentmemory_operator.memories.stored_memories import ListRequest
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
 from agentmemory_operator.spec.presets.table import Weights
-from agentmemory_operator.spec.times import render_time
 
 MAX_BATCH_ITEMS = 1_000
 DEFAULT_PAGE_SIZE = 50
@@ -381,9 +380,6 @@ class ListParameters(Parameters, MemoryView):
 
     def list_request(self) -> ListRequest:
         """Convert to the `ListRequest` of the use case."""
-        before = {} if self.created_before is None else {"created_at": {"lt": render_time(self.created_before)}}
-        conditions = (parse_filters(before), STATE_CRITERIA[self.state] if self.state else None)
-        parts = tuple(condition for condition in conditions if condition)
         selection = Selection(
             user_id=self.user_id,
             scopes=tuple(self.include_scopes),
@@ -394,6 +390,8 @@ class ListParameters(Parameters, MemoryView):
             namespace=tuple(self.namespace),
             at_time=self.at_time,
             include_superseded=self.include_superseded or self.state == "superseded",
-            criterion=AllOf(parts) if parts else None,
+            criterion=STATE_CRITERIA[self.state] if self.state else None,
         )
-        return ListRequest(selection=selection, limit=self.limit, cursor=self.cursor)
+        return ListRequest(
+            selection=selection, created_before=self.created_before, limit=self.limit, cursor=self.cursor
+        )

@@ -98,13 +98,17 @@ def set_cookie(request: Request, response: Response, value: str) -> None:
 
 
 async def send_static(request: Request) -> Response:
-    """Return a static file. Its URL changes with its content, so browsers keep it."""
+    """Return a static file. Its URL changes with its content, so browsers keep it.
+
+    They do not keep one of another version under this URL, which a replica may send during an update.
+    """
     found = static_files().get(request.path_params["name"])
     if found is None:
         return Response("", 404, SAFE_HEADERS)
     content, media_type = found
-    headers = SAFE_HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(content, 200, headers, media_type)
+    is_same = request.scope["query_string"].decode() == _digest(request.path_params["name"])
+    cached = {"Cache-Control": "public, max-age=31536000, immutable"} if is_same else {}
+    return Response(content, 200, SAFE_HEADERS | cached, media_type)
 
 
 @cache
