@@ -32,36 +32,48 @@ LONGEST = (
     "tests/faults/test_generated_specs.py",
     "tests/faults/test_history.py",
     "devserver/tests/test_concurrency.py",
-    "tests/operator/test_runbook.py",
-    "tests/operator/test_page_commands.py",
+    "tests/security/test_canary_passes.py",
+    "tests/security/test_canary.py",
+    "tests/operator/test_leadership.py",
     "tests/security/test_forged_status.py",
+    "tests/operator/test_zone_copies.py",
+    "tests/security/test_egress.py",
+    "tests/security/test_shared_buckets.py",
+    "tests/security/test_canary_dev.py",
+    "tests/operator/test_install.py",
+    "tests/security/test_roles.py",
+    "tests/operator/test_failures.py",
+    "tests/operator/test_namespaces.py",
+    "tests/security/test_takeover.py",
+    "tests/operator/test_capacity.py",
+    "tests/security/test_development_identity.py",
+    "tests/security/test_deposed_settings.py",
+    "tests/operator/test_runbook.py",
     "tests/operator/test_rebuild_interplay.py",
+    "tests/operator/test_page_commands.py",
     "tests/operator/test_webhooks.py",
+    "tests/operator/test_rebuild_page.py",
+    "tests/operator/test_dead_connections.py",
+    "tests/operator/test_plain_moves.py",
+    "tests/operator/test_restore_live.py",
+    "tests/operator/test_restores.py",
+    "tests/operator/test_reconcile.py",
+    "tests/operator/test_approval.py",
+    "tests/security/test_other_cluster.py",
+    "tests/operator/test_pages.py",
     "tests/upgrade/test_rolling.py",
     "tests/upgrade/test_recorded.py",
-    "tests/security/test_roles.py",
-    "tests/security/test_other_cluster.py",
-    "tests/security/test_secret_hosts.py",
-    "tests/security/test_development_identity.py",
-    "tests/operator/test_failures.py",
-    "tests/operator/test_restores.py",
-    "tests/operator/test_rebuild_page.py",
-    "tests/operator/test_leadership.py",
-    "tests/operator/test_restore_live.py",
     "tests/chart/test_monitoring.py",
     "tests/chart/test_release.py",
-    "tests/operator/test_namespaces.py",
-    "tests/operator/test_handover.py",
-    "tests/operator/test_dead_connections.py",
-    "tests/operator/test_deletion.py",
-    "tests/operator/test_plain_moves.py",
-    "tests/operator/test_missing_parts.py",
     "tests/contract/lifecycle/test_erasure_replay.py",
     "tests/contract/snapshots/test_copies.py",
     "tests/contract/snapshots/test_cluster_jobs.py",
     "tests/contract/lifecycle/test_cleanup.py",
     "tests/contract/rebuilds/test_point_copier.py",
 )
+
+# Fixture of tests/support/cluster/fixtures.py.
+SHARED_OPERATOR = "operator"
 
 # Some environments forbid bytecode. Then each test process, and each program that a test starts, compiles every module.
 sys.dont_write_bytecode = False
@@ -154,9 +166,13 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the S3 server. Start the slowest files first; all others keep their order."""
+    """Mark the tests that need the S3 server. Start the slowest files first; all others keep their order.
+
+    Files that share the operator of a test process come last: between them, no other one has to start.
+    """
     for item in items:
         if "storage" in getattr(item, "fixturenames", ()):
             item.add_marker("tools")
     order = {file: number for number, file in enumerate(LONGEST)}
-    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))
+    sharing = {item.path for item in items if SHARED_OPERATOR in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (item.path in sharing, order.get(item.nodeid.partition("::")[0], len(order))))

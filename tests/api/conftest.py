@@ -7,7 +7,8 @@ import httpx
 import pytest
 
 from tests.support.spec.documents import agent_document
-from tests.support.web.api_stack import Stack, create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.http_server import serve
 from tests.support.web.rerankers import FakeRerankService
 

@@ -10,7 +10,8 @@ import httpx
 import pytest
 
 from tests.support.spec.documents import Document, agent_document
-from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.http_server import serve
 from tests.support.web.qdrant_proxy import Fault, serve_proxy
 from tests.support.web.services import FakeOpenAI, failure

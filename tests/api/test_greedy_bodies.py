@@ -11,7 +11,8 @@ import pytest
 from agentmemory_operator.entrypoints.api.load.json_limits import MAX_ITEM_PARTS, PART_BYTES
 from tests.api.test_processes import JSON, PLAIN, VECTOR, WORDS, peak_mib, probe_while, serving
 from tests.support.programs import Program
-from tests.support.web.api_stack import create_collection, dev_qdrant
+from tests.support.web.api_stack import create_collection
+from tests.support.web.dev_qdrant import dev_qdrant
 
 MIB = 1 << 20
 BATCH = "/v1/agents/plain/memories/batch"

@@ -17,7 +17,8 @@ from tests.support.engine.agents import vector_of
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
 from tests.support.spec.documents import CLUSTER_ID, agent_document
-from tests.support.web.api_stack import create_collection, dev_qdrant
+from tests.support.web.api_stack import create_collection
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.http_server import serve
 from tests.support.web.qdrant_proxy import Fault, serve_proxy
 from tests.support.web.services import Collector, attributes_of

@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 
 from tests.support.spec.documents import agent_document
-from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.http_server import check_success
 
 AGENT = "/v1/agents/strict"

@@ -13,7 +13,8 @@ from tests.support.cluster.traffic.model import Kind
 from tests.support.cluster.traffic.witness import SPEC, Witness, unit_vector_of
 from tests.support.engine.agents import vector_of
 from tests.support.spec.documents import agent_document
-from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 
 Row = dict[str, Any]
 Points = dict[str, Row]

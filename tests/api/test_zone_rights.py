@@ -17,7 +17,8 @@ from agentmemory_operator.memories import zone_changes
 from agentmemory_operator.memories.history import read_version_ids
 from agentmemory_operator.memories.rules.record import Payload
 from agentmemory_operator.spec.caller_rights import Caller, TokenReviewResult
-from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.zone_agents import Keys, zoned_document
 
 SECRET = "Xylophonitis was diagnosed on Thursday"

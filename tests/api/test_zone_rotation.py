@@ -15,7 +15,8 @@ from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import render_second
 from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import Document
-from tests.support.web.api_stack import Stack, build_stack_services, create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import Stack, build_stack_services, create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.zone_agents import Keys, zoned_document
 
 AGENT = "turned"

@@ -12,7 +12,8 @@ import pytest
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.spec.naming import alias_of
-from tests.support.web.api_stack import Stack, build_stack_services, create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import Stack, build_stack_services, create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.zone_agents import Keys, zoned_document
 
 SEALED, SEEN, FEW, CHAINED, NAMED = "sealed", "seen", "few", "chained", "named"

@@ -15,7 +15,8 @@ from tests.support.engine.agents import vector_of
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
 from tests.support.spec.documents import CLUSTER_ID, agent_document
-from tests.support.web.api_stack import create_collection, dev_qdrant
+from tests.support.web.api_stack import create_collection
+from tests.support.web.dev_qdrant import dev_qdrant
 
 PROCESSES = 3
 # Concurrent writers, over all processes.

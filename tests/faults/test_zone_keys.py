@@ -36,7 +36,8 @@ from tests.support.engine.interleaved_store import ProcessKilled
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, free_port, running
 from tests.support.spec.documents import CLUSTER_ID, agent_document, connection_document
-from tests.support.web.api_stack import create_collection, dev_qdrant
+from tests.support.web.api_stack import create_collection
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.zones import FakeWrapping, new_wrapping_key
 
 SLUG = "zoned"

@@ -89,7 +89,7 @@ def test_approve_checks_digest_and_shows_changes(workspace: Workspace) -> None:
 
 def test_approve_all_upgrades_objects_of_a_preset(workspace: Workspace) -> None:
     """One object is reindexed, the other rebuilt."""
-    workspace.create_ready()
+    workspace.create_ready(timeout_s=2)
     go_back(workspace)
     workspace.request_pass()
     slug = f"{workspace.slug}-other"

@@ -10,7 +10,7 @@ import pytest
 from qdrant_devserver.injected_faults import FAULTS
 from tests.support.cluster.workspace import CONNECTION, Workspace
 from tests.support.patience import wait_until
-from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.dev_qdrant import dev_qdrant
 
 PERIODS = {"stalled_s": 0.5, "probe_s": 0.3, "capacity_s": 0.5}
 
@@ -116,7 +116,7 @@ def test_collections_per_namespace_are_limited(workspace: Workspace, server: Ser
 
 
 def test_full_server_restores_existing_agents_only(workspace: Workspace, server: Server) -> None:
-    workspace.connect(url=server.url)
+    workspace.connect(url=server.url, timeoutSeconds=2)
     create(workspace, "first")
     workspace.wait_ready("first")
     workspace.create_snapshot("kept", of="first")

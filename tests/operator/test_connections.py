@@ -9,7 +9,7 @@ import pytest
 from tests.support.cluster.workspace import CONNECTION, Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import Program, free_port, running, start_qdrant
-from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.http_server import Authority
 
 pytestmark = pytest.mark.usefixtures("quick_operator")

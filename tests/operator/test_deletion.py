@@ -72,7 +72,7 @@ class TestDelete:
     def test_deletion_during_downtime_completes_at_start(self, workspace: Workspace, operator: Program) -> None:
         workspace.create_ready(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
         workspace.store_points(2)
-        operator.kill()
+        operator.stop()
         workspace.delete()
         assert workspace.get() is not None, "the finalizer holds it"
 
@@ -153,7 +153,7 @@ class TestThePageOnDeleting:
 
     def test_object_of_removed_operator_is_released(self, workspace: Workspace, operator: Program) -> None:
         workspace.create_ready(deletionPolicy="Delete")
-        operator.kill()
+        operator.stop()
         workspace.delete()
         assert workspace.must_get()["metadata"]["deletionTimestamp"]
 

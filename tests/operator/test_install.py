@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import pathlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
@@ -372,20 +372,24 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
 }
 
 
-@pytest.fixture
-async def account(
-    request: pytest.FixtureRequest,
-    installed: str,
-    control_plane: ControlPlane,
-    workspace: Workspace,
-    tmp_path: pathlib.Path,
-) -> AsyncIterator[Account]:
-    """ServiceAccount of the tested right, and objects to use it on."""
+@pytest.fixture(scope="module")
+def used(installed: str, control_plane: ControlPlane, qdrant_url: str) -> Iterator[Workspace]:
+    """Objects to use the rights on. No operator handles them."""
+    workspace = Workspace(control_plane, control_plane.create_namespace(), qdrant_url)
     workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
     workspace.connect()
     workspace.create()
     workspace.create_snapshot(NAMES["MemorySnapshot"])
     workspace.create_restore(NAMES["MemoryRestore"], {"snapshotRef": {"name": NAMES["MemorySnapshot"]}})
+    yield workspace
+    workspace.clean()
+
+
+@pytest.fixture
+async def account(
+    request: pytest.FixtureRequest, control_plane: ControlPlane, used: Workspace, tmp_path: pathlib.Path
+) -> AsyncIterator[Account]:
+    """ServiceAccount of the tested right, and the objects to use it on."""
     configuration = client.Configuration()
     file = kubeconfig_of(control_plane, request.param, tmp_path)
     await config.load_kube_config(config_file=str(file), client_configuration=configuration)
@@ -396,7 +400,7 @@ async def account(
         KubernetesTokenReviews(configuration),
         KubernetesAgentSecrets(transport, NAMESPACE),
         KubernetesClaims(transport, NAMESPACE),
-        workspace,
+        used,
     )
     yield created
     await created.reviews.close()

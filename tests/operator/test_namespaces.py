@@ -93,6 +93,7 @@ def program(control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib
     options = ["--namespace", workspace.namespace, "--namespace", second, "--lease-namespace", home]
     options += ["--api-namespace", home]
     command = (sys.executable, "-c", NAMELESS, "operator", *options)
+    control_plane.watcher.end()
     with running(Program(tmp_path / "log", *command, KUBECONFIG=str(kubeconfig))) as made:
         made.wait_for(LEADING)
         yield made
@@ -120,7 +121,7 @@ def test_operator_handles_named_namespaces_only(
 
 
 API_RULES = [
-    {"apiGroups": [GROUP], "resources": ["agentmemories", "qdrantconnections"], "verbs": ["list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["agentmemories", "qdrantconnections", *ONCE], "verbs": ["list", "watch"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
 ]
 

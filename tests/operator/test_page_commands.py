@@ -87,7 +87,7 @@ def applied(document: Document) -> Document:
 
 @pytest.mark.parametrize("page", RUN)
 def test_each_command_of_a_page_succeeds(page: str, workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    workspace.create_ready(AGENT)
+    workspace.create_ready(AGENT, timeout_s=2)
     workspace.store_points(3)
     kubeconfig_for(workspace, tmp_path)
     write_files(page, workspace, tmp_path)

@@ -40,7 +40,7 @@ def adopt(workspace: Workspace) -> None:
     workspace.qdrant.put(f"/collections/{workspace.alias}", json=plain).raise_for_status()
     path = f"/collections/{workspace.alias}/points"
     workspace.qdrant.put(path, params={"wait": "true"}, json={"points": FOREIGN}).raise_for_status()
-    workspace.create_ready()
+    workspace.create_ready(timeout_s=2)
 
 
 def ask(workspace: Workspace) -> str:

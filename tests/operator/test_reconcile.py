@@ -167,6 +167,7 @@ class TestQuiet:
         forget_calls(proxy)
         versions = {kind: workspace.must_get(name, kind)["metadata"] for kind, name in OBJECTS}
 
+        operator.stop()
         operator.restart(LEADING)
         wait_until(lambda: len(observations(proxy)) > 0, seconds=10, what="the pass after the start")
         time.sleep(1)
@@ -188,7 +189,7 @@ class TestQuiet:
 
     def test_change_during_downtime_is_applied_at_start(self, workspace: Workspace, operator: Program) -> None:
         workspace.create_ready()
-        operator.kill()
+        operator.stop()
         workspace.patch(index={"hnsw": {"m": 20}})
 
         operator.restart(LEADING)

@@ -48,7 +48,7 @@ class Client:
 
 def test_no_search_fails_during_swap_and_rollback(workspace: Workspace, api: httpx.Client) -> None:
     """Only writes in flight during a move have an unknown outcome."""
-    workspace.create_ready()
+    workspace.create_ready(timeout_s=2)
     client = Client(api, workspace.slug)
     wait_until(lambda: client.store("before").status_code == 201, seconds=15, what="the agent in the API")
     workspace.create_snapshot("before", verify="None")

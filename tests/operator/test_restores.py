@@ -26,7 +26,7 @@ def wait_restored(workspace: Workspace, name: str = "undo") -> dict[str, Any]:
 
 class TestRestore:
     def test_restore_is_applied_and_rolled_back(self, workspace: Workspace) -> None:
-        workspace.create_ready()
+        workspace.create_ready(timeout_s=2)
         workspace.store_points(POINTS)
         take_snapshot(workspace)
         workspace.store_points(POINTS + 3)

@@ -19,7 +19,7 @@ PAGE = "runbook-restore.md"
 
 def snapshot_of(workspace: Workspace, **spec: Document) -> None:
     """Create an agent with points and a verified snapshot of it."""
-    workspace.create_ready(**spec)
+    workspace.create_ready(timeout_s=2, **spec)
     workspace.store_points(7)
     workspace.create_snapshot("before")
     workspace.wait_condition("Verified", "True/Verified", name="before", of="MemorySnapshot", seconds=20)
@@ -41,7 +41,7 @@ def test_one_agent_is_restored_and_rolled_back(workspace: Workspace, tmp_path: p
 
 
 def test_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    workspace.create_ready()
+    workspace.create_ready(timeout_s=2)
     workspace.store_points(7)
 
     run_page(workspace, PAGE, "A bad import", folder=tmp_path)
@@ -90,7 +90,7 @@ def test_agent_moves_to_another_cluster(workspace: Workspace, storage: S3Server,
     """The same namespace, after everything of the agent was deleted, represents the other cluster."""
     workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
     bucket = {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
-    workspace.create_ready(snapshots={"storage": {"s3": bucket}})
+    workspace.create_ready(timeout_s=2, snapshots={"storage": {"s3": bucket}})
     workspace.store_points(7)
     run_page(workspace, PAGE, "Move to another cluster: out of the old one", folder=tmp_path)
     status = workspace.status("moving", "MemorySnapshot")

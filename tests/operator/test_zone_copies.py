@@ -8,7 +8,7 @@ import json
 import pathlib
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -42,7 +42,7 @@ def folder(control_plane: ControlPlane) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operator(nursery: OperatorForks, folder: str) -> None:
+def own_operator(nursery: OperatorForks, folder: str) -> None:
     """Operator with short periods."""
     nursery.start(periods={"stalled_s": 0.5, "converged_s": 1.0, "busy_s": 0.3}, zone_keys_namespace=folder)
 
@@ -134,11 +134,12 @@ class Bank:
         """Check that each place contains plain content and no sealed content."""
         unpacked.mkdir(exist_ok=True)
         subprocess.run(["tar", "-xf", str(self.storage.file(key)), "-C", str(unpacked)], check=True)
-        assert holding(self.disk, [hash_of(plain_of("bob"))]), "the hash of what is not sealed is found so"
-        assert any("/wal/" in path for path in holding(self.disk, [PLAIN_WORD.encode()])), "so does the log of writes"
-        for place in (self.storage.folder, unpacked, self.disk, self.exported):
-            assert holding(place, [PLAIN_WORD.encode()]), f"the words of what is not sealed are found so in {place}"
-            assert holding(place, [*forms_of(WORD), *HASHES]) == [], f"nothing of what is sealed lies in {place}"
+        disk, plain = contents_of(self.disk), [PLAIN_WORD.encode()]
+        assert holding(disk, [hash_of(plain_of("bob"))]), "the hash of what is not sealed is found so"
+        assert any("/wal/" in path for path in holding(disk, plain)), "so does the log of writes"
+        for contents in (disk, *map(contents_of, (self.storage.folder, unpacked, self.exported))):
+            assert holding(contents, plain), f"the words of what is not sealed are found so in {sorted(contents)}"
+            assert holding(contents, [*forms_of(WORD), *HASHES]) == [], "nothing of what is sealed lies there"
 
     def key_forms(self) -> list[bytes]:
         """Return the encodings of the wrapping key and the remaining data keys."""
@@ -188,10 +189,15 @@ HASHES = [
 ]
 
 
-def holding(place: pathlib.Path, forms: list[bytes]) -> list[str]:
-    """Return the files of a folder, or the single file, that contain any of the forms."""
+def contents_of(place: pathlib.Path) -> dict[str, bytes]:
+    """Return the contents of the files of a folder, or of the single file, without the reserved zeros at their end."""
     files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
-    return [str(path) for path in files if (content := path.read_bytes()) and any(form in content for form in forms)]
+    return {str(path): path.read_bytes().rstrip(b"\0") for path in files}
+
+
+def holding(contents: dict[str, bytes], forms: list[bytes]) -> list[str]:
+    """Return the files that contain any of the forms."""
+    return [path for path, content in contents.items() if any(form in content for form in forms)]
 
 
 @pytest.fixture
@@ -209,7 +215,7 @@ def bank(
         workspace = Workspace(control_plane, namespace, url)
         workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
         workspace.create_secret("zones", key=(wrapping := new_wrapping_key()))
-        workspace.connect()
+        workspace.connect(timeoutSeconds=2)
         keys = StoredKeys(control_plane, folder, Ring(namespace, workspace.slug))
         made = Bank(workspace, api, storage, tmp_path / "qdrant/data", tmp_path / "export.ndjson", keys, wrapping)
         made.create(workspace.slug)
@@ -219,7 +225,12 @@ def bank(
 
 
 def test_copies_are_sealed_and_unreadable_without_key(
-    bank: Bank, api_program: Program, nursery: OperatorForks, tmp_path: pathlib.Path
+    bank: Bank,
+    api_program: Program,
+    nursery: OperatorForks,
+    control_plane: ControlPlane,
+    folder: str,
+    tmp_path: pathlib.Path,
 ) -> None:
     slug, other = bank.workspace.slug, f"{bank.workspace.slug}-x"
     before = {user: bank.contents(slug, user) for user in USERS}
@@ -253,5 +264,10 @@ def test_copies_are_sealed_and_unreadable_without_key(
     assert slug in output
     assert [form for form in [*forms_of(WORD), *bank.key_forms()] if form.decode() in output] == []
     bank.keys.copy_to(Ring(bank.workspace.namespace, other))
-    wait_until(lambda: bank.contents(other, "bob") == before["bob"] | locked, seconds=90, what="the keys there")
-    assert bank.contents(other, "ada") == before["ada"] | nothing
+    # A new process: this one relies on what it read of the keys for a minute.
+    program, url = start_api(control_plane, tmp_path, AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
+    with running(program), httpx.Client(base_url=url, timeout=30) as fresh:
+        wait_until(lambda: fresh.get("/readyz").status_code == 200, seconds=20, what="a new API process")
+        seen_there = replace(bank, api=fresh)
+        assert seen_there.contents(other, "bob") == before["bob"] | locked
+        assert seen_there.contents(other, "ada") == before["ada"] | nothing

@@ -26,7 +26,7 @@ def folder(control_plane: ControlPlane) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operator(nursery: OperatorForks, folder: str) -> None:
+def own_operator(nursery: OperatorForks, folder: str) -> None:
     """Operator with short periods."""
     nursery.start(periods=PERIODS, zone_keys_namespace=folder)
 

@@ -23,10 +23,10 @@ __all__ = ["cleared", "control_plane", "qdrant_url", "storage"]
 
 
 @pytest.fixture(scope="module")
-def platform(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
-    """Operator, API and the platform's Qdrant."""
-    with running_platform(control_plane, tmp_path_factory.mktemp("platform")) as made:
-        yield made
+def platform(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Platform:
+    """Operator, API and the platform's Qdrant. The modules of a test process share them."""
+    folder = tmp_path_factory.mktemp("platform")
+    return control_plane.watcher.get("platform", lambda: running_platform(control_plane, folder))
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
@@ -19,10 +19,11 @@ from typer.testing import CliRunner
 
 from agentmemory_operator.main.stores import open_jobs
 from tests.support.command_line import command_line
+from tests.support.forked import run_agentmemory
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, running
 from tests.support.spec.documents import agent_document
-from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.dev_qdrant import dev_qdrant
 
 CONNECTION = {
     "apiVersion": "agentmemory.dev/v1alpha1",
@@ -32,6 +33,23 @@ CONNECTION = {
 }
 AGENT = "/v1/agents/bot"
 VECTOR = [1.0] * 8
+START_ENVIRONMENT = clean_environment() | {"HOME": os.environ.get("HOME", "/")}
+STARTS = 8
+# Forks that begin at once: each reads the same line when it is written.
+CONCURRENT = f"""
+import os, pathlib, sys
+from agentmemory_operator.adapters.folder.data_files import ensure_cluster_id
+waiting, begin = os.pipe()
+for _ in range({STARTS}):
+    if os.fork() == 0:
+        os.close(begin)
+        os.read(waiting, 1)
+        os.write(1, f"{{ensure_cluster_id(pathlib.Path(sys.argv[1]))}}\\n".encode())
+        os._exit(0)
+os.close(begin)
+for _ in range({STARTS}):
+    assert os.wait()[1] == 0
+"""
 
 
 @dataclass(slots=True)
@@ -71,6 +89,12 @@ class Home:
         self.path, self.manifests, self.data = path, path / "manifests", path / "data"
         self.manifests.mkdir(parents=True)
         (self.manifests / "agents.yaml").write_text(yaml.safe_dump_all([CONNECTION, agent_document("bot")]))
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """Arguments that start the stack on an unreachable server."""
+        folders = ("--manifests", str(self.manifests), "--data", str(self.data))
+        return ("dev", *folders, "--port", "0", "--qdrant", "http://127.0.0.1:9")
 
     @property
     def file(self) -> pathlib.Path:
@@ -208,14 +232,20 @@ class TestFile:
         home.data.mkdir()
         home.file.write_bytes(content)
 
-        done = start(home)
+        done = run_agentmemory(*home.options, env=START_ENVIRONMENT)
 
         assert done.returncode == 1
         assert "cluster-id contains no ID: restore the one" in done.stderr
         assert home.file.read_bytes() == content
 
     def test_full_disk_fails_start_without_partial_file(self, home: Home) -> None:
-        done = start(home, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+        no_room = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
+        command = [*AGENTMEMORY, *home.options]
+        # Nothing is compiled: a file that cannot be written is to be the id's.
+        environment = START_ENVIRONMENT | {"PYTHONDONTWRITEBYTECODE": "1"}
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60, preexec_fn=no_room
+        )
 
         assert done.returncode == 1
         assert "cannot be made: File too large: name another folder with --data" in done.stderr
@@ -225,20 +255,7 @@ class TestFile:
             assert home.id
 
     def test_concurrent_first_starts_agree(self, home: Home) -> None:
-        code = (
-            "import sys, pathlib; from agentmemory_operator.adapters.folder.data_files import ensure_cluster_id as keep"
-        )
-        command = [sys.executable, "-c", f"{code}; print(keep(pathlib.Path(sys.argv[1])))", str(home.data)]
-        with ThreadPoolExecutor(8) as pool:
-            runs = [pool.submit(subprocess.run, command, capture_output=True, text=True, cwd=ROOT) for _ in range(8)]
-            ids = {run.result().stdout.strip() for run in runs}
+        command = [sys.executable, "-c", CONCURRENT, str(home.data)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
 
-        assert ids == {home.id}
-
-
-def start(home: Home, **how: Any) -> subprocess.CompletedProcess[str]:
-    """Start the stack on an unreachable server, and wait for its end."""
-    options = ["--manifests", str(home.manifests), "--data", str(home.data), "--port", "0"]
-    command = [*AGENTMEMORY, "dev", *options, "--qdrant", "http://127.0.0.1:9"]
-    environment = clean_environment() | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": os.environ.get("HOME", "/")}
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60, **how)
+        assert done.stdout.split() == [home.id] * STARTS

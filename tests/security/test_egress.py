@@ -1,9 +1,13 @@
-"""Outgoing connections to addresses written by tenants: no forbidden host, no redirect, no oversized response."""
+"""Outgoing connections to addresses written by tenants: no forbidden host, no redirect, no oversized response.
+
+The clients are imported where they are used: their libraries cost each test process that collects this module 2 s.
+"""
 
 import asyncio
 import base64
 import contextlib
 import gzip
+import importlib
 import pathlib
 import re
 import socket
@@ -17,22 +21,14 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
 from agentmemory_operator.adapters.http.egress import DEFAULT_EGRESS, Egress, HostSession
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.httpx_transport import HostTransport, build_httpx_client
 from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
-from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
-from agentmemory_operator.adapters.qdrant import nodes
-from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
-from agentmemory_operator.adapters.qdrant.points import QdrantPoints
-from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
-from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
-from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
 from agentmemory_operator.connections.rules.egress_policy import EgressPolicy, parse_allowed
 from agentmemory_operator.connections.rules.host_patterns import Address
 from agentmemory_operator.errors import (
@@ -46,6 +42,9 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports.objects import AccessKey, Bucket
 from tests.support.web.http_server import Authority
+
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "operator" / "agentmemory_operator"
@@ -113,7 +112,9 @@ def answering(status: int, body: bytes = b"", *headers: str) -> Answer:
     return answer
 
 
-def embedder_at(url: str, egress: Egress = DEFAULT_EGRESS, **options: Any) -> OpenAIEmbedder:
+def embedder_at(url: str, egress: Egress = DEFAULT_EGRESS, **options: Any) -> "OpenAIEmbedder":
+    from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
+
     given = {"model": "m", "dimensions": 8, "api_key": KEY, "base_url": f"{url}/v1", "timeout_s": 5}
     return OpenAIEmbedder(OpenAIOptions(**(given | options)), egress=egress)
 
@@ -123,6 +124,8 @@ def bucket_at(url: str) -> Bucket:
 
 
 async def ask_collections(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+
     store = QdrantCollections(url, api_key=KEY, egress=egress)
     try:
         await store.count("a")
@@ -131,6 +134,8 @@ async def ask_collections(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def ask_points(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+
     store = QdrantPoints(url, api_key=KEY, egress=egress)
     try:
         await store.scroll("a", {"limit": 1, "filter": {"must": [{"key": "userId", "match": {"value": TEXT}}]}})
@@ -139,6 +144,8 @@ async def ask_points(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def write_points(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+
     store = QdrantPoints(url, api_key=KEY, egress=egress)
     try:
         await store.set_payload("a", {"content": TEXT}, {"must": []})
@@ -147,6 +154,8 @@ async def write_points(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def list_snapshots(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+
     store = QdrantSnapshots(url, api_key=KEY, egress=egress)
     try:
         await store.files("a")
@@ -155,6 +164,8 @@ async def list_snapshots(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def download_snapshot(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+
     store = QdrantSnapshots(url, api_key=KEY, egress=egress)
     try:
         async with store.download("a", "b") as content:
@@ -166,6 +177,8 @@ async def download_snapshot(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 async def ask_nodes(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
     """Ask a node for its replicas. Only the node has the address; the cluster's is not used."""
+    from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+
     store = QdrantShardSnapshots("http://127.0.0.1:9", (url,), api_key=KEY, egress=egress)
     try:
         await store._replicas.describe_inactive("a")
@@ -182,6 +195,8 @@ async def embed(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def list_bucket(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
+
     objects = S3Objects(bucket_at(url), egress=egress)
     try:
         async for _ in objects.list("a"):
@@ -191,6 +206,8 @@ async def list_bucket(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def read_object(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.s3.bucket_objects import S3Objects
+
     objects = S3Objects(bucket_at(url), egress=egress)
     try:
         async with objects.get("a") as content:
@@ -207,6 +224,8 @@ async def fetch_file(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
 
 
 async def ask_model(url: str, egress: Egress = DEFAULT_EGRESS) -> None:
+    from agentmemory_operator.adapters.language_model.openai_chat import ChatOptions, OpenAIChat
+
     model = OpenAIChat(ChatOptions(model="m", api_key=KEY, base_url=f"{url}/v1", timeout_s=5), egress=egress)
     try:
         await model.complete("Say something.", TEXT, {"type": "object", "properties": {}}, 10)
@@ -247,6 +266,10 @@ def named(value: Any) -> str:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry failing nodes for 0.05 s instead of ten seconds."""
+    from agentmemory_operator.adapters.qdrant import nodes
+
+    # Some tests measure the CPU time of a call.
+    importlib.import_module("agentmemory_operator.adapters.embedding.openai_embedder")
     monkeypatch.setattr(nodes.wait_for_views, "__kwdefaults__", {"timeout_s": 0.05})
 
 
@@ -516,6 +539,8 @@ class TestSizes:
         assert (len(vectors), len(vectors[0])) == (texts, numbers)
 
     async def test_page_of_thousand_large_vectors_is_accepted(self) -> None:
+        from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+
         vector = ",".join(["-0.012345678901234567"] * 3_072)
         points = ",".join(
             f'{{"id":{n},"payload":{{"content":"{"x" * 2_000}"}},"vector":[{vector}]}}' for n in range(1_000)
@@ -636,6 +661,8 @@ class TestAddresses:
         assert len(neighbour.received) >= 3
 
     async def test_only_permitted_addresses_are_used(self) -> None:
+        from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+
         async with listening(answering(200, b'{"result": {"count": 3}}')) as server:
             mixed = egress(names={"q.example.com": ["169.254.169.254", "fe80::1", "127.0.0.1"]})
             store = QdrantCollections(f"http://q.example.com:{server.port}", egress=mixed)
@@ -685,6 +712,8 @@ class TestRebinding:
         assert inner.received == []
 
     async def test_name_is_resolved_once_per_connection(self) -> None:
+        from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+
         lookups: list[str] = []
 
         async def resolve(host: str, _: int) -> list[Address]:
@@ -852,6 +881,8 @@ class TestOneWayOut:
         assert len(server.received) == 1
 
     async def test_qdrant_client_opens_no_connection(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+
         def refuse(*_: Any, **__: Any) -> Any:
             raise AssertionError("a connection of the library's own")
 
@@ -895,6 +926,8 @@ class TestOneWayOut:
 class TestTrust:
     async def test_certificate_is_checked_by_name(self, tmp_path: pathlib.Path) -> None:
         import ssl
+
+        from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 
         authority = Authority(tmp_path)
         for host, is_trusted in (("q.example.com", True), ("other.example.com", False)):

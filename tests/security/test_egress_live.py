@@ -21,7 +21,7 @@ ALLOWED = "127.0.0.1,localhost,*.qdrant.svc"
 
 
 @pytest.fixture(scope="module", autouse=True)
-def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def own_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
     folder = tmp_path_factory.mktemp("operator")
     with running(start_operator(control_plane, folder, AGENTMEMORY_ALLOWED_HOSTS=ALLOWED)) as program:
         yield program

@@ -82,6 +82,7 @@ def test_deleted_claims_return_at_next_start(
     workspace.wait_deleted()
     delete_claims(control_plane, PARTS[0])
 
+    operator.stop()
     operator.restart(LEADING)
 
     def is_kept() -> bool:

@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 import yaml
-from qdrant_client import QdrantClient
 
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
@@ -174,6 +173,9 @@ def test_own_docs_page_works(served: Served) -> None:
 
 
 def test_qdrant_client_works(served: Served) -> None:
+    # Imported here: it costs each test process that collects this module a second.
+    from qdrant_client import QdrantClient
+
     client = QdrantClient(url=served.qdrant, check_compatibility=False)
 
     assert client.collection_exists("agent_memory_probe")

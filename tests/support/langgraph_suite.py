@@ -25,7 +25,8 @@ from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.models import Embedder
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from tests.support.spec.documents import agent_document
-from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 
 AGENT = "langgraph-{dimensions}"
 LEFT_OUT = {

@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 
 from agentmemory_operator.entrypoints.api.identity.auth import TokenGuard
-from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.mem0_site import OPEN
 
 KEY = "mem0-suite"

@@ -18,6 +18,8 @@ T = TypeVar("T")
 PRESSURE = (pathlib.Path("/proc/pressure/cpu"), pathlib.Path("/proc/pressure/io"))
 # Factor by which full load may extend a limit.
 MAX_EXTENSION = 6.0
+# A question to a server costs some milliseconds of CPU at both ends: the longer a wait, the rarer they are.
+FIRST_PAUSE_S, PAUSE_GROWTH, LONGEST_PAUSE_S = 0.02, 1.2, 0.2
 
 
 def stalled_s(pressure: pathlib.Path) -> float:
@@ -67,12 +69,13 @@ def wait_until(holds: Callable[[], T | None], *, seconds: float, what: str = "th
     Raises:
         AssertionError: If the limit is reached; with `what` and the last value.
     """
-    patience = Patience(seconds)
+    patience, pause_s = Patience(seconds), FIRST_PAUSE_S
     value: object = None
     while not patience.is_over:
         with contextlib.suppress(httpx.TransportError):
             if found := holds():
                 return found
             value = found
-        time.sleep(0.05)
+        time.sleep(pause_s)
+        pause_s = min(pause_s * PAUSE_GROWTH, LONGEST_PAUSE_S)
     raise AssertionError(f"{what} did not come within {seconds:.0f} s; last seen: {value!r}")

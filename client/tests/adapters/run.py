@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 from tests.support.spec.documents import agent_document
-from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "client" / "tests" / "adapters"

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
 from agentmemory_operator.errors import StoreRejected
-from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.http_server import serve
 
 PEER = {"uri": "http://qdrant-0:6335/"}

@@ -10,7 +10,7 @@ from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.errors import NotFound, OutcomeUnknown, SpecInvalid, StoreUnavailable, TlsVerificationFailed
 from tests.support.patience import Patience
-from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.http_server import Authority
 
 Client = QdrantCollections | QdrantPoints

@@ -19,7 +19,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
 from agentmemory_operator.spec.kinds.conditions import Reason
 from tests.support.fault_injection import with_faults
 from tests.support.job.rebuild_world import BARE_STEPS, RebuildWorld
-from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.dev_qdrant import dev_qdrant
 
 POINTS = 10
 

@@ -1,5 +1,6 @@
 """Fixtures that need a cluster. The conftest of a folder imports them."""
 
+import contextlib
 import pathlib
 from collections.abc import Iterator
 from functools import partial
@@ -15,6 +16,8 @@ from tests.support.patience import wait_until
 from tests.support.programs import Program, find_built, running, start_qdrant
 from tests.support.web.qdrant_proxy import Proxy, serve_proxy
 
+# Fixtures whose operator the modules of a test process share.
+SHARED = {"operator", "platform"}
 CRDS = pathlib.Path(__file__).resolve().parents[3] / "crds"
 
 
@@ -34,8 +37,14 @@ def control_plane() -> Iterator[ControlPlane]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cleared(control_plane: ControlPlane) -> None:
-    """Remove the objects of earlier modules. A dead connection would delay the first set of claims."""
+def cleared(control_plane: ControlPlane, request: pytest.FixtureRequest) -> None:
+    """Remove the objects of earlier modules: a dead connection would delay the first set of claims.
+
+    A shared operator ends before a module that uses none.
+    """
+    module = [item for item in request.session.items if item.path == request.path]
+    if not any(SHARED.intersection(item.fixturenames) for item in module if isinstance(item, pytest.Function)):
+        control_plane.watcher.end()
     remove_objects(control_plane)
 
 
@@ -68,13 +77,21 @@ def proxy(qdrant_url: str) -> Iterator[Proxy]:
         yield made
 
 
-@pytest.fixture(scope="module")
-def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
-    """`agentmemory operator` as users run it; one per module, because it watches the whole cluster."""
-    with running(start_operator(control_plane, tmp_path_factory.mktemp("operator"))) as program:
+@contextlib.contextmanager
+def _running_operator(control_plane: ControlPlane, folder: pathlib.Path) -> Iterator[Program]:
+    with running(start_operator(control_plane, folder)) as program:
         yield program
-        # A regular stop releases the lease, so the next module need not wait until it expires.
+        # A regular stop releases the lease, so the next operator need not wait until it expires.
         program.stop()
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """`agentmemory operator` as users run it. The modules of a test process share one, until another one starts."""
+    folder = tmp_path_factory.mktemp("operator")
+    made = control_plane.watcher.get("operator", lambda: _running_operator(control_plane, folder))
+    assert made.returncode is None, f"the operator ended in an earlier module: {made.log[-1500:]}"
+    return made
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,7 @@ def without_right(control_plane: ControlPlane, right: Right) -> Iterator[None]:
 
 def install(control_plane: ControlPlane) -> str:
     """Install as described in docs/install.md; return the output of the last command."""
+    control_plane.watcher.end()
     *_, last = [shell(control_plane, command) for command in read_commands("install.md", "Apply")]
     return last
 
@@ -160,6 +161,7 @@ class Container:
             ports: Declared port -> port to listen on instead.
             more: Variables in addition to those of the manifest.
         """
+        control_plane.watcher.end()
         swapped = {str(declared): str(port) for declared, port in (ports or {}).items()}
         arguments = [swapped.get(argument, argument) for argument in self.spec["args"]]
         environment = self.environment(control_plane)

@@ -30,6 +30,7 @@ def start_operator(
     Args:
         ready: Pattern in its log to wait for.
     """
+    control_plane.watcher.end()
     kubeconfig = str(control_plane.kubeconfig)
     command = (*AGENTMEMORY, "operator", *options)
     program = Program(folder / f"{name}.log", *command, KUBECONFIG=kubeconfig, **environment)
@@ -50,6 +51,7 @@ class OperatorForks:
     """Runs operators assembled for a test, one at a time: `tests/support/cluster/crashing_operator.py`."""
 
     def __init__(self, control_plane: ControlPlane, folder: pathlib.Path) -> None:
+        self._control_plane = control_plane
         self._log = folder / "operators.log"
         with self._log.open("wb") as log:
             given, orders = os.pipe()
@@ -86,6 +88,7 @@ class OperatorForks:
             zone_keys_namespace: Namespace for data keys of privacy zones; empty for none.
             periods: Fields of `controllers.periods.Periods`.
         """
+        self._control_plane.watcher.end()
         order = {"victim": victim, "crash_at": crash_at, "crash_in": crash_in, "periods": periods or {}}
         order |= {"lease_namespace": lease_namespace, "zone_keys_namespace": zone_keys_namespace}
         self._orders.write(json.dumps(order) + "\n")

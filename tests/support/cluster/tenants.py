@@ -150,7 +150,8 @@ def create_infra(platform: Platform) -> Workspace:
     made = Workspace(platform.control_plane, platform.control_plane.create_namespace("infra-"), platform.qdrant_url)
     made.qdrant.headers["api-key"] = QDRANT_KEY
     create_secret(made, KEY_REF["name"], **{KEY_REF["key"]: QDRANT_KEY})
-    made.connect(apiKeySecretRef=KEY_REF, namespaces={"from": "All"})
+    # A restore and its rollback wait for late writes as long as a call may take.
+    made.connect(apiKeySecretRef=KEY_REF, namespaces={"from": "All"}, timeoutSeconds=2)
     return made
 
 

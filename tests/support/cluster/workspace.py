@@ -71,7 +71,8 @@ class Workspace:
         return f"{self.alias}__1"
 
     def connect(self, name: str = CONNECTION, *, url: str | None = None, **spec: Any) -> None:
-        """Create a QdrantConnection to the test's server, or to `url`."""
+        """Create a QdrantConnection to the test's server, or to `url`. Fields that are None are left out."""
+        spec = {field: value for field, value in spec.items() if value is not None}
         self._create("QdrantConnection", name, {"url": url or self.qdrant_url} | spec)
 
     def create(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
@@ -91,9 +92,16 @@ class Workspace:
         said = {"target": {"name": into}, "source": source} | spec
         self._create("MemoryRestore", name, said, annotations=annotations)
 
-    def create_ready(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> Document:
-        """Create an AgentMemory and its connection; return it once it is Ready."""
-        self.connect()
+    def create_ready(
+        self, name: str = AGENT, *, annotations: dict[str, str] | None = None, timeout_s: int | None = None, **spec: Any
+    ) -> Document:
+        """Create an AgentMemory and its connection; return it once it is Ready.
+
+        Args:
+            timeout_s: Timeout of calls to Qdrant; None for the default. A restore and its rollback wait that long for
+                late writes.
+        """
+        self.connect(timeoutSeconds=timeout_s)
         self.create(name, annotations=annotations, **spec)
         return self.wait_ready(name)
 

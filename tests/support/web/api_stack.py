@@ -40,10 +40,9 @@ from agentmemory_operator.spec.effective.settings import AgentSettings, effectiv
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import KEYWORD_INDEXES, RETRIEVAL_INDEXES
 from agentmemory_operator.webhooks.receive import HookVerifier
-from qdrant_devserver.server import create_app as create_devserver
 from tests.support.engine.fakes import FakeSecrets
 from tests.support.spec.documents import Document, cluster_id, marker_for
-from tests.support.web.http_server import ServerFiles, check_success, serve
+from tests.support.web.http_server import check_success, serve
 from tests.support.web.shown_objects import ShownObjects
 
 TIMEOUT_S = 5
@@ -86,16 +85,6 @@ class ConstantSources:
 
     def age_s(self) -> float:
         return self.age
-
-
-@contextlib.contextmanager
-def dev_qdrant(
-    data: pathlib.Path, *, port: int = 0, api_key: str | None = None, tls: ServerFiles | None = None
-) -> Iterator[str]:
-    """Serve a development Qdrant server; yield its URL."""
-    data.mkdir(parents=True, exist_ok=True)
-    with serve(create_devserver(data, api_key=api_key), port=port, tls=tls) as url:
-        yield url
 
 
 def create_collection(qdrant_url: str, document: Document) -> None:

@@ -14,7 +14,8 @@ from agentmemory_operator.agents.callers import CallerCache
 from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
 from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import ALL_PASS, agent_document, memory_document
-from tests.support.web.api_stack import Stack, create_collection, dev_qdrant, running_api
+from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web.dev_qdrant import dev_qdrant
 from tests.support.web.mem0_site import NamedTokens
 from tests.support.web.shown_objects import ShownObjects, restore_of, snapshot_of, told
 

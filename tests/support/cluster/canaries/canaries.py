@@ -47,6 +47,8 @@ class Canaries:
     """
 
     forms: dict[str, frozenset[str]] = field(default_factory=dict)
+    # Names by fragment, for each length of fragments: one pass over a text finds all fragments of a length.
+    _names: dict[int, dict[str, set[str]]] = field(default_factory=dict)
 
     def secret(self, name: str) -> str:
         """Plant a key: one word."""
@@ -63,7 +65,7 @@ class Canaries:
     def plant(self, name: str, value: str) -> str:
         """Plant a value. A search does not distinguish several canaries with the same name."""
         assert len(value) >= FRAGMENT_CHARS, f"{name}: too short to tell it from anything else"
-        self.forms[name] = self.forms.get(name, frozenset()) | frozenset(fragments_of(value))
+        self._add(name, self.forms.get(name, frozenset()) | frozenset(fragments_of(value)))
         return value
 
     def vector(self, name: str, size: int) -> list[float]:
@@ -77,8 +79,13 @@ class Canaries:
         packed = struct.pack(f"<{len(vector)}f", *vector)
         short = struct.unpack(f"<{len(vector)}f", packed)
         numbers = {repr(number)[: FRAGMENT_CHARS - 2] for number in (*vector, *short)}
-        self.forms[name] = frozenset(numbers | {form for shift in range(3) for form in _pieces(_base64(packed, shift))})
+        self._add(name, frozenset(numbers | {form for shift in range(3) for form in _pieces(_base64(packed, shift))}))
         return list(vector)
+
+    def _add(self, name: str, forms: frozenset[str]) -> None:
+        self.forms[name] = forms
+        for form in forms:
+            self._names.setdefault(len(form), {}).setdefault(form, set()).add(name)
 
     def find_leaks(self, text: str, place: str, *, besides: Iterable[str] = ()) -> list[Leak]:
         """Return the canaries that a text leaks, and the first JSON Web Token in it.
@@ -88,15 +95,25 @@ class Canaries:
             besides: Names of canaries that the text may contain.
         """
         allowed = frozenset(besides)
+        found = self._first_places(text)
         leaks = [
-            Leak(name, place, _around(text, at))
-            for name, forms in self.forms.items()
-            if name not in allowed and (at := _first(text, forms)) >= 0
+            Leak(name, place, _around(text, found[name]))
+            for name in self.forms
+            if name not in allowed and name in found
         ]
         token = TOKEN.search(text)
         if token and A_TOKEN not in allowed:
             leaks.append(Leak(A_TOKEN, place, _around(text, token.start())))
         return leaks
+
+    def _first_places(self, text: str) -> dict[str, int]:
+        """Return the names of the canaries in a text, with the position of a fragment."""
+        found: dict[str, int] = {}
+        for size, names in self._names.items():
+            for at in range(len(text) - size + 1):
+                for name in names.get(text[at : at + size], ()):
+                    found.setdefault(name, at)
+        return found
 
     def names_in(self, *texts: str) -> frozenset[str]:
         """Return the names of the canaries in the texts. The response to a request may contain the request's own."""
@@ -137,10 +154,6 @@ def _base64(data: bytes, shift: int) -> str:
 
 def _pieces(text: str) -> set[str]:
     return {text[:FRAGMENT_CHARS], text[-FRAGMENT_CHARS:]}
-
-
-def _first(text: str, forms: Iterable[str]) -> int:
-    return next((at for form in forms if (at := text.find(form)) >= 0), -1)
 
 
 def _around(text: str, at: int) -> str:

@@ -157,7 +157,7 @@ def create_fixtures(scene: Scene) -> None:
     alpha, infra, canaries, key = scene.alpha, scene.infra, scene.canaries, scene.storage.key
     scene.secret(infra, KEY_REF["name"], **{KEY_REF["key"]: QDRANT_KEY})
     infra.qdrant.headers["api-key"] = QDRANT_KEY
-    infra.connect(url=scene.proxy.url, apiKeySecretRef=KEY_REF, namespaces={"from": "All"})
+    infra.connect(url=scene.proxy.url, apiKeySecretRef=KEY_REF, namespaces={"from": "All"}, timeoutSeconds=2)
     scene.secret(alpha.admin_workspace, "embedder", key=canaries.secret("key of the embedding service"))
     scene.secret(alpha.admin_workspace, "s3", **{"access-key-id": key.id, "secret-access-key": key.secret})
 

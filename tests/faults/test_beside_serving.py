@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from agentmemory_operator.adapters.s3.signed_calls import MAX_ATTEMPTS, READ_TIMEOUT_S
+from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import SERVING
 from tests.support.cluster.traffic.witness import SPEC, Witness
 from tests.support.cluster.workspace import Workspace, conditions_of
@@ -23,6 +24,13 @@ STORED = 30
 PACE_S = 0.2
 EVENTS = ["memory_superseded", "cleanup_done", "erased", "restored"]
 SIGNING_KEY = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ended(control_plane: ControlPlane) -> Iterator[None]:
+    """End the operator, which other modules would share."""
+    yield
+    control_plane.watcher.end()
 
 
 @pytest.fixture
