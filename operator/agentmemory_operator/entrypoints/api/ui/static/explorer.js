@@ -81,7 +81,7 @@ function openPlot(box) {
     range.dispatchEvent(new Event("change"));
   });
   ["input", "moved"].forEach((name) => range.addEventListener(name, () => plot.redraw(false)));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw(false));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw());
   new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height: 140 })).observe(box);
 }
 
