@@ -74,7 +74,7 @@ def test_sliders_search_again_and_print_the_patch(browser: Browser, ui_stack: St
     page = browser.open(f"{AGENT}/ask", user_id=user, query="tea", **sliders)
 
     assert "weights: {similarity: 0.1, recency: 0.8, utility: 0.1}" in page.text
-    assert ("As the object is" in page.text, "With these weights" in page.text) == (True, True)
+    assert ("With the object's weights" in page.text, "With these weights" in page.text) == (True, True)
 
 
 def test_ask_shows_what_each_threshold_removed(browser: Browser, ui_stack: Stack, user: str) -> None:

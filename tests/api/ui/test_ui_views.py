@@ -167,7 +167,7 @@ class TestAsk:
         page = browser.open(f"{AGENT}/ask", user_id=user, query="tea", **sliders)
 
         patch = yaml.safe_load(
-            page.text.partition("Put these weights into the object")[2].partition("As the object")[0]
+            page.text.partition("Put these weights into the object")[2].partition("With the object")[0]
         )
         scoring = OPEN_DOCUMENT["spec"]["scoring"] | patch["spec"]["scoring"]
         parsed = parse_agent_memory(OPEN_DOCUMENT | {"spec": OPEN_DOCUMENT["spec"] | {"scoring": scoring}})
@@ -285,6 +285,7 @@ class TestChanges:
 # Question, page, fields that are typed, what the answer has.
 QUESTIONS = (
     ("Why did this user get this answer?", "ask", ("user_id", "query"), "recency"),
+    ("Why is a memory not in the answer?", "ask", ("user_id", "query"), "not searched since"),
     ("What did the agent believe on 3 March?", "timeline", ("user_id", "at"), "Ada lives in Berlin"),
     ("Who stored this?", "timeline", ("user_id",), "by chief"),
     ("Is this user erased?", "receipts", ("user_id",), "Not erased"),
