@@ -26,7 +26,7 @@ SELECTED = $(if $(LEFT_OUT),-m "not ($(LEFT_OUT))",--hypothesis-profile more --t
 LONGER := GENERATED_SPECS=2000 HISTORY_SECONDS=60
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py)"
 
-.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-rest test-all test-again test-adapters e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
+.PHONY: help setup install uninstall wheels demo dev test test-unit test-quick test-servers test-cluster test-tools test-faults test-rest test-all test-adapters e2e-kind e2e-node image-check coverage mutants lint prose types bench crds crds-check completions chart-readme manifests gitops controlplane tools client-ts audit release-check docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -132,9 +132,6 @@ e2e-kind: .venv/.dev tools ## run tests/e2e with the image in a kind cluster; ne
 
 e2e-node: .venv/.dev ## run tests/e2e with the image in pods of one real node on this machine; needs root
 	@.venv/bin/python -m tests.e2e.node
-
-test-again: .venv/.dev ## run the last failed tests again
-	@$(ASSETS) $(PYTEST) --last-failed --timeout 1800
 
 mutants: .venv/.mutants ## run mutation tests: SEED=1 EACH=15 AREAS="chains fence"
 	@nice .venv/bin/python tests/mutants/run.py $(SEED:%=--seed %) $(EACH:%=--each %) $(AREAS)

@@ -209,7 +209,7 @@ def measure_searches(api: Client, url: str, memory_id: str) -> list[Cells]:
                 times[people] += search_for(api, STRETCH_S)
         log_progress(f"searches: {', '.join(f'{median(found):.1f} ms' for found in times.values())}")
     base = median(times[0])
-    rows = []
+    rows: list[Cells] = []
     for people, found in times.items():
         p95 = sorted(found)[int(len(found) * 0.95)]
         rows.append(

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from tests.support.web.chromium import DESKTOP, HEIGHT, MISSING, NARROW, Tab, find_chromium, running_chromium
+from tests.support.web.chromium import DESKTOP, MISSING, NARROW, Tab, find_chromium, running_chromium
 from tests.support.web.explorer_site import VIEWS, running_site
 
 PLACE = Path(__file__).with_name("explorer")
 STYLES = {"light": ("light", DESKTOP), "dark": ("dark", DESKTOP), "narrow": ("light", NARROW)}
-MAX_HEIGHT = 1_300
+MAX_HEIGHT = 1_100
 """A longer page is cut there."""
-QUALITY = 80
+QUALITY = 72
 
 
 def main(names: Sequence[str]) -> None:
@@ -41,7 +41,9 @@ def capture(tab: Tab, name: str) -> None:
     """Write the page of a tab in each style."""
     for style, (scheme, width) in STYLES.items():
         tab.page.emulate_media(color_scheme=scheme)
-        tab.page.set_viewport_size({"width": width, "height": HEIGHT})
+        tab.resize(width)
+        # The navigation keeps its place on the screen.
+        tab.page.evaluate("scrollTo(0, 0)")
         picture = Image.open(io.BytesIO(tab.page.screenshot(full_page=True))).convert("RGB")
         shown = picture.crop((0, 0, picture.width, min(picture.height, MAX_HEIGHT)))
         shown.save(PLACE / f"{name}-{style}.webp", quality=QUALITY, method=6)

@@ -100,7 +100,7 @@ class Stage:
                 return _from(self.places[page], self.places[known]) + mark + anchor
         if not (ROOT / name).exists():
             raise SystemExit(f"{page}: {target} is not there")
-        if name.endswith((".png", ".webp")):
+        if name.endswith(".webp"):
             return _from(self.places[page], self._picture(name))
         self.files.add(name)
         return _from(self.places[page], _file_place(name)) + mark + anchor

@@ -7,7 +7,7 @@ import pytest
 from tests.support.web.chromium import Chromium, Tab
 from tests.support.web.explorer_site import SCRIPT
 
-AGENT = "/agents/hostile-bot"
+AGENT = "/agents/intake-bot"
 RUN = "alert(document.domain)"
 CORPUS = (
     f"<script>{RUN}</script>",
@@ -59,8 +59,8 @@ def test_no_field_of_a_memory_becomes_a_part_of_a_page(tab: Tab, number: int) ->
         "key": text,
         "event_type": text,
     }
-    old = tab.site.store(user, f"earlier {text}", agent="hostile-bot", **fields)
-    new = tab.site.store(user, text, agent="hostile-bot", supersedes=old, **fields)
+    old = tab.site.store(user, f"earlier {text}", agent="intake-bot", **fields)
+    new = tab.site.store(user, text, agent="intake-bot", supersedes=old, **fields)
     shown = text.replace("\ufeff", "BOM").replace("\u202e", "RLO").replace("\u2066", "LRI")
 
     for path in (f"memories/{new}", "timeline", "ask", "user", "changes"):
@@ -101,10 +101,10 @@ def test_no_name_of_an_agent_or_token_becomes_a_part_of_a_page(chromium: Chromiu
 
 def test_texts_of_objects_users_and_names_are_shown_as_they_are(tab: Tab) -> None:
     site = tab.site
-    site.store("names", f"Ada Lovelace met Grace Hopper {SCRIPT}", agent="hostile-bot")
-    site.ask("PUT", "/users/names", {"name": SCRIPT}, agent="hostile-bot")
+    site.store("names", f"Ada Lovelace met Grace Hopper {SCRIPT}", agent="intake-bot")
+    site.ask("PUT", "/users/names", {"name": SCRIPT}, agent="intake-bot")
     relation = {"user_id": "names", "relation": "uses", "source": SCRIPT, "target": f"{SCRIPT} too"}
-    site.ask("PUT", "/relations", relation, agent="hostile-bot")
+    site.ask("PUT", "/relations", relation, agent="intake-bot")
 
     for path, text in (("", SCRIPT), ("/user?user_id=names", SCRIPT), ("/graph?user_id=names", SCRIPT)):
         tab.open(f"{AGENT}{path}")
@@ -117,7 +117,7 @@ def test_a_live_change_is_shown_as_text(tab: Tab) -> None:
     tab.open(f"{AGENT}/changes", user_id=user)
     tab.page.get_by_text("Live:").wait_for()
 
-    tab.site.store(user, "Live drinks tea", agent="hostile-bot")
+    tab.site.store(user, "Live drinks tea", agent="intake-bot")
     tab.page.locator("tr.new", has_text=user).wait_for()
 
     check_page(tab)

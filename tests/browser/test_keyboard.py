@@ -128,3 +128,37 @@ def test_changes_appear_as_they_happen(tab: Tab) -> None:
     id_ = tab.site.store("live", "Live drinks tea")
 
     tab.page.locator("tr.new", has_text=id_).wait_for()
+
+
+def test_a_command_is_copied_by_keyboard(chromium: Chromium) -> None:
+    with chromium.context(permissions=["clipboard-read", "clipboard-write"]) as context:
+        tab = chromium.add_tab(context)
+        tab.open(f"{AGENT}/backups")
+
+        tab.page.get_by_role("button", name="Copy").first.press("Enter")
+        tab.page.get_by_role("status").get_by_text("Copied").wait_for()
+
+        copied = tab.page.evaluate("navigator.clipboard.readText()")
+        assert copied == tab.page.locator("pre code").first.inner_text()
+        assert tab.faults == []
+
+
+def test_without_a_clipboard_a_command_is_selected(tab: Tab) -> None:
+    tab.page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    tab.open(f"{AGENT}/backups")
+
+    tab.page.get_by_role("button", name="Copy").first.press("Enter")
+    tab.page.get_by_text("Selected").wait_for()
+
+    assert tab.page.evaluate("getSelection().toString()") == tab.page.locator("pre code").first.inner_text()
+
+
+def test_a_style_of_a_replaced_element_is_not_copied(tab: Tab) -> None:
+    """The policy forbids the attribute `style`. By default htmx copies it, for example that of a browser extension."""
+    tab.open(f"{AGENT}/ask", user_id="ada", query="how does Ada pay?")
+    tab.page.evaluate("document.querySelector('#w_recency').style.color = 'red'")
+
+    tab.page.locator("#w_recency").press("ArrowRight")
+    tab.page.get_by_role("heading", name="With these weights").wait_for()
+
+    assert tab.faults == []

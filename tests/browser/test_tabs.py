@@ -86,7 +86,7 @@ def test_an_expired_token_leads_to_the_sign_in_and_back(chromium: Chromium, is_s
 
 def test_ten_thousand_users_are_shown_page_by_page(tab: Tab) -> None:
     tab.site.fill_crowd()
-    tab.open("/agents/crowded-bot/users")
+    tab.open("/agents/archive-bot/users")
     seen: list[str] = []
     sizes = []
     for _ in range(4):
@@ -97,7 +97,7 @@ def test_ten_thousand_users_are_shown_page_by_page(tab: Tab) -> None:
 
     assert seen == sorted(set(seen))
     assert (len(seen), max(sizes) < 100_000) == (200, True)
-    tab.open("/agents/crowded-bot/user", user_id=f"user-{MANY_USERS - 1:05}")
+    tab.open("/agents/archive-bot/user", user_id=f"user-{MANY_USERS - 1:05}")
     assert "Active memories\n1" in tab.page.locator(".facts").first.inner_text()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.web.chromium import DESKTOP, HEIGHT, NARROW, WIDE, Chromium, Tab
+from tests.support.web.chromium import DESKTOP, NARROW, WIDE, Chromium, Tab
 from tests.support.web.explorer_site import VIEWS, View
 
 # A browser that shows 1280 pixels at 200 % gives the page half of them.
@@ -41,9 +41,9 @@ def test_axe_finds_no_violation(shown: Tab, scheme: str) -> None:
 
 @pytest.mark.parametrize("width", [NARROW, ZOOMED, WIDE])
 def test_nothing_is_cut_at_any_width(shown: Tab, width: int) -> None:
-    shown.page.set_viewport_size({"width": width, "height": HEIGHT})
+    shown.resize(width)
     found = shown.find_cut()
-    shown.page.set_viewport_size({"width": DESKTOP, "height": HEIGHT})
+    shown.resize(DESKTOP)
 
     assert found == []
 

@@ -1,9 +1,9 @@
 """Find, download or build the servers that tests need; print the folder of the control plane.
 
-`make test` needs the first set: kube-apiserver, etcd and kubectl. `--all` adds seven: kube-controller-manager, which
-few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the previous major version; promtool,
-which tests the chart's alerts; argolua, our own, which runs Lua like Argo CD; kind, which creates the cluster of `make
-e2e-kind`.
+`make test` needs the first set: kube-apiserver, etcd and kubectl. `--all` adds seven: three of Kubernetes' controllers,
+which few tests start; versitygw, an S3 server; helm, which renders the chart; helm of the previous major version;
+promtool, which tests the chart's alerts; argolua, our own, which runs Lua like Argo CD; kind, which creates the cluster
+of `make e2e-kind`.
 
 Order for each set: the folder of its variable, the cache, for the first set the archive that Kubernetes publishes for
 tests, a build from the Go modules pinned in the folders next to this file.
@@ -134,14 +134,13 @@ CONTROL_PLANE = Toolset(
     stamped=VERSION_PACKAGES,
     cost="5 minutes",
 )
-# A set of its own: folders that users have built for KUBEBUILDER_ASSETS do not contain it.
+# A set of its own: folders that users have built for KUBEBUILDER_ASSETS do not contain it. The program is our own.
 CONTROLLERS = Toolset(
-    variable="CONTROLLER_MANAGER_ASSETS",
-    binaries=(Binary("kube-controller-manager", SERVERS, "k8s.io/kubernetes/cmd/kube-controller-manager"),),
+    variable="CONTROLLERS_ASSETS",
+    binaries=(Binary("controllers", SERVERS, "./controllers"),),
     pin=CONTROL_PLANE.pin,
     prefix="controllers-",
-    stamped=VERSION_PACKAGES,
-    cost="3 minutes",
+    cost="2 minutes",
 )
 OBJECT_STORAGE = Toolset(
     variable="VERSITYGW_ASSETS",
@@ -192,6 +191,7 @@ NODE = Toolset(
     variable="NODE_ASSETS",
     binaries=(
         Binary("kubelet", "node", "k8s.io/kubernetes/cmd/kubelet"),
+        Binary("kube-controller-manager", "node", "k8s.io/kubernetes/cmd/kube-controller-manager"),
         Binary("kube-proxy", "node", "k8s.io/kubernetes/cmd/kube-proxy"),
         Binary("kube-scheduler", "node", "k8s.io/kubernetes/cmd/kube-scheduler"),
         *(
@@ -273,7 +273,9 @@ def cache_key(tools: Toolset = CONTROL_PLANE) -> str:
     inputs = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
     digest = hashlib.sha256((inputs + ",".join(tools.tags)).encode())
     for module in tools.modules:
-        for path in sorted((HERE / module).rglob("*.go")) + [HERE / module / name for name in ("go.mod", "go.sum")]:
+        own = [binary.package for binary in tools.binaries if binary.module == module and binary.package[0] == "."]
+        sources = {path for package in own for path in (HERE / module / package).rglob("*.go")}
+        for path in [*sorted(sources), *(HERE / module / name for name in ("go.mod", "go.sum"))]:
             digest.update(path.read_bytes())
     return f"{tools.prefix}{tools.version}-{digest.hexdigest()[:12]}"
 

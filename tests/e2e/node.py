@@ -20,7 +20,6 @@ import time
 from tests.controlplane.build import (
     CHARTS,
     CONTROL_PLANE,
-    CONTROLLERS,
     NETWORK_POLICIES,
     NODE,
     OBJECT_STORAGE,
@@ -139,7 +138,7 @@ def run_inside(folder: pathlib.Path) -> int:
     tempfile.tempdir = str(folder)
     cover_cgroups()
     began_s = time.monotonic()
-    with NodeCluster(*map(obtain, (CONTROL_PLANE, CONTROLLERS, NODE, NETWORK_POLICIES))) as cluster:
+    with NodeCluster(*map(obtain, (CONTROL_PLANE, NODE, NETWORK_POLICIES))) as cluster:
         report(f"the node is Ready after {time.monotonic() - began_s:.0f} s")
         for archive in folder.glob("*.tar"):
             cluster.import_image(archive)
@@ -178,7 +177,7 @@ def main() -> int:
     if missing := find_missing():
         return status_without("e2e-node", ", ".join(missing))
     began_s = time.monotonic()
-    for tools in (CONTROL_PLANE, CONTROLLERS, CHARTS, OBJECT_STORAGE, NODE, NETWORK_POLICIES):
+    for tools in (CONTROL_PLANE, CHARTS, OBJECT_STORAGE, NODE, NETWORK_POLICIES):
         obtain(tools)
     for name in remove_leftovers():
         report(f"removed {name}, which a killed run had left")

@@ -53,17 +53,14 @@ class NodeCluster(ControlPlane):
 
     Args:
         assets: Folder with kube-apiserver, etcd and kubectl.
-        controllers: Folder with kube-controller-manager.
         node: Folder with the programs of the node.
         policies: Folder with kube-network-policies.
     """
 
-    def __init__(
-        self, assets: pathlib.Path, controllers: pathlib.Path, node: pathlib.Path, policies: pathlib.Path
-    ) -> None:
+    def __init__(self, assets: pathlib.Path, node: pathlib.Path, policies: pathlib.Path) -> None:
         super().__init__(assets)
         self.url = f"https://{ADDRESS}:{self.port}"
-        self._controllers, self._node, self._policies = controllers, node, policies
+        self._node, self._policies = node, policies
         self._runtime = pathlib.Path("/run/containerd/containerd.sock")
 
     def start(self) -> Self:
@@ -159,7 +156,7 @@ class NodeCluster(ControlPlane):
             "--secure-port=0",
             # Pods of a lost node are replaced in seconds.
             "--node-monitor-grace-period=16s",
-            assets=self._controllers,
+            assets=self._node,
         )
         self._run(
             "kube-scheduler",

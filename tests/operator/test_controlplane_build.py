@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -134,6 +135,25 @@ def test_cache_folder_follows_the_environment(tmp_path: pathlib.Path, environ: d
     named = {name: value.format(tmp_path) for name, value in environ.items()}
     folder = fill(tmp_path / under / "agentmemory-operator" / "controlplane" / build.cache_key())
     assert build.find_assets(named) == folder
+
+
+@pytest.mark.parametrize(
+    ("changed", "rebuilt"),
+    [
+        ("servers/go.sum", {tools.variable for tools in TOOLSETS} - {"ARGOLUA_ASSETS"}),
+        ("servers/controllers/main.go", {"CONTROLLERS_ASSETS"}),
+        ("argolua/main.go", {"ARGOLUA_ASSETS"}),
+    ],
+)
+def test_changed_sources_are_built_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, changed: str, rebuilt: set[str]
+) -> None:
+    before = {tools.variable: build.cache_key(tools) for tools in TOOLSETS}
+    monkeypatch.setattr(build, "HERE", shutil.copytree(SCRIPT.parent, tmp_path / "copy"))
+    with (tmp_path / "copy" / changed).open("a") as file:
+        file.write("\n")
+
+    assert {tools.variable for tools in TOOLSETS if build.cache_key(tools) != before[tools.variable]} == rebuilt
 
 
 def test_failed_build_leaves_nothing(tmp_path: pathlib.Path) -> None:

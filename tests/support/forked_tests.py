@@ -99,16 +99,20 @@ class Distributor:
         self._forks[ours] = Fork(process, ours, deque())
 
     def _receive(self, fork: Fork) -> None:
+        hook, config = self._session.config.hook, self._session.config
+        has_ended, reports = False, None
         try:
             reports = fork.channel.recv()
         except (EOFError, ConnectionResetError):
+            has_ended = True
+        # Not in the handler: errors of a fork that is started there would show its error too.
+        if has_ended:
             self._end(fork)
-            return
-        if reports is None:
+        elif reports is None:
             self._give_file(fork)
         else:
-            hook, config = self._session.config.hook, self._session.config
-            self._report(fork, [hook.pytest_report_from_serializable(config=config, data=report) for report in reports])
+            read = hook.pytest_report_from_serializable
+            self._report(fork, [read(config=config, data=report) for report in reports])
 
     def _give_file(self, fork: Fork) -> None:
         is_over = self._session.shouldfail or self._session.shouldstop or not self._files

@@ -97,6 +97,7 @@ def test_each_test_runs_once_in_a_fork(tmp_path: pathlib.Path) -> None:
     assert "printed by the test" in output
     assert "ended with exit code 7" in output
     assert "OSError: at the end" in output
+    assert "forked_tests.py" not in output
     assert "2 failed, 6 passed, 1 skipped, 1 error" in output
 
 

@@ -1,4 +1,4 @@
-"""Load of many objects on one server during an outage and its recovery."""
+"""Load of a hundred objects on one server during an outage and its recovery."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClaimStore, FakeCluster, FakeSecrets, with_virtual_time
 from tests.support.spec.documents import connection_document, memory_document
 
-OBJECTS = 50
+OBJECTS = 100
 WIDTH = 8
 PERIODS = Periods(probe_s=0.1, reconnect_passes_per_s=200.0)
 # A pass over a converged object observes once; a first pass creates, indexes, sets the alias and observes again.

@@ -481,7 +481,7 @@ class TestTexts:
     def test_no_name_or_imported_field_becomes_a_part_of_a_page(self, browser: Browser, text: str) -> None:
         user, path = f"{uuid4().hex[:8]} {text}", f"/v1{OPEN}"
         ids, time = [str(uuid4()) for _ in range(2)], "2026-01-01T00:00:00Z"
-        line = {
+        line: dict[str, object] = {
             "id": ids[0],
             "content": text,
             "created_at": time,

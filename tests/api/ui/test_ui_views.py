@@ -45,7 +45,7 @@ def words_browser(words_stack: Stack) -> Iterator[Browser]:
 
 def forget(stack: Stack, user: str) -> str:
     body = {"user_id": user, "everything": True}
-    return str(httpx.post(f"{stack.api_url}/v1/agents/ui-open/forget", json=body).json()["id"])
+    return str(httpx.post(f"{stack.api_url}/v1/agents/ui-open/forget", json=body, timeout=20).json()["id"])
 
 
 class TestTimeline:
@@ -113,7 +113,7 @@ class TestMemory:
     def test_shows_what_it_was_made_from(self, browser: Browser, ui_stack: Stack, user: str) -> None:
         first, second = store(ui_stack, user, "Ada drank tea on Monday"), store(ui_stack, user, "Ada drank tea again")
         gone = store(ui_stack, user, "Ada drank coffee")
-        httpx.delete(f"{ui_stack.api_url}/v1{AGENT}/memories/{gone}", params={"user_id": user})
+        httpx.delete(f"{ui_stack.api_url}/v1{AGENT}/memories/{gone}", params={"user_id": user}, timeout=20)
         made = store(ui_stack, user, "Ada drinks tea", source_ids=[first, second, gone])
 
         page = browser.open(f"{AGENT}/memories/{made}", user_id=user)
@@ -151,10 +151,10 @@ class TestAsk:
         for content in ("Ada drinks green tea", "Anna Schmidt drank coffee with Carl Novak", "Carl Novak is in Rome"):
             store(words_stack, user, content, agent="ui-words")
         url = f"{words_stack.api_url}/v1{WORDS_AGENT}"
-        settings = httpx.get(url).json()
+        settings = httpx.get(url, timeout=20).json()
         body = {"user_id": user, "query": query, "explain": True}
 
-        explains = [found["explain"] for found in httpx.post(f"{url}/search", json=body).json()["results"]]
+        explains = [found["explain"] for found in httpx.post(f"{url}/search", json=body, timeout=20).json()["results"]]
 
         sums = [sum(value for _, _, value in parts_of(explain, settings)) for explain in explains]
         assert len(sums) == 3
@@ -167,7 +167,7 @@ class TestAsk:
         page = browser.open(f"{AGENT}/ask", user_id=user, query="tea", **sliders)
 
         patch = yaml.safe_load(
-            page.text.partition("Put these weights into the object")[2].partition("As the object")[0]
+            page.text.partition("Put these weights into the object")[2].partition("With the object")[0]
         )
         scoring = OPEN_DOCUMENT["spec"]["scoring"] | patch["spec"]["scoring"]
         parsed = parse_agent_memory(OPEN_DOCUMENT | {"spec": OPEN_DOCUMENT["spec"] | {"scoring": scoring}})
@@ -226,7 +226,7 @@ class TestReceipts:
     def test_a_partial_receipt_proves_no_erasure(self, browser: Browser, ui_stack: Stack, user: str) -> None:
         store(ui_stack, user, "Ada drinks tea", tags=["taste"])
         body = {"user_id": user, "filters": {"tags": "taste"}}
-        httpx.post(f"{ui_stack.api_url}/v1{AGENT}/forget", json=body)
+        httpx.post(f"{ui_stack.api_url}/v1{AGENT}/forget", json=body, timeout=20)
 
         page = browser.open(f"{AGENT}/receipts", user_id=user)
 
@@ -234,7 +234,7 @@ class TestReceipts:
 
     def test_a_name_that_remains_is_said(self, browser: Browser, ui_stack: Stack, user: str) -> None:
         forget(ui_stack, user)
-        httpx.put(f"{ui_stack.api_url}/v1{AGENT}/users/{user}", json={"name": "Ada"})
+        httpx.put(f"{ui_stack.api_url}/v1{AGENT}/users/{user}", json={"name": "Ada"}, timeout=20)
 
         page = browser.open(f"{AGENT}/receipts", user_id=user)
 
@@ -285,6 +285,7 @@ class TestChanges:
 # Question, page, fields that are typed, what the answer has.
 QUESTIONS = (
     ("Why did this user get this answer?", "ask", ("user_id", "query"), "recency"),
+    ("Why is a memory not in the answer?", "ask", ("user_id", "query"), "not searched since"),
     ("What did the agent believe on 3 March?", "timeline", ("user_id", "at"), "Ada lives in Berlin"),
     ("Who stored this?", "timeline", ("user_id",), "by chief"),
     ("Is this user erased?", "receipts", ("user_id",), "Not erased"),

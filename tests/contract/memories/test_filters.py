@@ -11,7 +11,7 @@ import re
 import unicodedata
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -291,9 +291,11 @@ def test_every_operator_agrees_under_every_index(collection: str) -> None:
         kept = [value for value in values if name != "integer" or not isinstance(value, float)]
         rows = [{"metadata": {name: value}} for value in kept]
         documents = [{f"metadata.{name}": condition} for condition in conditions_to_test]
-        distinguished += compare(collection, rows, [*documents, *({"NOT": [document]} for document in documents)])
+        both = [*documents, *({"NOT": [document]} for document in documents)]
+        # A wrong oracle decides by the value, not by the field.
+        distinguished += compare(collection, rows, both, WRONG if name == "plain" else ())
 
-    assert all(distinguished[type(wrong).__name__] >= 10 for wrong in WRONG), distinguished
+    assert all(distinguished[type(wrong).__name__] >= 2 for wrong in WRONG), distinguished
 
 
 @settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -304,7 +306,9 @@ def test_engine_candidates_include_all_matches(
     compare(collection, rows, documents)
 
 
-def compare(collection: str, rows: list[dict[str, Any]], documents: list[dict[str, Any]]) -> Counter[str]:
+def compare(
+    collection: str, rows: list[dict[str, Any]], documents: list[dict[str, Any]], wrong_oracles: Sequence[Oracle] = ()
+) -> Counter[str]:
     """Compare engine, matcher and oracle; return in how many documents each wrong oracle differs."""
     trees = [criterion for document in documents if (criterion := parse_filters(document))]
     wider = [{"must": [compile_criterion(tree, INDEXED)]} for tree in trees]
@@ -317,7 +321,7 @@ def compare(collection: str, rows: list[dict[str, Any]], documents: list[dict[st
         assert {place for place, row in enumerate(rows) if matches(tree, row)} == expected, document
         assert safe <= expected <= candidates, document
         assert candidates == expected or not is_exact(tree, INDEXED), document
-        distinguished.update(type(wrong).__name__ for wrong in WRONG if means(wrong, tree, rows) != expected)
+        distinguished.update(type(wrong).__name__ for wrong in wrong_oracles if means(wrong, tree, rows) != expected)
     return distinguished
 
 

@@ -168,14 +168,7 @@ class ControlPlane:
 
         They take some seconds.
         """
-        self._run(
-            "kube-controller-manager",
-            f"--kubeconfig={self.kubeconfig}",
-            "--controllers=namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller",
-            "--leader-elect=false",
-            "--secure-port=0",
-            assets=assets,
-        )
+        self._run("controllers", str(self.kubeconfig), assets=assets)
 
     def kill_apiserver(self) -> None:
         """Kill the API server as in a crash; etcd keeps the data. A shared operator ends before."""
@@ -220,7 +213,7 @@ class ControlPlane:
         return str(check_success(answer).json()["metadata"]["name"])
 
     def log_tail(self, name: str) -> str:
-        """Return the end of the log of `etcd`, `kube-apiserver` or `kube-controller-manager`."""
+        """Return the end of the log of `etcd`, `kube-apiserver` or `controllers`."""
         path = self.folder / f"{name}.log"
         return path.read_text(errors="replace")[-LOG_TAIL_CHARS:] if path.exists() else "(no log)"
 

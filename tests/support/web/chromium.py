@@ -101,6 +101,11 @@ class Tab:
         """Path of the page."""
         return self.page.evaluate("location.pathname")
 
+    def resize(self, width: int) -> None:
+        """Give the page another width; return when its scripts have seen it, which takes a frame."""
+        self.page.set_viewport_size({"width": width, "height": HEIGHT})
+        self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
     def find_cut(self) -> list[str]:
         """Return what sticks out of the page sideways, or is cut."""
         return self.page.evaluate(_FIND_CUT)

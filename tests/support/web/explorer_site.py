@@ -47,14 +47,14 @@ FILLED = memory_document(
 EMPTY = memory_document("new-bot", **_WORDS, scoring=ALL_PASS, access=_ACCESS)
 AWAY = memory_document("lost-bot", **_WORDS, access=_ACCESS)
 HOSTILE = memory_document(
-    "hostile-bot",
+    "intake-bot",
     embedding={"provider": "wordllama", "dimensions": 64},
     types=[{"name": "fact", "halfLifeDays": 9, "meaning": f"{SCRIPT} {{{{ 7*7 }}}}"}],
     entities={},
     scoring=ALL_PASS,
     access=_ACCESS,
 )
-CROWDED = agent_document("crowded-bot", access=_ACCESS)
+CROWDED = agent_document("archive-bot", access=_ACCESS)
 BUSY = memory_document("busy-bot", **_WORDS, access=_ACCESS)
 # In each row: creation, session, tags, type, content.
 _ADA = (
@@ -137,7 +137,14 @@ class ExplorerSite:
             time, where = f"2026-11-{night}T03:00:00Z", [{"type": "S3", "bucket": "memories"}]
             points = {"before": 1204, "after": 1204}
             document = snapshot_of("support-bot", f"support-bot-202611{night}", points=points, sizeBytes=size)
-            document["status"] |= {"startTime": time, "locations": where}
+            messages = (
+                ("Succeeded", "SnapshotTaken", "complete"),
+                ("Verified", "Verified", "restored, and all points compared"),
+            )
+            conditions = [
+                told(kind, "True", reason, words) | {"lastTransitionTime": time} for kind, reason, words in messages
+            ]
+            document["status"] |= {"startTime": time, "locations": where, "conditions": conditions}
             shown.put(document)
         bad = told(
             "Verified", "False", "CopyDiffers", "12 of 1,190 points differ: the disk of the server may be failing"
@@ -145,7 +152,8 @@ class ExplorerSite:
         shown.put(
             snapshot_of("support-bot", "by-hand", told("Succeeded", "True", "SnapshotTaken"), bad, sizeBytes=9_200_000)
         )
-        shown.put(restore_of("support-bot", "drill", points={"restored": 1190}))
+        drilled = told("Succeeded", "True", "Restored", "restored and compared; the agent was not changed")
+        shown.put(restore_of("support-bot", "drill", drilled, source={"snapshotRef": {"name": "support-bot-20261121"}}))
         change = {"change": "rebuild the collection", "class": "Rebuild", "field": "embedding.dimensions", "held": True}
         plan = {
             "digest": "3f9c2ab41d07",
@@ -189,7 +197,7 @@ class ExplorerSite:
             users = range(start, start + 1_000)
             vector = [1.0, *[0.0] * 7]
             memories = [{"user_id": f"user-{number:05}", "content": "note", "vector": vector} for number in users]
-            self.ask("POST", "/memories/batch", {"memories": memories}, agent="crowded-bot")
+            self.ask("POST", "/memories/batch", {"memories": memories}, agent="archive-bot")
 
 
 @contextlib.contextmanager
@@ -234,6 +242,8 @@ def _preview(site: ExplorerSite, page: "Page") -> None:
 
 
 def _erase(site: ExplorerSite, page: "Page") -> None:
+    for content in ("Eve lives in Oslo", "Eve drinks coffee"):
+        site.store("eve", content)
     _preview(site, page)
     page.get_by_label("Type the user's id").fill("eve")
     page.get_by_role("button", name="Erase for good").click()
@@ -243,6 +253,10 @@ def _erase(site: ExplorerSite, page: "Page") -> None:
 def _open_details(site: ExplorerSite, page: "Page") -> None:
     for summary in page.locator("main summary").all():
         summary.click()
+
+
+def _open_first(site: ExplorerSite, page: "Page") -> None:
+    page.locator("main summary").first.click()
 
 
 _A, _N = "/agents/support-bot", "/agents/new-bot"
@@ -255,7 +269,7 @@ VIEWS: dict[str, View] = {
     "agent-busy": View("/agents/busy-bot", "busy-bot"),
     "agent-away": View("/agents/lost-bot", "lost-bot"),
     "ask": View(_ASKED, "Ask"),
-    "ask-two-settings": View(f"{_ASKED}&w_similarity=20&w_recency=70&w_utility=10", "Ask", act=_open_details),
+    "ask-two-settings": View(f"{_ASKED}&w_similarity=20&w_recency=70&w_utility=10", "Ask", act=_open_first),
     "ask-empty": View(f"{_A}/ask", "Ask"),
     "timeline": View(f"{_A}/timeline?user_id=ada", "Timeline"),
     "timeline-as-of": View(f"{_A}/timeline?user_id=ada&at=2026-03-03", "Timeline"),

@@ -94,6 +94,8 @@ def serve(app: Any, *, port: int = 0, tls: ServerFiles | None = None) -> Iterato
             access_log=False,
             ws="none",
             timeout_graceful_shutdown=1,
+            # Longer than clients keep a connection: one that is closed as it is used again is an error.
+            timeout_keep_alive=75,
             ssl_certfile=tls.certificate if tls else None,
             ssl_keyfile=tls.key if tls else None,
         )

@@ -111,8 +111,8 @@ def test_stage_writes_pages_and_home_links(tmp_path: pathlib.Path) -> None:
         "examples/quickstart.md",
         "repository/client.md",
     } <= written
-    assert "](pictures/explorer-ask.png)" in (tmp_path / "explorer.md").read_text()
-    assert (tmp_path / "pictures" / "explorer-ask.png").read_bytes().startswith(b"\x89PNG")
+    assert "](pictures/timeline-as-of-dark.webp)" in (tmp_path / "explorer.md").read_text()
+    assert (tmp_path / "pictures" / "timeline-as-of-dark.webp").read_bytes().startswith(b"RIFF")
     groups = {path.stem: path.read_text() for path in (tmp_path / "groups").glob("*.md")}
     home = (tmp_path / "index.md").read_text()
     assert all(f"groups/{name}\n" in home for name in groups)

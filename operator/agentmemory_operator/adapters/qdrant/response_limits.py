@@ -67,7 +67,7 @@ def max_response_bytes(method: str, path: str, body: Any = None) -> int:
         if route.endswith("/points/query/batch"):
             return _max_points_bytes(body["searches"])
         if route.endswith("/facet"):
-            return max(MAX_OBJECT_BYTES, body.get("limit", DEFAULT_LIMIT) * MAX_FACET_BYTES)
+            return max(MAX_OBJECT_BYTES, int(body.get("limit", DEFAULT_LIMIT)) * MAX_FACET_BYTES)
     return MAX_LIST_BYTES if route in _LISTS or route.endswith("/snapshots") else MAX_OBJECT_BYTES
 
 

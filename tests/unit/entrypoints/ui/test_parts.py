@@ -62,14 +62,22 @@ def test_a_short_version_has_its_difference() -> None:
     assert [row["diff"] for row in rows] == [[("added", "a c")], [("removed", "a b")], None]
 
 
-def test_the_longest_bar_is_full_and_negative_terms_are_empty() -> None:
+def test_a_bar_is_as_long_as_its_score() -> None:
+    """Negative terms shorten the others. A boost makes the bar longer."""
+    terms = ({"a": 2, "b": 2}, {"a": -1, "b": 2}, {"a": -2, "b": 1}, {"a": 1, "b": 1})
+    scores = (4, 1, -1, 3)
     results = [
-        {"explain": {"weights": None, "terms": terms, "score": 1}} for terms in ({"a": 2, "b": 2}, {"a": -1, "b": 1})
+        {"explain": {"weights": None, "terms": each, "score": score}} for each, score in zip(terms, scores, strict=True)
     ]
 
     bars, legend = build_bars(results, {})
 
-    assert [[(part.x, part.width) for part in bar] for bar in bars] == [[(0, 50), (50, 50)], [(0, 0), (0, 25)]]
+    assert [[(part.x, part.width) for part in bar] for bar in bars] == [
+        [(0, 50), (50, 50)],
+        [(0, 0), (0, 25)],
+        [(0, 0), (0, 0)],
+        [(0, 37.5), (37.5, 37.5)],
+    ]
     assert legend == ["a", "b"]
 
 

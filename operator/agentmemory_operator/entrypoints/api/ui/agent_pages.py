@@ -61,18 +61,21 @@ def is_running(state: Json | None) -> bool:
     return rebuild.get("state") in _MOVING or any(job["phase"] == "Running" for job in jobs)
 
 
-def list_checks(detail: Json, obstacle: Json | None) -> list[tuple[str, bool, str]]:
-    """Return the state of an agent as rows: what is checked, True if it is as it should be, and a sentence."""
+def list_checks(detail: Json, obstacle: Json | None) -> list[tuple[str, str, str]]:
+    """Return the state of an agent as rows: what is checked, its mood, and a sentence.
+
+    The mood is 'good', 'bad', or empty for a choice.
+    """
     if obstacle is not None:
-        return [("Not ready", False, obstacle["detail"])]
-    checks = [("Ready", True, "Searches and writes are served.")]
+        return [("Not ready", "bad", obstacle["detail"])]
+    checks = [("Ready", "good", "Searches and writes are served.")]
     if fault := detail.get("scoring_fault"):
         remedy = "The last accepted scoring stays in effect. Correct spec.scoring of the object."
-        checks.append(("Scoring", False, f"{fault}. {remedy}"))
+        checks.append(("Scoring", "bad", f"{fault}. {remedy}"))
     else:
-        checks.append(("Scoring", True, f"The model {detail['model']} of generation {detail['generation']} ranks."))
+        checks.append(("Scoring", "good", f"The model {detail['model']} of generation {detail['generation']} ranks."))
     if detail.get("keyword"):
-        checks.append(("Words", True, f"Searches use words too, in the language {detail['keyword']['language']}."))
+        checks.append(("Words", "good", f"Searches use words too, in the language {detail['keyword']['language']}."))
     else:
-        checks.append(("Words", True, "Searches use vectors only: spec.index.keyword is not enabled."))
+        checks.append(("Words", "", "Searches use vectors only: spec.index.keyword is not enabled."))
     return checks

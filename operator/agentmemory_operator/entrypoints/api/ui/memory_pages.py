@@ -15,7 +15,7 @@ from agentmemory_operator.entrypoints.api.ui.api_view import ApiView, Json
 from agentmemory_operator.entrypoints.api.ui.forms import read_form
 from agentmemory_operator.entrypoints.api.ui.pages import agent_url, redirect, render_page
 from agentmemory_operator.entrypoints.api.ui.word_diff import diff_words
-from agentmemory_operator.entrypoints.api.use_cases import parse_id
+from agentmemory_operator.entrypoints.api.use_cases import parse_id, services_of
 from agentmemory_operator.runtime.tasks import gather_bounded
 
 NEIGHBOURS = 3
@@ -69,6 +69,7 @@ async def show_memory(request: Request) -> Response:
         "origins": origins,
         "max_origins": MAX_ORIGINS,
         "logged_user": view.hash_user(user_id),
+        "is_cluster": services_of(request).objects.is_cluster,
         "versions": rows,
         "older": len(versions) - len(rows),
         "before": before,

@@ -171,12 +171,12 @@ def _unmarked(value: Any) -> Markup:
     return escape("" if value is None else str(value))
 
 
-def render_when(time: str | None) -> str:
+def render_when(time: str | None, has_seconds: bool = False) -> str:
     """Render a time of the API in UTC to the minute; '-' if there is none. A text that is no time stays as it is."""
     if time is None:
         return "-"
     try:
-        return datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M")
+        return datetime.fromisoformat(time).strftime("%Y-%m-%d %H:%M:%S" if has_seconds else "%Y-%m-%d %H:%M")
     except ValueError:
         return time
 

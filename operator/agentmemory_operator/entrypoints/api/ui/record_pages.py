@@ -42,14 +42,18 @@ async def list_changes(request: Request) -> Response:
     page, problem = await view.try_get(
         "/changes", user_id=user_id, cursor=cursor, since=to_time(since), limit=PAGE_SIZE
     )
+    for change in page["results"] if page else ():
+        # The page of receipts that begins with it.
+        change["receipt_before"] = _next_ms(change["at"])
     view.record_look(user_id or None, len(page["results"]) if page else 0)
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "page": page, "problem": problem}
-    values |= {
-        "since": since,
-        "now": now.strftime(FIELD_TIME),
-        "is_end": bool(page) and len(page["results"]) < PAGE_SIZE,
-    }
-    return render_page(request, "changes.html", values)
+    is_end = page is not None and len(page["results"]) < PAGE_SIZE
+    times = {"since": since, "now": now.strftime(FIELD_TIME), "is_end": is_end}
+    return render_page(request, "changes.html", values | times)
+
+
+def _next_ms(time: str) -> str:
+    return (datetime.fromisoformat(time) + timedelta(milliseconds=1)).isoformat()
 
 
 async def stream_changes(request: Request) -> Response:
@@ -121,4 +125,5 @@ async def show_graph(request: Request) -> Response:
         has_more = bool(page and page["next_cursor"])
         view.record_look(user_id, len(nodes))
     values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "problem": problem}
+    values["is_off"] = view.rights().settings.entities is None and problem and problem["status"] == 422
     return render_page(request, "graph.html", values | {"nodes": nodes, "edges": edges, "has_more": has_more})

@@ -81,19 +81,24 @@ def _weighted(name: str, weight: float, value: float) -> Part:
 
 
 def build_bars(results: Sequence[Json], settings: Json) -> tuple[list[list[BarPart]], list[str]]:
-    """Return the bar of each result, and the names of the terms for the legend. Negative terms have no width.
+    """Return the bar of each result, and the names of the terms for the legend.
+
+    A bar is as long as its score, so a better result never has the shorter bar. Negative terms have no width: they
+    shorten the others, as boost and confidence factor change the length of all.
 
     Args:
         settings: As for `parts_of`.
     """
     rows = [parts_of(result["explain"], settings) if result.get("explain") else [] for result in results]
     names = list(dict.fromkeys(name for row in rows for name, _, _ in row))
-    longest = max((sum(max(value, 0.0) for _, _, value in row) for row in rows), default=0.0) or 1.0
+    scores = [max(result["explain"]["score"], 0.0) if row else 0.0 for result, row in zip(results, rows, strict=True)]
+    longest = max(scores, default=0.0) or 1.0
     bars = []
-    for row in rows:
+    for row, score in zip(rows, scores, strict=True):
         x, bar = 0.0, []
+        positive = sum(max(value, 0.0) for _, _, value in row) or 1.0
         for name, label, value in row:
-            width = max(value, 0.0) / longest * 100
+            width = max(value, 0.0) / positive * score / longest * 100
             bar.append(BarPart(name, label, names.index(name) + 1, round(x, 2), round(width, 2)))
             x += width
         bars.append(bar)

@@ -16,10 +16,10 @@ from agentmemory_operator.spec.caller_rights import Verb
 PAGE_SIZE = 50
 MAX_PERIODS = 60
 STATES = {
-    "": "active",
-    "all": "active and superseded",
-    "superseded": "superseded only",
-    "pinned": "pinned only",
+    "": "valid",
+    "all": "valid and superseded",
+    "superseded": "superseded by now",
+    "pinned": "pinned",
 }
 """Label of each choice of the state. No request returns deleted and expired memories; the change log has their ids."""
 LIST_ID = "list"

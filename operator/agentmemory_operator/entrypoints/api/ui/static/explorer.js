@@ -1,5 +1,5 @@
 // What pages do beyond plain HTML. Every page works without it, except live changes, the slider for the day and its
-// chart, and the immediate effect of the weights' sliders.
+// chart, the immediate effect of the weights' sliders, and the buttons that copy a command.
 "use strict";
 
 const DAY_MS = 86_400_000;
@@ -81,7 +81,7 @@ function openPlot(box) {
     range.dispatchEvent(new Event("change"));
   });
   ["input", "moved"].forEach((name) => range.addEventListener(name, () => plot.redraw(false)));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw(false));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => plot.redraw());
   new ResizeObserver(() => plot.setSize({ width: box.clientWidth, height: 140 })).observe(box);
 }
 
@@ -118,9 +118,11 @@ function openStream(live) {
     const change = JSON.parse(event.data);
     const row = document.createElement("tr");
     row.className = "new";
-    [change.at.slice(0, 16).replace("T", " "), change.kind, change.user_id || "", change.id].forEach((text, place) => {
+    [change.at.slice(0, 19).replace("T", " "), change.kind, change.user_id || "", change.id].forEach((text, place) => {
       const cell = document.createElement("td");
-      const value = place === 2 ? document.createElement("bdi") : cell;
+      const hasMemory = place === 3 && change.user_id && ["stored", "superseded", "consolidated"].includes(change.kind);
+      const value = place === 2 ? document.createElement("bdi") : hasMemory ? document.createElement("a") : cell;
+      if (hasMemory) value.href = live.dataset.agent + "/memories/" + encodeURIComponent(text) + "?" + new URLSearchParams({ user_id: change.user_id });
       value.textContent = marked(text);
       if (value !== cell) cell.append(value);
       if (place === 3) cell.className = "id";
@@ -149,7 +151,29 @@ function openStream(live) {
   if (!document.hidden) open();
 }
 
-const PARTS = { "input[data-for]": openScrubber, "#plot": openPlot, ".sliders": openSliders, "#live[data-stream]": openStream };
+// A button that copies a command. Where the browser gives no clipboard, it selects the command.
+function openCopy(code) {
+  const button = document.createElement("button"), status = document.createElement("span"), box = document.createElement("div");
+  button.type = "button";
+  button.textContent = "Copy";
+  button.className = "copy";
+  status.setAttribute("role", "status");
+  status.className = "faint";
+  box.className = "copies";
+  box.append(button, status);
+  code.parentElement.after(box);
+  button.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      status.textContent = "Copied";
+    } catch {
+      getSelection().selectAllChildren(code);
+      status.textContent = "Selected: copy it with the keyboard";
+    }
+  });
+}
+
+const PARTS = { "input[data-for]": openScrubber, "#plot": openPlot, ".sliders": openSliders, "#live[data-stream]": openStream, "pre > code": openCopy };
 
 function openParts() {
   for (const [selector, open] of Object.entries(PARTS)) {
