@@ -87,11 +87,11 @@ def test_each_package_says_in_one_docstring_what_it_is_for() -> None:
 
 # New code replaces old code: only an issue that adds a package raises a budget, by the size of the package.
 BUDGETS = {
-    "code lines of operator/": 60_150,
-    "modules of operator/": 605,
-    "lines of tests": 129_800,
-    "lines of tests/support": 13_100,
-    "packages that make demo installs": 95,
+    "code lines of operator/": 62_100,
+    "modules of operator/": 628,
+    "lines of tests": 134_900,
+    "lines of tests/support": 14_150,
+    "packages that make demo installs": 96,
 }
 
 
