@@ -124,6 +124,7 @@ async def show_graph(request: Request) -> Response:
         nodes, edges = await asyncio.to_thread(lay_out, page["results"] if page else [])
         has_more = bool(page and page["next_cursor"])
         view.record_look(user_id, len(nodes))
-    values = {"agent": view.agent, "can": view.can(), "user_id": user_id, "problem": problem}
-    values["is_off"] = view.rights().settings.entities is None and problem and problem["status"] == 422
-    return render_page(request, "graph.html", values | {"nodes": nodes, "edges": edges, "has_more": has_more})
+    values: Json = {"agent": view.agent, "can": view.can(), "user_id": user_id, "problem": problem}
+    is_off = view.rights().settings.entities is None and problem is not None and problem["status"] == 422
+    values |= {"nodes": nodes, "edges": edges, "has_more": has_more, "is_off": is_off}
+    return render_page(request, "graph.html", values)
