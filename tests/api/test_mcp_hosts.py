@@ -9,11 +9,11 @@ from typing import Any
 import httpx2
 import pytest
 import yaml
-from mcp import Client, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
+from tests.api.test_mcp_stdio import stdio_to
+from tests.support.programs import ROOT
 from tests.support.web.api_stack import Stack
 
 HOSTS = ROOT / "examples" / "mcp"
@@ -54,9 +54,7 @@ async def connected_host(server: Server, stack: Stack) -> AsyncIterator[Client]:
         assert server["command"] == "agentmemory"
         arguments = ["words" if part == "assistant" else part for part in server["args"]]
         arguments[arguments.index("--url") + 1] = stack.api_url
-        command = [*AGENTMEMORY, *arguments]
-        parameters = StdioServerParameters(command=command[0], args=command[1:], env=clean_environment())
-        async with Client(stdio_client(parameters)) as host:
+        async with Client(stdio_to(*arguments)) as host:
             yield host
         return
     url = httpx2.URL(server["url"])

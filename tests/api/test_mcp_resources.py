@@ -7,8 +7,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
-from mcp import Client, MCPError, StdioServerParameters
-from mcp.client.stdio import stdio_client
+from mcp import Client, MCPError
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import CallerCache
@@ -19,7 +18,7 @@ from agentmemory_operator.search.rules.context_text import NOTE
 from tests.api.test_hostile_memories import store
 from tests.api.test_identity import ByName
 from tests.api.test_mcp import connected
-from tests.support.programs import AGENTMEMORY, clean_environment
+from tests.api.test_mcp_stdio import stdio_to
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 
@@ -215,11 +214,9 @@ async def test_stdio_with_a_user_token_needs_no_user(guarded: Stack) -> None:
     headers = {"Authorization": "Bearer token-bound"}
     answer = httpx.post(f"{guarded.api_url}/v1/agents/guarded/tokens", json=order, headers=headers)
     token = answer.raise_for_status().json()["token"]
-    command = [*AGENTMEMORY, "mcp", "guarded", "--url", guarded.api_url]
-    environment = clean_environment() | {"AGENTMEMORY_TOKEN": token}
-    parameters = StdioServerParameters(command=command[0], args=command[1:], env=environment)
+    transport = stdio_to("mcp", "guarded", "--url", guarded.api_url, AGENTMEMORY_TOKEN=token)
 
-    async with Client(stdio_client(parameters)) as host:
+    async with Client(transport) as host:
         await host.call_tool("remember", {"content": "likes tea", "type": "preference"})
         profile = await host.read_resource(PROFILE)
 

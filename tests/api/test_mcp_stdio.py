@@ -2,7 +2,9 @@
 
 import json
 import subprocess
+import sys
 import tempfile
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx
@@ -21,12 +23,20 @@ LIST = {"jsonrpc": "2.0", "id": "list", "method": "tools/list"}
 STARTED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
+def stdio_to(*arguments: str, **environment: str) -> AbstractAsyncContextManager[Any]:
+    """Start `agentmemory` as a host does; return the transport to it."""
+    program, *first = AGENTMEMORY
+    parameters = StdioServerParameters(
+        command=program, args=[*first, *arguments], env=clean_environment() | environment
+    )
+    # The default is the standard error at the time of the import, which pytest has closed by now.
+    return stdio_client(parameters, sys.stderr)
+
+
 def hosted(stack: Stack, *options: str, mode: Any = "auto", **environment: str) -> Client:
-    """Start the command as a host does, and connect to it."""
-    command = [*AGENTMEMORY, "mcp", "words", *options]
-    known = clean_environment() | {"AGENTMEMORY_URL": stack.api_url} | environment
-    parameters = StdioServerParameters(command=command[0], args=command[1:], env=known)
-    return Client(stdio_client(parameters), mode=mode)
+    """Connect to the agent `words` as a host does."""
+    environment = {"AGENTMEMORY_URL": stack.api_url} | environment
+    return Client(stdio_to("mcp", "words", *options, **environment), mode=mode)
 
 
 def talk(url: str, *lines: bytes | dict[str, Any], user: str = "ada") -> subprocess.CompletedProcess[str]:

@@ -1,6 +1,7 @@
 """What the pages say about their own limits: of a view of the past, a proof, a log, a backup."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import httpx
 import pytest
@@ -156,15 +157,13 @@ class TestErasure:
         assert "to get the proof of its erasure as a file" in browser.open(f"{AGENT}/receipts").text
 
     def test_a_change_leads_to_its_receipt(self, browser: Browser, ui_stack: Stack, user: str) -> None:
+        start = datetime.now(UTC).isoformat()
         receipt = erase(ui_stack, user)
         erase(ui_stack, f"{user}-later")
-        [time] = [
-            change["at"]
-            for change in httpx.get(f"{ui_stack.api_url}/v1{AGENT}/changes", params={"limit": 1000}).json()["results"]
-            if change["id"] == receipt
-        ]
+        changes = httpx.get(f"{ui_stack.api_url}/v1{AGENT}/changes", params={"since": start}).json()["results"]
+        [time] = [change["at"] for change in changes if change["id"] == receipt]
 
-        page = browser.open(f"{AGENT}/changes", since=time[:16])
+        page = browser.open(f"{AGENT}/changes", since=start)
         [link] = [link for link in page.links() if link.endswith(f"#{receipt}")]
         receipts = browser.open(link.removeprefix("/ui"))
 
