@@ -5,11 +5,11 @@ PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # The rooms are measured by the first; the second starts processes, which tell little of their branches.
 MEASURED := tests/contract tests/property tests/unit
-SERVERS := client/tests devserver/tests tests/api tests/browser
+SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/operator tests/security
-# With helm, promtool, Lua as Argo CD runs it, an S3 server.
-TOOLS := tests/chart tests/e2e tests/gitops tests/upgrade
+# With Chromium, helm, promtool, Lua as Argo CD runs it, an S3 server.
+TOOLS := tests/browser tests/chart tests/e2e tests/gitops tests/upgrade
 # Forks of a process that has collected the tests; on other systems, workers that each collect them.
 spread = $(if $(filter Linux,$(shell uname)),--forks $(1),-n $(1) --dist loadfile --no-loadscope-reorder)
 # Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
@@ -107,10 +107,11 @@ coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below th
 test-cluster: .venv/.dev ## run the tests of operator and security with a control plane, except the fault tests
 	@$(ASSETS) $(PYTEST) $(CLUSTER) $(SELECTED) $(MORE_WORKERS)
 
-test-tools: .venv/.dev tools ## run the tests with helm, promtool, Lua or an S3 server, except the fault tests
+test-tools: .venv/.dev tools ## run the tests with Chromium, helm, promtool, Lua or an S3 server, except the fault tests
 	@$(ASSETS) $(PYTEST) $(TOOLS) $(SELECTED) $(MORE_WORKERS)
 
-test: test-quick test-cluster ## run the tests that need a control plane at most; those that need more are skipped
+test: .venv/.dev ## run the tests that need a control plane at most, in one run: those of one suite wait while others work
+	@$(ASSETS) $(PYTEST) $(QUICK) $(CLUSTER) $(SELECTED) $(MORE_WORKERS)
 
 test-tools coverage: LEFT_OUT := faults
 

@@ -176,12 +176,12 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need the S3 server. Start the slowest files first; all others keep their order.
+    """Mark the tests that need the S3 server or Chromium. Start the slowest files first; all others keep their order.
 
     Files that share the operator of a test process come last: between them, no other one has to start.
     """
     for item in items:
-        if "storage" in getattr(item, "fixturenames", ()):
+        if {"storage", "chromium"}.intersection(getattr(item, "fixturenames", ())):
             item.add_marker("tools")
     order = {file: number for number, file in enumerate(LONGEST)}
     sharing = {item.path for item in items if SHARED_OPERATOR in getattr(item, "fixturenames", ())}
