@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-# The rooms are measured by the first; the second starts processes, which tell little of their branches.
+# The first are measured; the others start processes, whose branches mean little.
 MEASURED := tests/contract tests/property tests/unit
 SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
@@ -95,7 +95,7 @@ test-unit: .venv/.dev ## run the unit tests: after every change
 test-quick: .venv/.dev ## run all tests without a control plane: before a commit
 	@$(PYTEST) $(QUICK) $(SELECTED) $(WORKERS)
 
-test-servers: .venv/.dev ## run the part of test-quick for the retrieval API and the development Qdrant
+test-servers: .venv/.dev ## run the part of test-quick for the retrieval API, the clients and the development Qdrant
 	@$(PYTEST) $(SERVERS) $(SELECTED) $(WORKERS)
 
 coverage: .venv/.dev ## run the rest of test-quick with coverage; fails below the required share
@@ -110,8 +110,7 @@ test-cluster: .venv/.dev ## run the tests of operator and security with a contro
 test-tools: .venv/.dev tools ## run the tests with Chromium, helm, promtool, Lua or an S3 server, except the fault tests
 	@$(ASSETS) $(PYTEST) $(TOOLS) $(SELECTED) $(MORE_WORKERS)
 
-test: .venv/.dev ## run the tests that need a control plane at most, in one run: those of one suite wait while others work
-	@$(ASSETS) $(PYTEST) $(QUICK) $(CLUSTER) $(SELECTED) $(MORE_WORKERS)
+test: test-quick test-cluster ## run the tests that need a control plane at most; those that need more are skipped
 
 test-tools coverage: LEFT_OUT := faults
 

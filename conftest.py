@@ -24,62 +24,70 @@ pytest_plugins = ("tests.support.forked_tests",)
 # The slowest files of each suite, slowest first. Test processes get files in this order: a slow file that starts last
 # would run alone.
 LONGEST = (
-    "tests/faults/test_restore_operator_kills.py",
-    "tests/faults/test_operator_kills.py",
     "tests/faults/test_rebuild_faults.py",
-    "tests/faults/test_snapshot_kills.py",
+    "tests/faults/test_restore_operator_kills.py",
     "tests/faults/test_image.py",
-    "tests/faults/test_generated_specs.py",
+    "tests/faults/test_operator_kills.py",
+    "tests/api/test_any_described_request.py",
+    "tests/faults/test_uninstall.py",
+    "tests/faults/test_beside_serving.py",
     "tests/faults/test_history.py",
+    "tests/faults/test_storage_faults.py",
+    "tests/faults/test_bench.py",
+    "tests/faults/test_snapshot_kills.py",
     "devserver/tests/test_concurrency.py",
-    "tests/security/test_canary_passes.py",
-    "tests/security/test_canary.py",
+    "tests/faults/test_generated_specs.py",
+    "tests/browser/test_views.py",
+    "tests/faults/test_cluster_faults.py",
+    "tests/contract/adapters/test_shard_snapshots.py",
+    "tests/browser/test_hostile_texts.py",
+    "tests/browser/test_tabs.py",
+    "tests/browser/test_keyboard.py",
+    "tests/api/test_greedy_bodies.py",
+    "tests/operator/test_zone_keys.py",
+    "tests/contract/restores/test_in_place.py",
+    "tests/api/test_mcp.py",
+    "tests/contract/collections/test_estimate.py",
+    "tests/chart/test_release.py",
+    "tests/chart/test_monitoring.py",
+    "tests/upgrade/test_recorded.py",
+    "tests/upgrade/test_rolling.py",
+    "tests/faults/test_restore_kills.py",
+    "tests/api/test_langgraph.py",
+    "tests/faults/test_qdrant_faults.py",
+    "tests/security/test_egress.py",
+    "tests/contract/restores/test_restores.py",
+    "tests/faults/test_writers.py",
+    "tests/contract/snapshots/test_verify.py",
+    "tests/contract/distillation/test_long_chains.py",
+    "tests/operator/test_page_commands.py",
+    "devserver/tests/test_durability.py",
+    "tests/api/ui/test_ui_attacks.py",
+    "tests/contract/snapshots/test_cluster_jobs.py",
+    "tests/faults/test_verification_kills.py",
     "tests/operator/test_leadership.py",
     "tests/security/test_forged_status.py",
-    "tests/operator/test_zone_copies.py",
-    "tests/security/test_egress.py",
-    "tests/security/test_shared_buckets.py",
-    "tests/security/test_canary_dev.py",
     "tests/operator/test_install.py",
-    "tests/security/test_roles.py",
-    "tests/operator/test_failures.py",
-    "tests/operator/test_namespaces.py",
-    "tests/security/test_takeover.py",
-    "tests/operator/test_capacity.py",
-    "tests/security/test_development_identity.py",
-    "tests/security/test_deposed_settings.py",
-    "tests/operator/test_runbook.py",
-    "tests/operator/test_rebuild_interplay.py",
-    "tests/operator/test_page_commands.py",
-    "tests/operator/test_webhooks.py",
-    "tests/operator/test_rebuild_page.py",
-    "tests/operator/test_dead_connections.py",
-    "tests/operator/test_plain_moves.py",
-    "tests/operator/test_restore_live.py",
-    "tests/operator/test_restores.py",
-    "tests/operator/test_reconcile.py",
-    "tests/operator/test_approval.py",
-    "tests/security/test_other_cluster.py",
-    "tests/operator/test_pages.py",
-    "tests/upgrade/test_rolling.py",
-    "tests/upgrade/test_recorded.py",
-    "tests/chart/test_monitoring.py",
-    "tests/chart/test_release.py",
+    "tests/api/test_witness.py",
     "tests/api/test_dev_snapshots.py",
-    "tests/contract/restores/test_in_place.py",
-    "tests/contract/adapters/test_shard_snapshots.py",
-    "tests/api/test_demo.py",
-    "tests/contract/restores/test_restores.py",
+    "tests/faults/test_restore_faults.py",
+    "tests/operator/test_rebuild_interplay.py",
+    "tests/api/test_preset_examples.py",
+    "tests/operator/test_runbook.py",
+    "tests/faults/test_zone_keys.py",
+    "tests/security/test_canary_passes.py",
     "client/tests/test_many_calls.py",
-    "tests/contract/search/test_search.py",
-    "tests/api/test_processes.py",
+    "tests/operator/test_clusters.py",
+    "tests/operator/test_dead_connections.py",
+    "tests/contract/lifecycle/test_forget.py",
+    "tests/operator/test_commands.py",
+    "tests/contract/search/test_quantized_search.py",
+    "tests/security/test_other_cluster.py",
+    "tests/contract/restores/test_forged_status.py",
+    "tests/unit/entrypoints/test_start.py",
+    "tests/security/test_shown_state.py",
+    "tests/api/ui/test_ui_safety.py",
     "tests/api/test_connections.py",
-    "tests/api/test_fairness.py",
-    "tests/contract/lifecycle/test_erasure_replay.py",
-    "tests/contract/snapshots/test_copies.py",
-    "tests/contract/snapshots/test_cluster_jobs.py",
-    "tests/contract/lifecycle/test_cleanup.py",
-    "tests/contract/rebuilds/test_point_copier.py",
 )
 
 # Fixture of tests/support/cluster/fixtures.py.
@@ -126,8 +134,8 @@ if _has_room():
 
 
 @functools.cache
-def _authorities(*_: object) -> ssl.SSLContext:
-    return httpx.create_ssl_context()
+def _authorities(trust_env: bool, *_: object) -> ssl.SSLContext:
+    return httpx.create_ssl_context(trust_env=trust_env)
 
 
 def _create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
@@ -135,8 +143,8 @@ def _create_ssl_context(verify: Any = True, cert: Any = None, trust_env: bool = 
 
     Reading them takes 20 ms of CPU, which each client and each `httpx.get` would spend, also over HTTP.
     """
-    if verify is True and cert is None and trust_env:
-        return _authorities(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+    if verify is True and cert is None:
+        return _authorities(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return httpx.create_ssl_context(verify, cert, trust_env)
 
 
