@@ -77,10 +77,13 @@ export class Agent {
     return answerOf(this.#http.GET("/v1/agents/{agent}/stats", { params, ...optionsOf(call) }));
   }
 
-  /** Yield the users and scopes that have memories, by user id; pages are read as they are needed. */
-  users(call: CallOptions = {}): AsyncGenerator<api.UserSummary, void, undefined> {
+  /**
+   * Yield the users and scopes that have memories, by user id; with `prefix` those whose id begins with it. Pages are read as they
+   * are needed.
+   */
+  users(options: api.UserListOptions = {}, call: CallOptions = {}): AsyncGenerator<api.UserSummary, void, undefined> {
     return entriesOf(async (cursor) => {
-      const params = { path: this.#path, query: cursor === undefined ? {} : { cursor } };
+      const params = { path: this.#path, query: { ...options, ...(cursor === undefined ? {} : { cursor }) } };
       const page = await answerOf(this.#http.GET("/v1/agents/{agent}/users", { params, ...optionsOf(call) }));
       return [page.results, page.next_cursor];
     });

@@ -68,6 +68,7 @@ export type ListOptions = Omit<Query<"/v1/agents/{agent}/memories">, "user_id">;
 export type TreeOptions = Omit<Query<"/v1/agents/{agent}/memories/{id}/tree">, "user_id">;
 export type ChangesOptions = Query<"/v1/agents/{agent}/changes">;
 export type StatsOptions = Query<"/v1/agents/{agent}/stats">;
+export type UserListOptions = Query<"/v1/agents/{agent}/users">;
 export type ReceiptOptions = Query<"/v1/agents/{agent}/receipts">;
 export type KeepOptions = Omit<Schemas["WorkingIn"], "content">;
 /** What an item may have besides its namespace and its content. Without a `key` the API generates one. */

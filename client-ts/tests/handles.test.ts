@@ -197,11 +197,11 @@ test("the pages of users and receipts are followed", async () => {
   await recorded([...users, ...receipts], async (url, seen) => {
     const one = new Client(url).agent("a");
 
-    assert.deepEqual((await all(one.users())).map(({ user_id }) => user_id), ["a", "b"]);
+    assert.deepEqual((await all(one.users({ prefix: "u" }))).map(({ user_id }) => user_id), ["a", "b"]);
     assert.deepEqual((await all(one.receipts({ user_id: "u" }))).map(({ id }) => id), ["r", "s"]);
     assert.deepEqual(seen.map(({ url }) => url), [
-      "/v1/agents/a/users",
-      "/v1/agents/a/users?cursor=c",
+      "/v1/agents/a/users?prefix=u",
+      "/v1/agents/a/users?prefix=u&cursor=c",
       "/v1/agents/a/receipts?user_id=u",
       "/v1/agents/a/receipts?user_id=u&before=t",
     ]);

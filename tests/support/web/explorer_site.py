@@ -291,6 +291,6 @@ VIEWS: dict[str, View] = {
     "backups": View(f"{_A}/backups", "Backups"),
     "backups-empty": View(f"{_N}/backups", "Backups"),
     "sign-in": View("/sign-in", "Sign in", caller=None),
-    "problem": View("/nothing", "404", status=404),
+    "problem": View("/nothing", "(404)", status=404),
 }
 """Every page, and the states that look different, by name."""
