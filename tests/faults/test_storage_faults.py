@@ -126,6 +126,9 @@ async def test_next_process_completes_killed_copy(
         if (call, when) == (number, moment):
             _kill(process)
             is_killed.set()
+            if moment == "before":
+                # Else the proxy would carry out the call beside the next process.
+                raise ConnectionAbortedError("its caller was killed")
 
     proxy.at = kill_there
     process.start()

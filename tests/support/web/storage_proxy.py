@@ -64,7 +64,7 @@ class StorageProxy(Plantable):
         steps: Kinds of the calls, in order.
         headers: Headers of the calls, in order.
         at: Called with the number of each call (from 0), before and after it is carried out; the response follows
-            later.
+            later. A call before which it raises is not carried out.
     """
 
     PLANTABLE = ("fault",)
