@@ -121,6 +121,23 @@ def test_without_javascript_forms_and_filters_work(chromium: Chromium) -> None:
         assert tab.faults == []
 
 
+def test_running_work_is_not_read_again_under_the_keyboard(tab: Tab) -> None:
+    tab.page.clock.install()
+    tab.open("/agents/busy-bot")
+    tab.page.evaluate("document.querySelector('#state').dataset.read = 'first'")
+
+    tab.page.focus("#state button")
+    tab.page.keyboard.press("Tab")
+    tab.page.keyboard.press("Shift+Tab")
+    tab.page.clock.run_for(60_000)
+    stays = tab.page.locator("#state[data-read]").count()
+    tab.page.evaluate("document.activeElement.blur()")
+    tab.page.clock.run_for(6_000)
+    tab.page.locator("#state:not([data-read])").wait_for(state="attached")
+
+    assert stays == 1
+
+
 def test_changes_appear_as_they_happen(tab: Tab) -> None:
     tab.open(f"{AGENT}/changes", user_id="live")
     tab.page.get_by_text("Live:").wait_for()

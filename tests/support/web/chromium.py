@@ -125,6 +125,8 @@ class Tab:
             The names of all controls; the numbers of those that had the focus, in order; those whose focus was not
             visible.
         """
+        # A part that is read again would lose its numbers.
+        self.page.evaluate("document.addEventListener('htmx:beforeRequest', (event) => event.preventDefault())")
         stops: list[str] = self.page.evaluate(_NUMBER_STOPS)
         visited: list[int] = []
         hidden: list[int] = []

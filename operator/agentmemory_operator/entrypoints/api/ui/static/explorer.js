@@ -186,3 +186,8 @@ function openParts() {
 }
 
 ["DOMContentLoaded", "htmx:afterSwap", "htmx:historyRestore"].forEach((name) => document.addEventListener(name, openParts));
+
+// Work that runs is read again every few seconds, but not while the keyboard's focus is in it, which a swap would remove.
+document.addEventListener("htmx:beforeRequest", (event) => {
+  if (event.target.id === "state" && event.target.querySelector(":focus-visible")) event.preventDefault();
+});
