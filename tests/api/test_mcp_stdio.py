@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 import tempfile
 from contextlib import AbstractAsyncContextManager
 from typing import Any
@@ -29,8 +28,7 @@ def stdio_to(*arguments: str, **environment: str) -> AbstractAsyncContextManager
     parameters = StdioServerParameters(
         command=program, args=[*first, *arguments], env=clean_environment() | environment
     )
-    # The default is the standard error at the time of the import, which pytest has closed by now.
-    return stdio_client(parameters, sys.stderr)
+    return stdio_client(parameters)
 
 
 def hosted(stack: Stack, *options: str, mode: Any = "auto", **environment: str) -> Client:

@@ -9,6 +9,7 @@ import gc
 import io
 import multiprocessing
 import os
+import tempfile
 import uuid
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import pytest
+from _pytest.capture import FDCapture
 
 from tests.support.forked import RUN_ID, ask_to_die_with_parent
 
@@ -203,8 +205,13 @@ def _separate_output(config: pytest.Config) -> None:
     """Capture output in files of this process, and leave the terminal to the parent."""
     manager = config.pluginmanager
     capturing = manager.get_plugin("capturemanager")
-    capturing.stop_global_capturing()
-    capturing.start_global_capturing()
+    streams = capturing._global_capturing
+    for stream in (streams.out, streams.err):
+        # Modules may keep the streams of the time of their import, so these continue, with a file of this process.
+        if isinstance(stream, FDCapture):
+            with tempfile.TemporaryFile() as file:
+                os.dup2(file.fileno(), stream.tmpfile.fileno(), inheritable=False)
+    capturing.resume_global_capture()
     for name in ("terminalreporter", "terminalprogress"):
         if manager.has_plugin(name):
             manager.unregister(name=name)

@@ -19,7 +19,8 @@ with open(os.environ["COLLECTED"], "a") as file:
 """
 FILES = {
     "test_a.py": """
-import os, pytest
+import os, pytest, sys
+ERRORS = sys.stderr
 
 @pytest.fixture(scope="module")
 def process():
@@ -31,6 +32,8 @@ def test_is_in_one_process(process, number, tmp_path):
 
 def test_fails():
     print("printed by the test")
+    print("printed to the stream of the import", file=ERRORS)
+    os.write(ERRORS.fileno(), b"written to its file")
     assert 1 == 2
 """,
     "test_b.py": """
@@ -94,7 +97,9 @@ def test_each_test_runs_once_in_a_fork(tmp_path: pathlib.Path) -> None:
         "test_last": "error",
     }
     assert (tmp_path / "collected").read_text().split() == ["test_a", "test_b", "test_c"]
-    assert "printed by the test" in output
+    assert output.count("printed by the test") == 2
+    assert output.count("printed to the stream of the import") == 2
+    assert output.count("written to its file") == 2
     assert "ended with exit code 7" in output
     assert "OSError: at the end" in output
     assert "forked_tests.py" not in output
