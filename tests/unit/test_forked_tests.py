@@ -37,12 +37,15 @@ def test_fails():
     assert 1 == 2
 """,
     "test_b.py": """
-import os, pytest
+import os, pytest, time
 
 def test_before():
     pass
 
 def test_ends_the_process():
+    # The tests after this one run in another process than `test_last`, whose session then ends with it.
+    while not os.path.exists("last"):
+        time.sleep(0.01)
     os._exit(7)
 
 @pytest.mark.skip(reason="for a reason")
@@ -61,7 +64,7 @@ def ended():
     raise OSError("at the end")
 
 def test_last(ended):
-    pass
+    open("last", "w").close()
 """,
 }
 
