@@ -26,7 +26,7 @@ PROFILE = "agentmemory://profile"
 
 
 def content_of(result: Any) -> dict[str, Any]:
-    """Return the content of a resource that is a memory."""
+    """Return the content of a memory resource."""
     [content] = result.contents
     assert content.mime_type == "application/json"
     return dict(json.loads(content.text))
@@ -170,7 +170,7 @@ GUARDED = agent_document(
 
 @pytest.fixture(scope="module")
 def guarded(qdrant_url: str) -> Iterator[Stack]:
-    """An API whose callers have the token `token-NAME` and the rights of `SUBJECTS`."""
+    """API with callers who have the token `token-NAME` and the rights of `SUBJECTS`."""
     create_collection(qdrant_url, GUARDED)
     guard = IdentityGuard(CallerCache(ByName(), SystemClock()))
     with running_api(qdrant_url, GUARDED, guard=guard) as stack:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from tests.support.web.explorer_site import ExplorerSite, View
 
-# The import takes half a second, which each process of a test run would spend.
+# The import takes 0.5 s, which each process of a test run would spend.
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page, StorageState
 
@@ -22,7 +22,7 @@ MISSING = "no Chromium: run `apt-get install chromium fonts-noto-core`, or set C
 TIMEOUT_MS = 60_000
 DESKTOP, NARROW, WIDE = 1280, 390, 1920
 HEIGHT = 900
-# Lists elements that stick out of the page, or whose text is cut. Elements in a region that scrolls may be wider.
+# Lists elements that are wider than the page, or have cut text. Elements in a region that scrolls may be wider.
 _FIND_CUT = """() => {
   const root = document.documentElement, width = root.clientWidth, found = [];
   if (root.scrollWidth > width) found.push(`page: ${root.scrollWidth} of ${width}`);
@@ -39,7 +39,7 @@ _FIND_CUT = """() => {
   }
   return found;
 }"""
-# Numbers the elements that Tab should reach, in order; returns how they are called.
+# Numbers the elements that Tab should reach, in order; returns their names.
 _NUMBER_STOPS = """() => {
   const controls = 'a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex="0"]';
   const stops = [...document.querySelectorAll(controls)].filter((stop) => stop.checkVisibility() && !stop.disabled);
@@ -64,7 +64,7 @@ def find_chromium() -> str | None:
 
 
 class Tab:
-    """A tab that records what no page may do.
+    """Tab that records forbidden events.
 
     Attributes:
         faults: Errors of the console, dialogs, and requests to other hosts.
@@ -90,7 +90,7 @@ class Tab:
         return response.status
 
     def show(self, view: View) -> int:
-        """Bring a view about; return the HTTP status of its page."""
+        """Open a view; return the HTTP status of its page."""
         status = self.open(re.sub(r"\{(.+?)\}", lambda name: self.site.ids[name[1]], view.path))
         if view.act is not None:
             view.act(self.site, self.page)
@@ -102,12 +102,12 @@ class Tab:
         return self.page.evaluate("location.pathname")
 
     def resize(self, width: int) -> None:
-        """Give the page another width; return when its scripts have seen it, which takes a frame."""
+        """Set the width of the page; wait until its scripts have noticed, which takes a frame."""
         self.page.set_viewport_size({"width": width, "height": HEIGHT})
         self.page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def find_cut(self) -> list[str]:
-        """Return what sticks out of the page sideways, or is cut."""
+        """Return the elements that are wider than the page, or cut."""
         return self.page.evaluate(_FIND_CUT)
 
     def find_violations(self) -> list[str]:
@@ -122,10 +122,10 @@ class Tab:
         """Press Tab until the focus leaves the page.
 
         Returns:
-            The names of all controls; the numbers of those that had the focus, in order; those whose focus was not
-            visible.
+            The names of all controls; the numbers of the controls that had the focus, in order; the numbers of those
+            with an invisible focus.
         """
-        # A part that is read again would lose its numbers.
+        # The elements of a part that the page requests again would lose their numbers.
         self.page.evaluate("document.addEventListener('htmx:beforeRequest', (event) => event.preventDefault())")
         stops: list[str] = self.page.evaluate(_NUMBER_STOPS)
         visited: list[int] = []
@@ -149,7 +149,7 @@ def _axe() -> str:
 
 
 class Chromium:
-    """Chromium with tabs of callers who are signed in."""
+    """Chromium with tabs of signed-in callers."""
 
     def __init__(self, browser: "Browser", site: ExplorerSite) -> None:
         self._browser, self.site = browser, site

@@ -1,4 +1,4 @@
-"""The explorer of an API whose agents have memories, for tests in a browser and for the captures of its pages."""
+"""The explorer of an API with filled agents, for tests in a browser and for the captures of its pages."""
 
 import contextlib
 import datetime
@@ -73,10 +73,10 @@ _OTHERS = ("bob", "grace", "linus", "\u0645\u0631\u064a\u0645", "team:billing")
 
 @dataclass(slots=True)
 class ExplorerSite:
-    """A running API with the explorer, whose callers have the tokens `token-NAME`.
+    """Running API with the explorer. Its callers have the tokens `token-NAME`.
 
     Attributes:
-        clock: Clock of the API; it stands still.
+        clock: Clock of the API; its time is constant.
         ids: Id of each memory of `ada` by its content.
     """
 
@@ -291,6 +291,6 @@ VIEWS: dict[str, View] = {
     "backups": View(f"{_A}/backups", "Backups"),
     "backups-empty": View(f"{_N}/backups", "Backups"),
     "sign-in": View("/sign-in", "Sign in", caller=None),
-    "problem": View("/nothing", "(404)", status=404),
+    "problem": View("/nothing", "Not found (404)", status=404),
 }
 """Every page, and the states that look different, by name."""

@@ -187,7 +187,7 @@ function openParts() {
 
 ["DOMContentLoaded", "htmx:afterSwap", "htmx:historyRestore"].forEach((name) => document.addEventListener(name, openParts));
 
-// Work that runs is read again every few seconds, but not while the keyboard's focus is in it, which a swap would remove.
+// The page requests running work again every few seconds, except while the keyboard's focus is in it: a swap would remove it.
 document.addEventListener("htmx:beforeRequest", (event) => {
   if (event.target.id === "state" && event.target.querySelector(":focus-visible")) event.preventDefault();
 });
