@@ -108,7 +108,9 @@ async def talk(url: str, wire: Wire) -> None:
 def main() -> None:
     """Start a stack, talk, and write down what was said."""
     with tempfile.TemporaryDirectory() as name:
-        manifests = shutil.copytree(ROOT / "examples" / "quickstart", Path(name, "manifests"))
+        manifests = shutil.copytree(
+            ROOT / "examples" / "quickstart", Path(name, "manifests"), ignore=shutil.ignore_patterns(".status")
+        )
         options = ("--manifests", str(manifests), "--data", f"{name}/data", "--port", "0")
         with running(Program(Path(name, "dev.log"), *AGENTMEMORY, "dev", *options)) as program:
             url = program.wait_for(r"API (http://\S+)")[1]

@@ -137,7 +137,8 @@ def timed() -> Iterator[None]:
 
 def start(story: Story) -> None:
     """Start the stack on a copy of the manifests."""
-    shutil.copytree(QUICKSTART, story.stack.manifests)
+    # `make dev` leaves a status in the folder, which belongs to a Qdrant that is gone.
+    shutil.copytree(QUICKSTART, story.stack.manifests, ignore=shutil.ignore_patterns(".status"))
     say(f"{AGENT} helps the engineers of a software firm. {MANIFEST} declares its memory:\n")
     show_manifest(story.manifest.read_text("utf-8"))
     say("\nStarting the development stack on it: one process, no Kubernetes, no keys ...")

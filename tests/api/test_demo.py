@@ -1,7 +1,9 @@
 """`make demo`: the complete output, a failed expectation, and cleanup."""
 
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,9 +27,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     assert [line for line in processes.splitlines() if str(tmp_path) in line] == []
 
 
-def begin(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+def begin(folder: Path, *arguments: str, examples: Path = EXAMPLES, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(EXAMPLES / "demo" / "demo.py"), *arguments],
+        [sys.executable, str(examples / "demo" / "demo.py"), *arguments],
         env=os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -44,13 +46,32 @@ def finish(demo: subprocess.Popen[str]) -> str:
         pytest.fail(f"the demo was not done after {LIMIT_S} s; its output:\n{demo.communicate()[0]}")
 
 
-def test_prints_everything_whatever_servers_are_set(folder: Path) -> None:
-    """Environment variables of other servers and proxies have no effect."""
+@pytest.fixture
+def used_examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy of the examples with the status that `make dev` leaves."""
+    examples = tmp_path_factory.mktemp("used") / "examples"
+    shutil.copytree(EXAMPLES, examples, ignore=shutil.ignore_patterns(".status", "__pycache__"))
+    status = examples / "quickstart" / ".status" / "agents.support-bot.agentmemory.json"
+    status.parent.mkdir()
+    state = {"uid": "6d2f", "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}
+    alias = "agent_memory_support-bot"
+    record = {
+        "apiVersion": "agentmemory.dev/v1alpha1",
+        "kind": "AgentMemory",
+        "metadata": {"namespace": "agents", "name": "support-bot"} | state,
+        "spec": {},
+        "status": {"collection": {"alias": alias, "physical": f"{alias}__1"}},
+    }
+    status.write_text(json.dumps(record))
+    return examples
+
+
+def test_prints_everything_whatever_servers_are_set(folder: Path, used_examples: Path) -> None:
+    """Environment variables of other servers and proxies, and the status of an earlier `make dev`, have no effect."""
 
     elsewhere = "http://127.0.0.1:9"
-    demo = begin(
-        folder, "--details", QDRANT_URL=elsewhere, AGENTMEMORY_AUTH="token", HTTP_PROXY=elsewhere, FORCE_COLOR="1"
-    )
+    ignored = {"QDRANT_URL": elsewhere, "AGENTMEMORY_AUTH": "token", "HTTP_PROXY": elsewhere, "FORCE_COLOR": "1"}
+    demo = begin(folder, "--details", examples=used_examples, **ignored)
     output = finish(demo)
 
     assert demo.returncode == 0, output

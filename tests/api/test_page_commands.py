@@ -33,7 +33,7 @@ RUN = commands_to_run("dev")
 @pytest.fixture(scope="module")
 def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("pages")
-    shutil.copytree(QUICKSTART, folder / "manifests")
+    shutil.copytree(QUICKSTART, folder / "manifests", ignore=shutil.ignore_patterns(".status"))
     (folder / "manifests" / "desk.yaml").write_text(yaml.safe_dump(DESK))
     arguments = ("dev", "--manifests", str(folder / "manifests"), "--data", str(folder / "data"), "--port", "0")
     program = Program(folder / "log", *AGENTMEMORY, *arguments, PYTHONUNBUFFERED="1")

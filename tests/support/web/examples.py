@@ -72,7 +72,9 @@ def find_operation(document: dict[str, Any], name: str) -> tuple[str, str, dict[
 def example_sender(folder: pathlib.Path) -> Iterator[Sender]:
     """Start `agentmemory dev` with the agents of the examples, support-bot with a hook; yield a sender to it."""
     manifests = folder / "manifests"
-    shutil.copytree(ROOT / "examples" / "quickstart", manifests, dirs_exist_ok=True)
+    shutil.copytree(
+        ROOT / "examples" / "quickstart", manifests, ignore=shutil.ignore_patterns(".status"), dirs_exist_ok=True
+    )
     agents = [_find_agent(ROOT / "examples" / name) for name in MANIFESTS]
     agents[0]["spec"]["hooks"] = [{"name": "crm", "secretRef": {"name": "crm-hook", "key": "key"}}]
     for document, name in zip((*agents, SECRET), ("20-support-bot", "team", "analyst", "secret"), strict=True):
