@@ -18,6 +18,7 @@ _DATATYPES = {
     "uint8": edge.VectorStorageDatatype.Uint8,
 }
 _MEMORY = {"cold": edge.Memory.Cold, "cached": edge.Memory.Cached, "pinned": edge.Memory.Pinned}
+_ON_DISK = {"on_disk": True, "memory": "cold"}
 _DISTANCES = {
     "Cosine": edge.Distance.Cosine,
     "Euclid": edge.Distance.Euclid,
@@ -50,10 +51,16 @@ _BITS = {
 }
 
 
-def engine_configuration(configuration: Document) -> edge.EdgeConfig:
-    """Build the engine's form of a configuration, with one search thread per shard."""
+def engine_configuration(configuration: Document, *, is_new: bool = False) -> edge.EdgeConfig:
+    """Build the engine's form of a configuration, with one search thread per shard.
+
+    Args:
+        is_new: True for a new shard. Its vectors and payload stay on disk until its first optimization, because the
+            engine fills 32 MiB of memory with each that does not, at every opening.
+    """
     params = configuration["params"]
-    vectors = {name: _vector(vector, configuration) for name, vector in dense_vectors(params).items()}
+    placement = _ON_DISK if is_new else {}
+    vectors = {name: _vector(vector | placement, configuration) for name, vector in dense_vectors(params).items()}
     sparse = {name: _sparse_vector(vector) for name, vector in params.get("sparse_vectors", {}).items()}
     if not vectors and not sparse:
         sparse = {PLACEHOLDER_VECTOR: edge.EdgeSparseVectorParams()}
@@ -64,7 +71,7 @@ def engine_configuration(configuration: Document) -> edge.EdgeConfig:
         quantization_config=_quantization(configuration["quantization_config"]),
         optimizers=_optimizers(configuration["optimizer_config"]),
         max_search_threads=1,
-        payload_memory=_payload_memory(params),
+        payload_memory=edge.Memory.Cold if is_new else _payload_memory(params),
     )
 
 

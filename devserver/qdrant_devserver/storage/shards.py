@@ -110,7 +110,7 @@ def _create(collection: ServedCollection) -> edge.EdgeShard:
     if folder.exists():
         shutil.rmtree(folder)
     folder.mkdir()
-    shard = edge.EdgeShard.create(str(folder), engine_configuration(collection.record.configuration))
+    shard = edge.EdgeShard.create(str(folder), engine_configuration(collection.record.configuration, is_new=True))
     for field, schema in collection.record.payload_schema.items():
         shard.update(index_operation(field, schema))
     collection.record.generation = 0
