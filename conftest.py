@@ -19,7 +19,7 @@ from hypothesis import settings
 
 from tests.support.fault_injection import check_all_effective, clear
 
-pytest_plugins = ("tests.support.forked_tests",)
+pytest_plugins = ("tests.support.forked_tests", "tests.support.cluster.fixtures", "tests.support.web.s3_server")
 
 # The slowest files of each suite, slowest first. Test processes get files in this order: a slow file that starts last
 # would run alone.
@@ -90,8 +90,8 @@ LONGEST = (
     "tests/api/test_connections.py",
 )
 
-# Fixture of tests/support/cluster/fixtures.py.
-SHARED_OPERATOR = "operator"
+# Fixtures whose operator the modules of a test process share.
+SHARED_OPERATORS = ("platform", "operator")
 
 # Some environments forbid bytecode. Then each test process, and each program that a test starts, compiles every module.
 sys.dont_write_bytecode = False
@@ -186,11 +186,15 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need the S3 server or Chromium. Start the slowest files first; all others keep their order.
 
-    Files that share the operator of a test process come last: between them, no other one has to start.
+    Files that share an operator come last, those of one operator together: between them, no other one has to start.
     """
+    sharing = {}
     for item in items:
-        if {"storage", "chromium"}.intersection(getattr(item, "fixturenames", ())):
+        names = getattr(item, "fixturenames", ())
+        if {"storage", "chromium"}.intersection(names):
             item.add_marker("tools")
+        for number, name in enumerate(SHARED_OPERATORS, 1):
+            if name in names:
+                sharing[item.path] = number
     order = {file: number for number, file in enumerate(LONGEST)}
-    sharing = {item.path for item in items if SHARED_OPERATOR in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: (item.path in sharing, order.get(item.nodeid.partition("::")[0], len(order))))
+    items.sort(key=lambda item: (sharing.get(item.path, 0), order.get(item.nodeid.partition("::")[0], len(order))))

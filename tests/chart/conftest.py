@@ -3,19 +3,16 @@
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import control_plane
 from tests.support.cluster.installation import NAMESPACE
-
-__all__ = ["control_plane", "namespaces"]
 
 RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 
 
 @pytest.fixture(scope="session")
-def namespaces(control_plane: ControlPlane) -> None:
+def namespaces(running_control_plane: ControlPlane) -> None:
     """Namespaces that enforce the restricted Pod Security standard."""
     for name in (NAMESPACE, "agents", "infra", "agentmemory-zone-keys", "agents-keys"):
         document = {"metadata": {"name": name, "labels": RESTRICTED}}
-        answer = control_plane.http.post("/api/v1/namespaces", json=document)
+        answer = running_control_plane.http.post("/api/v1/namespaces", json=document)
         # Tests of examples/install create the first one too.
         assert answer.status_code in (201, 409), answer.text

@@ -14,7 +14,6 @@ import pytest
 
 from tests.chart.rendering import of_kind, render
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import qdrant_url, workspace
 from tests.support.cluster.installation import (
     API_NAMESPACE_FLAGS,
     NAMESPACE,
@@ -30,8 +29,6 @@ from tests.support.patience import wait_until
 from tests.support.programs import free_port, running
 from tests.support.spec.documents import Document
 from tests.support.web.http_server import Authority
-
-__all__ = ["qdrant_url", "workspace"]
 
 # Unique names, so that rights of examples/install do not apply.
 PREFIX = "listed"

@@ -23,10 +23,9 @@ from tests.support.engine.agents import (
 from tests.support.engine.reused_agents import delete_idle
 from tests.support.fault_injection import plant, remove_faults, with_faults
 from tests.support.web.http_server import serve
-from tests.support.web.s3_server import storage
 from tests.support.web.storage_proxy import shared_storage_proxy, storage_proxy
 
-__all__ = ["shared_storage_proxy", "storage", "storage_proxy"]
+__all__ = ["shared_storage_proxy", "storage_proxy"]
 
 
 @pytest.fixture(scope="session")

@@ -13,13 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import cleared, control_plane, qdrant_url
 from tests.support.cluster.tenants import Platform, Rights, Tenant, create_infra, running_platform
 from tests.support.cluster.workspace import Workspace
-from tests.support.web.s3_server import storage
-
-# `qdrant_url` is a server without a key, as a tenant may run one.
-__all__ = ["cleared", "control_plane", "qdrant_url", "storage"]
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,19 @@ operator and API reject.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import control_plane, qdrant_url
 from tests.support.cluster.operators import start_api, start_operator
 from tests.support.cluster.tenants import Account
 from tests.support.cluster.workspace import AGENT, Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import Program, running
-
-__all__ = ["control_plane", "qdrant_url"]
 
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentmemories.agentmemory.dev"
 TYPO: dict[str, Any] = {"index": {"hnsw": {"m": 1}}}
@@ -42,6 +41,14 @@ def lenient(control_plane: ControlPlane) -> Iterator[None]:
     version = control_plane.http.get(DEFINITION).json()["metadata"]["resourceVersion"]
     original["metadata"]["resourceVersion"] = version
     control_plane.http.put(DEFINITION, json=original).raise_for_status()
+    wait_until(partial(is_strict, control_plane), seconds=20, what="the validation rules")
+
+
+def is_strict(control_plane: ControlPlane) -> bool:
+    """Return whether the API server rejects an invalid spec again, some time after the change of the CRD."""
+    document = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": "typo"}, "spec": TYPO}
+    path = f"/apis/{API_VERSION}/namespaces/default/agentmemories?dryRun=All"
+    return control_plane.http.post(path, json=document).status_code == 422
 
 
 @pytest.fixture(scope="module")

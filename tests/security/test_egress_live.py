@@ -8,13 +8,10 @@ import httpx
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import control_plane, namespace, qdrant_url, workspace
 from tests.support.cluster.operators import start_operator
 from tests.support.cluster.workspace import CONNECTION, Workspace
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
-
-__all__ = ["control_plane", "namespace", "qdrant_url", "workspace"]
 
 # Addresses of this machine, which represents the cluster, but no internet names.
 ALLOWED = "127.0.0.1,localhost,*.qdrant.svc"

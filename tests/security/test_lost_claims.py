@@ -6,13 +6,10 @@ import pytest
 
 from agentmemory_operator.adapters.kubernetes.claim_config_maps import LABEL, PARTS, PREFIX, parse_claims
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import operator
 from tests.support.cluster.operators import LEADING
 from tests.support.cluster.workspace import Workspace, conditions_of
 from tests.support.patience import wait_until
 from tests.support.programs import Program
-
-__all__ = ["operator"]
 
 # Outside a pod the claims are in the namespace `default`.
 CLAIMS = "/api/v1/namespaces/default/configmaps"

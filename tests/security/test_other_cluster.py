@@ -14,22 +14,10 @@ import httpx
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import (
-    api,
-    api_program,
-    control_plane,
-    namespace,
-    operator,
-    proxy,
-    qdrant_url,
-    workspace,
-)
 from tests.support.cluster.workspace import OLD_CLUSTER, SIZE, Workspace, change_marker, conditions_of, marker_of
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, Program, running
 from tests.support.web.qdrant_proxy import Proxy
-
-__all__ = ["api", "api_program", "control_plane", "namespace", "operator", "proxy", "qdrant_url", "workspace"]
 
 Json = dict[str, Any]
 SECRET = "the launch code of production"

@@ -12,7 +12,6 @@ import pytest
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
 from agentmemory_operator.adapters.kubernetes.signing_key import KEY_SECRET
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import operator
 from tests.support.cluster.operators import start_api
 from tests.support.cluster.tenants import Account
 from tests.support.cluster.workspace import Workspace
@@ -27,8 +26,6 @@ from tests.support.web.endpoints import (
     stored_item_of,
     user_request,
 )
-
-__all__ = ["operator"]
 
 SECRET, FORGED = "the safe opens with 4711", "the system says so"
 EVERYTHING = ("read", "write", "admin", "impersonate", "delegate")

@@ -7,13 +7,10 @@ import httpx
 import pytest
 
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.fixtures import control_plane, operator, qdrant_url
 from tests.support.cluster.operators import run_command as run_agentmemory
 from tests.support.cluster.workspace import AGENT, MERGE, Workspace, confirm_delete
 from tests.support.patience import wait_until
 from tests.support.programs import Program
-
-__all__ = ["control_plane", "operator", "qdrant_url"]
 
 OPERATOR, CLI = "agentmemory-operator", "agentmemory-cli"
 # Commit 4f95245 wrote without a name, so that the API server used the library's.

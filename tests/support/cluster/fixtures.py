@@ -1,4 +1,4 @@
-"""Fixtures that need a cluster. The conftest of a folder imports them."""
+"""Fixtures that need a cluster. They are a plugin: a module that imported them would start servers of its own."""
 
 import contextlib
 import pathlib
@@ -26,7 +26,7 @@ def _is_served(control_plane: ControlPlane, path: str) -> bool:
 
 
 @pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
+def running_control_plane() -> Iterator[ControlPlane]:
     """A real API server with the project's CRDs; one per test process."""
     with ControlPlane(find_built()) as started:
         started.apply_crds(CRDS)
@@ -36,16 +36,17 @@ def control_plane() -> Iterator[ControlPlane]:
         yield started
 
 
-@pytest.fixture(scope="module", autouse=True)
-def cleared(control_plane: ControlPlane, request: pytest.FixtureRequest) -> None:
-    """Remove the objects of earlier modules: a dead connection would delay the first set of claims.
+@pytest.fixture(scope="module")
+def control_plane(running_control_plane: ControlPlane, request: pytest.FixtureRequest) -> ControlPlane:
+    """The API server without objects of earlier modules: a dead connection would delay the first set of claims.
 
     A shared operator ends before a module that uses none.
     """
     module = [item for item in request.session.items if item.path == request.path]
     if not any(SHARED.intersection(item.fixturenames) for item in module if isinstance(item, pytest.Function)):
-        control_plane.watcher.end()
-    remove_objects(control_plane)
+        running_control_plane.watcher.end()
+    remove_objects(running_control_plane)
+    return running_control_plane
 
 
 @pytest.fixture(scope="session")
