@@ -13,8 +13,9 @@ TOOLS := tests/browser tests/chart tests/e2e tests/gitops tests/upgrade
 # Forks of a process that has collected the tests; on other systems, workers that each collect them.
 spread = $(if $(filter Linux,$(shell uname)),--forks $(1),-n $(1) --dist loadfile --no-loadscope-reorder)
 # Tests wait for processes much of the time, those with a control plane most, so more of them run than there are cores.
-WORKERS := $(call spread,$(shell expr 2 '*' $(CORES)))
-MORE_WORKERS := $(call spread,$(shell expr 3 '*' $(CORES)))
+WORKERS := $(call spread,$(shell expr 3 '*' $(CORES)))
+# Each of these has a control plane, which takes 400 MB.
+MORE_WORKERS := $(call spread,$(shell echo $$((4 * $(CORES) < 24 ? 4 * $(CORES) : 24))))
 # Not on an index when the locks are made.
 OURS := --no-emit-package agentmemory-client
 LEAN := --overrides requirements/unused.in
