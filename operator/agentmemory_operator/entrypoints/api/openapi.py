@@ -16,27 +16,13 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from starlette.responses import HTMLResponse, Response
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import (
-    agent_schemas,
-    memory_requests,
-    memory_schemas,
-    shown_schemas,
-    state_schemas,
-)
 from agentmemory_operator.entrypoints.api.examples import add_examples
 from agentmemory_operator.entrypoints.api.fields import TIME_ZONE_HEADER
-from agentmemory_operator.entrypoints.api.identity import user_requests as identity_requests
-from agentmemory_operator.entrypoints.api.memories import (
-    context_requests,
-    conversation_requests,
-    entity_requests,
-    forget_requests,
-    item_requests,
-)
+from agentmemory_operator.entrypoints.api.memory_schemas import ProblemOut
 from agentmemory_operator.entrypoints.api.preconditions import (
     ETAG,
     IF_MATCH,
@@ -45,7 +31,6 @@ from agentmemory_operator.entrypoints.api.preconditions import (
     IF_NONE_MATCH_SCHEMA,
 )
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
-from agentmemory_operator.entrypoints.api.transfer import change_requests, transfer_requests
 
 REF = "#/components/schemas/{model}"
 ERROR = "Error{status}"
@@ -101,65 +86,9 @@ SEARCH_PROBLEMS = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503)
 WRITE_PROBLEMS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 """Error statuses of endpoints that read, read with a body, and write."""
 
-_BODIES = (
-    memory_requests.MemoryIn,
-    memory_requests.BatchIn,
-    memory_requests.ChangeIn,
-    memory_requests.WorkingIn,
-    memory_requests.SearchIn,
-    context_requests.ContextIn,
-    conversation_requests.ConversationIn,
-    item_requests.ItemIn,
-    item_requests.ItemsIn,
-    entity_requests.RelationIn,
-    entity_requests.EntityChangeIn,
-    forget_requests.ForgetIn,
-    identity_requests.TokenIn,
-    identity_requests.UserIn,
-    conversation_requests.HookIn,
-    transfer_requests.LineIn,
-)
-_ANSWERS = (
-    agent_schemas.AgentsOut,
-    agent_schemas.AgentDetailOut,
-    state_schemas.AgentStateOut,
-    agent_schemas.StatsOut,
-    memory_schemas.StoredOut,
-    memory_schemas.BatchOut,
-    memory_schemas.MemoryOut,
-    shown_schemas.ShownMemoryOut,
-    memory_schemas.PageOut,
-    shown_schemas.ShownPageOut,
-    memory_schemas.HistoryOut,
-    memory_schemas.TreeOut,
-    memory_schemas.WorkingOut,
-    memory_schemas.KeptOut,
-    memory_schemas.EndedOut,
-    memory_schemas.SearchOut,
-    shown_schemas.ShownSearchOut,
-    context_requests.ContextOut,
-    memory_schemas.ItemStoredOut,
-    memory_schemas.KeysOut,
-    memory_schemas.VersionsOut,
-    memory_schemas.ItemsStoredOut,
-    memory_schemas.NamespacesOut,
-    memory_schemas.ToolsOut,
-    conversation_requests.ConversationOut,
-    entity_requests.RelationOut,
-    entity_requests.EntitiesOut,
-    entity_requests.EntityViewOut,
-    forget_requests.ForgottenOut,
-    forget_requests.ReceiptsOut,
-    identity_requests.TokenOut,
-    identity_requests.UserDetailsOut,
-    identity_requests.UsersOut,
-    transfer_requests.ImportedOut,
-    change_requests.ChangesOut,
-    memory_schemas.RootOut,
-    memory_schemas.HealthOut,
-    memory_schemas.ProblemOut,
-    memory_schemas.ProblemTypeOut,
-)
+Described = type[BaseModel] | tuple[type[BaseModel], ...]
+# Models of bodies and responses as `describe` met them, with the mode of their schemas.
+_MODELS: dict[type[BaseModel], JsonSchemaMode] = {ProblemOut: "serialization"}
 
 ETAG_HEADER = {
     ETAG: {"description": "Tag of the stored version, for `If-Match`.", "schema": {"type": "string"}},
@@ -170,11 +99,11 @@ PARAMETERS = {"validatorUrl": None}
 
 
 def describe(
-    answer: type[BaseModel] | tuple[type[BaseModel], ...] | None,
+    answer: Described | None,
     *,
     problems: Sequence[int],
     status: int = 200,
-    body: type[BaseModel] | tuple[type[BaseModel], ...] | None = None,
+    body: Described | None = None,
     headers: dict[str, Any] | None = None,
     media_type: str = JSON,
 ) -> dict[str, Any]:
@@ -188,6 +117,10 @@ def describe(
         headers: Header Object of OpenAPI of each response header, by name.
         media_type: Media type of the request body, or of the response if there is no body.
     """
+    for model in _listed(answer):
+        _MODELS.setdefault(model, "serialization")
+    # A line of an export is also one of an import: its fields are described for those who write it.
+    _MODELS.update(dict.fromkeys(_listed(body), "validation"))
     responses: dict[int | str, Any] = {code: {} for code in problems}
     if answer:
         responses[status] = {"content": {JSON if body else media_type: {"schema": _ref(answer, of="anyOf")}}}
@@ -283,9 +216,7 @@ def add_docs(app: FastAPI) -> None:
 
 
 def _schemas() -> dict[str, Any]:
-    bodies = [(model, "validation") for model in _BODIES]
-    responses = [(model, "serialization") for model in _ANSWERS]
-    _, definitions = models_json_schema([*bodies, *responses], ref_template=REF)  # type: ignore[list-item]
+    _, definitions = models_json_schema(list(_MODELS.items()), ref_template=REF)
     schemas_: dict[str, Any] = definitions["$defs"]
     return schemas_
 
@@ -303,7 +234,7 @@ def _problem(status: int) -> dict[str, Any]:
     titles = " / ".join(problem.title for problem in PROBLEMS if problem.status == status)
     response: dict[str, Any] = {
         "description": titles,
-        "content": {MEDIA_TYPE: {"schema": _ref(memory_schemas.ProblemOut)}},
+        "content": {MEDIA_TYPE: {"schema": _ref(ProblemOut)}},
     }
     if status == 412:
         response["headers"] = ETAG_HEADER
@@ -318,7 +249,11 @@ def _error_rows() -> str:
     return "\n".join(rows)
 
 
-def _ref(model: type[BaseModel] | tuple[type[BaseModel], ...], *, of: str = "oneOf") -> dict[str, Any]:
+def _listed(models: Described | None) -> tuple[type[BaseModel], ...]:
+    return models if isinstance(models, tuple) else (models,) if models else ()
+
+
+def _ref(model: Described, *, of: str = "oneOf") -> dict[str, Any]:
     # Use `anyOf` for responses: a complete response also matches the schema of a partial one, which `oneOf` forbids.
     if isinstance(model, tuple):
         return {of: [_ref(alternative) for alternative in model]}
