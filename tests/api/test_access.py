@@ -173,7 +173,7 @@ def test_removed_subject_is_refused_at_once(qdrant_url: str) -> None:
 
 def test_rate_limit_applies_per_caller(qdrant_url: str) -> None:
     guard = IdentityGuard(CallerCache(Reviews(), SystemClock()))
-    with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=5)) as stack:
+    with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=1)) as stack:
         answers = [ask(stack, "stranger", "GET", "/v1/agents") for _ in range(30)]
         refused = [answer for answer in answers if answer.status_code != 200]
 

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
+from agentmemory_operator.adapters.folder.manifest_files import ManifestFiles
 from agentmemory_operator.adapters.folder.manifest_folder import ManifestFolder
 from agentmemory_operator.entrypoints.cli.composition import QdrantAccess
 from agentmemory_operator.main.stores import open_jobs
@@ -70,8 +72,17 @@ class JobFolder:
 
     @contextmanager
     def report_statuses(self, kind: str, *statuses: dict[str, Any]) -> Iterator[None]:
-        """Inside the context, write these statuses one after another to the object of a kind that a command creates."""
-        ended = threading.Event()
+        """Inside the context, write these statuses one after another to the object of a kind that a command creates.
+
+        Each is followed by the next one after the command has read it twice: the first read may have begun before.
+        """
+        ended, reads = threading.Event(), list[str]()
+        read_object = ManifestFiles.read_object
+
+        async def counted(*arguments: Any) -> Any:
+            document = await read_object(*arguments)
+            reads.append(document["kind"])
+            return document
 
         def play() -> None:
             while not ended.is_set() and not (found := list(self.path.glob(f"*.{kind.lower()}.yaml"))):
@@ -79,12 +90,15 @@ class JobFolder:
             name = found[0].name.split(".")[1]
             for status in statuses:
                 self.report(kind, name, **status)
-                time.sleep(0.1)
+                before = reads.count(kind)
+                while not ended.is_set() and reads.count(kind) < before + 2:
+                    time.sleep(0.005)
 
         player = threading.Thread(target=play)
         player.start()
         try:
-            yield
+            with patch.object(ManifestFiles, "read_object", counted):
+                yield
         finally:
             ended.set()
             player.join()

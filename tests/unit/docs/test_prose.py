@@ -10,7 +10,7 @@ from tests.lint.prose import prose_of
 from tests.support.source_trees import modules_below, nodes_of, tree_of
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-CODE = ("operator", "client", "devserver", "bench")
+CODE = ("operator", "client", "devserver", "bench", "examples", "docs", "release")
 # Names that do not describe the role of a function or value.
 RULED_OUT = {"told", "said", "asked", "made_by", "somebody", "whoever", "nobody", "gone_on"}
 BOUNDS = re.compile(r"^_?(MOST|LEAST|LONGEST)_|_(MAX|MIN)$")

@@ -1,6 +1,8 @@
 """The sweeper handles every agent, also if others fail."""
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +13,7 @@ from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.filters import IS_PENDING
 from agentmemory_operator.ports.base import Json
 from tests.support.engine.agents import agent_of, settings_of
+from tests.support.patience import Patience
 
 
 class Empty:
@@ -46,9 +49,12 @@ class FakeDirectory:
         return agent_of(settings_of(slug), Empty(self.swept))  # type: ignore[arg-type] # what the sweeper uses of it
 
 
-async def run_for(directory: FakeDirectory, rounds_s: float) -> None:
+async def run_until(directory: FakeDirectory, is_enough: Callable[[], bool]) -> None:
+    """Sweep until a condition holds after a round, for at most 10 s."""
     running = asyncio.create_task(Sweeper(directory).run(round_s=0.01))  # type: ignore[arg-type]
-    await asyncio.sleep(rounds_s)
+    patience = Patience(10)
+    while not is_enough() and not patience.is_over:
+        await asyncio.sleep(0.01)
     assert not running.done()
     running.cancel()
 
@@ -56,7 +62,7 @@ async def run_for(directory: FakeDirectory, rounds_s: float) -> None:
 async def test_failing_agents_do_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
     directory = FakeDirectory()
 
-    await run_for(directory, 0.1)
+    await run_until(directory, lambda: len(directory.swept) > 1)
 
     assert set(directory.swept) == {settings_of("here").alias}
     assert len(directory.swept) > 1
@@ -68,6 +74,7 @@ async def test_sweeper_waits_without_agents() -> None:
     directory = FakeDirectory()
     directory.slugs = []
 
-    await run_for(directory, 0.05)
+    started_s = time.monotonic()
+    await run_until(directory, lambda: time.monotonic() - started_s > 0.05)
 
     assert directory.swept == []
