@@ -1,4 +1,4 @@
-"""Read one version's section of CHANGELOG.md: as release notes, and as the list of changes that Artifact Hub shows."""
+"""Section of a version in CHANGELOG.md, as release notes and as list of changes for Artifact Hub."""
 
 import re
 
@@ -12,10 +12,10 @@ LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)]*)\)")
 
 
 def read_section(version: str, text: str) -> str:
-    """Return the section of a version; nothing may be left under Unreleased.
+    """Return the section of a version.
 
     Raises:
-        CheckFailed: If there is no such section, or lines are left under Unreleased.
+        CheckFailed: If there is no such section, or Unreleased is not empty.
     """
     part = re.search(rf"(?m)^## {re.escape(version)}(?: [^\n]*)?\n(?P<text>.*?)(?=^## |\Z)", text, re.S)
     expect(part, f"CHANGELOG.md has no section '## {version}'")
@@ -26,7 +26,7 @@ def read_section(version: str, text: str) -> str:
 
 
 def notes(release: Release) -> str:
-    """Return the release notes, in which links to files of the sources are absolute."""
+    """Return the release notes, with absolute links."""
     return absolute(read_section(release.version, (ROOT / "CHANGELOG.md").read_text()), release)
 
 

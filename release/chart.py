@@ -1,6 +1,6 @@
-"""Pack the Helm chart as it is published: with the addresses, images and changes of the release.
+"""Published form of the Helm chart, with the addresses, images and changes of the release.
 
-The sources name no registry and no repository. Only the packed copy does, so that a fork releases under its own name.
+The sources contain no registry and no repository; the packed copy does. Thus a fork releases under its own name.
 """
 
 import os
@@ -26,7 +26,7 @@ def pack(target: pathlib.Path, release: Release, helm: pathlib.Path) -> None:
     """Lint the chart of the release and pack it into a folder.
 
     Raises:
-        CheckFailed: If helm finds a fault, or the chart has another version.
+        CheckFailed: If helm reports a fault, or the chart has another version.
     """
     with tempfile.TemporaryDirectory() as home:
         chart = pathlib.Path(home) / CHART.name
@@ -57,7 +57,7 @@ def fill_in(chart: pathlib.Path, release: Release) -> None:
 def annotations(release: Release, values: dict[str, Any]) -> dict[str, str]:
     """Return the annotations for Artifact Hub that are not in Chart.yaml.
 
-    There is no `signKey`, which names a PGP key: the chart is signed in the registry, with cosign.
+    There is no `signKey`, which is for a PGP key: the chart is signed in the registry, with cosign.
     """
     qdrant = values["qdrant"]["image"]
     images = [
@@ -77,7 +77,7 @@ def annotations(release: Release, values: dict[str, Any]) -> dict[str, str]:
 
 
 def kind(path: pathlib.Path) -> dict[str, str]:
-    """Return what Artifact Hub shows of a definition."""
+    """Return the entry of a CRD for Artifact Hub."""
     definition = yaml.safe_load(path.read_text())
     name, (version, *_) = definition["spec"]["names"]["kind"], definition["spec"]["versions"]
     return {
@@ -90,5 +90,5 @@ def kind(path: pathlib.Path) -> dict[str, str]:
 
 
 def dump(value: object) -> str:
-    """Return YAML in the order of the value, without folded lines."""
+    """Return a value as YAML with keys in their order and long lines unfolded."""
     return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=1000)

@@ -1,11 +1,11 @@
-"""Make everything that a release has, of the version in the sources, and try it: `make release-check`.
+"""Build and try all files of a release of the version in the sources: `make release-check`.
 
     usage: [RELEASE_HOMEPAGE=https://...] [RELEASE_IMAGE=registry/name] release/check.py TARGET
 
-TARGET is a new folder. It gets wheels, source archives, npm package, chart, definitions, manifests, schema, plugin for
-kubectl, SBOMs, release notes and SHA256SUMS, with the addresses of the repository and the image. Each wheel is
-installed into a virtual environment of its own and does its first command. The image's steps run without a container.
-SHA256SUMS is signed with a local key, which is thrown away. Nothing is pushed.
+TARGET is a new folder for wheels, source archives, npm package, chart, CRDs, manifests, schema, plugin for kubectl,
+SBOMs, release notes and SHA256SUMS, with the addresses of the repository and the image. Each wheel is installed into a
+new virtual environment and runs a first command. The image's steps run without a container. SHA256SUMS is signed with a
+local key, which is not kept. Nothing is pushed.
 """
 
 import contextlib
@@ -36,7 +36,7 @@ CLIENT = "import agentmemory_client as c; print(c.__version__); c.Client('http:/
 
 @contextlib.contextmanager
 def step(what: str) -> Iterator[None]:
-    """Print what was done, and how long it took."""
+    """Print a step and its duration once it is done."""
     begun = time.monotonic()
     yield
     print(f"{time.monotonic() - begun:6.1f} s  {what}", flush=True)
@@ -46,7 +46,7 @@ def build_twice(target: pathlib.Path, release: Release) -> dict[str, pathlib.Pat
     """Build wheels and source archives twice, and the wheels from the source archives; return the first wheels.
 
     Raises:
-        CheckFailed: If a second build has other bytes.
+        CheckFailed: If a build fails, or two builds of a file differ.
     """
     with tempfile.TemporaryDirectory() as name:
         sources, again, unpacked = (pathlib.Path(name) / part for part in ("sources", "again", "unpacked"))
@@ -63,13 +63,13 @@ def build_twice(target: pathlib.Path, release: Release) -> dict[str, pathlib.Pat
 
 
 def expect_same(folder: pathlib.Path, first: pathlib.Path) -> None:
-    """Compare every file of a folder with the first build of it."""
+    """Raise CheckFailed unless every file of a folder equals its first build."""
     for path in folder.iterdir():
         expect(path.read_bytes() == (first / path.name).read_bytes(), f"{path.name}: two builds of it differ")
 
 
 def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
-    """Hold a wheel to what every one has: its version, its types, its license, and nothing of the tests."""
+    """Check that a wheel has a single package without tests, its version, license, repository and `py.typed`."""
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [archive.read(found).decode() for found in names if found.endswith(".dist-info/METADATA")]
@@ -84,8 +84,8 @@ def check_wheel(name: str, wheel: pathlib.Path, version: str) -> None:
 
 
 def installed(wheels: Mapping[str, pathlib.Path], names: tuple[str, ...], folder: pathlib.Path) -> pathlib.Path:
-    """Install wheels of ours into a new environment, with the locked versions of all others; return its bin."""
-    # With their markers; a constraint may have no extras.
+    """Install built wheels into a new environment, with locked versions of other packages; return its `bin`."""
+    # Keep the markers and remove the extras, which a constraint may not have.
     lines = re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?(==[^\\\n]+)", (ROOT / "requirements" / "dev.txt").read_text())
     locked = ["".join(line).strip() for line in lines]
     constraints = folder.with_suffix(".txt")
@@ -97,13 +97,13 @@ def installed(wheels: Mapping[str, pathlib.Path], names: tuple[str, ...], folder
 
 
 def try_client(wheels: Mapping[str, pathlib.Path], folder: pathlib.Path, version: str) -> None:
-    """Import the client where nothing but it and httpx is."""
+    """Import the client in an environment with only its own dependencies."""
     said = run(installed(wheels, ("agentmemory-client",), folder) / "python", "-c", CLIENT)
     expect(said.strip() == version, f"the client says that it is {said!r}")
 
 
 def try_operator(wheels: Mapping[str, pathlib.Path], folder: pathlib.Path, version: str) -> pathlib.Path:
-    """Run the operator's command line where the development server is not; return the environment's bin."""
+    """Run the command line in an environment without the development server; return its `bin`."""
     programs = installed(wheels, ("agentmemory-client", "agentmemory-operator"), folder)
     expect(run(programs / "agentmemory", "version").strip() == version, "agentmemory version says another one")
     run(programs / "agentmemory", "validate", "-f", "examples/quickstart")
@@ -124,7 +124,7 @@ def try_devserver(wheels: Mapping[str, pathlib.Path], folder: pathlib.Path) -> N
 
 
 def write_definitions(target: pathlib.Path, programs: pathlib.Path, release: Release) -> None:
-    """Write definitions and manifests as one file each, and the schema for editors, by the installed wheel."""
+    """Write the CRDs and the schema for editors with the installed program, and the manifests as one file."""
     printed = run(programs / "agentmemory", "crds")
     expect(all(path.stem.split("_")[1] in printed for path in (ROOT / "crds").glob("*.yaml")), "crds/ has other kinds")
     (target / "agentmemory-crds.yaml").write_text(printed)
@@ -138,7 +138,7 @@ def write_definitions(target: pathlib.Path, programs: pathlib.Path, release: Rel
 
 
 def pack_chart(target: pathlib.Path, release: Release) -> None:
-    """Pack the chart with the helm that `make controlplane` builds; render what was packed."""
+    """Pack the chart with the helm that `make tools` builds; check that the packed chart renders."""
     assets = find_assets(os.environ, CHARTS)
     if assets is None:
         raise CheckFailed("no helm yet: run `make tools` once")
@@ -150,7 +150,7 @@ def pack_chart(target: pathlib.Path, release: Release) -> None:
 
 
 def list_packages(target: pathlib.Path, environment: pathlib.Path, release: Release) -> None:
-    """Write the SBOM of the operator's environment, by the tool that writes the image's."""
+    """Write the SBOM of the operator's environment, with the tool that also writes the image's."""
     with tempfile.TemporaryDirectory() as folder:
         tool = pathlib.Path(folder) / "tool"
         venv.create(tool, with_pip=True)
@@ -163,21 +163,21 @@ def list_packages(target: pathlib.Path, environment: pathlib.Path, release: Rele
 
 
 def try_image(target: pathlib.Path, folder: pathlib.Path, version: str) -> None:
-    """Do the image's steps; keep its SBOM."""
+    """Run the installation steps of the image; copy its SBOM to `target`."""
     run("image/install.sh", folder, env={"PYTHON": sys.executable})
     expect(run(folder / "bin" / "agentmemory", "version").strip() == version, "the image has another version")
     shutil.copy(folder / "sbom.cdx.json", target / "agentmemory-image.cdx.json")
 
 
 def write_sums(target: pathlib.Path) -> None:
-    """Write SHA256SUMS of all that is there, as `sha256sum --check` reads it."""
+    """Write the checksums of all files to SHA256SUMS, for `sha256sum --check`."""
     files = sorted(path for path in target.iterdir() if path.is_file())
     sums = (f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n" for path in files)
     (target / "SHA256SUMS").write_text("".join(sums))
 
 
 def check(target: pathlib.Path, work: pathlib.Path) -> None:
-    """Do all of it."""
+    """Build and check all files of the release."""
     version, wrong = disagreements()
     expect(not wrong, "\n".join(wrong))
     release = Release(version, **addresses())
@@ -210,13 +210,13 @@ def check(target: pathlib.Path, work: pathlib.Path) -> None:
 
 
 def addresses() -> dict[str, str]:
-    """Return the addresses that the environment names."""
+    """Return the addresses that the environment sets."""
     named = {"homepage": os.environ.get("RELEASE_HOMEPAGE"), "image": os.environ.get("RELEASE_IMAGE")}
     return {name: address for name, address in named.items() if address}
 
 
 def npm_step(target: pathlib.Path, release: Release) -> dict[str, Callable[[], object]]:
-    """Return the step for the npm package; none, with a line that says so, on a machine without npm."""
+    """Return the step for the npm package. If npm is not installed, print a line and return {}."""
     if shutil.which("npm"):
         return {"the npm package": lambda: npm.pack(target, release, has_sbom=True)}
     print("npm is not here: no npm package")
@@ -224,7 +224,7 @@ def npm_step(target: pathlib.Path, release: Release) -> dict[str, Callable[[], o
 
 
 def main(arguments: list[str]) -> int:
-    """Check into a folder."""
+    """Build and check a release in a new folder, and print its files."""
     target = pathlib.Path(arguments[0]).resolve()
     if target.exists():
         print(f"release/check.py: {target} exists: name a folder that does not", file=sys.stderr)

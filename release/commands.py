@@ -1,6 +1,6 @@
-"""What the steps of a release share: the sources, the published addresses, and commands that fail with their output.
+"""Shared parts of a release: the sources, the published addresses, and commands that fail with their output.
 
-Standard library only, as release/wheels.py runs before anything is installed.
+Standard library only: release/wheels.py runs before any package is installed.
 """
 
 import os
@@ -17,16 +17,16 @@ PLACEHOLDER = "https://example.invalid/agentmemory"
 
 
 class CheckFailed(Exception):
-    """What is wrong, in a line or more."""
+    """Raised if a step of a release fails; the message may have several lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The version and the addresses under which it is published.
+    """Version of a release, and the addresses under which it is published.
 
     Attributes:
-        version: As in the sources.
-        homepage: URL of the repository; its release v* has the files.
+        version: Version in the form of the sources.
+        homepage: URL of the repository. The files belong to its release v*.
         image: Registry and name of the image, without a tag.
     """
 
@@ -46,7 +46,7 @@ class Release:
 
     @property
     def chart(self) -> str:
-        """Address of the chart, beside the image."""
+        """Address of the chart, in the same path of the registry as the image."""
         return f"oci://{self.image.rpartition('/')[0] or 'example.invalid'}/charts/agentmemory-operator"
 
     @property
@@ -55,7 +55,7 @@ class Release:
         return f"{self.homepage}/releases/download/v{self.version}"
 
     def url(self, path: str, view: str = "blob") -> str:
-        """Return the address of a file of the sources, of this version: as a page, or `raw`."""
+        """Return the address of a source file of this version: as a page (`blob`), or `raw`."""
         return f"{self.homepage}/{view}/v{self.version}/{path}"
 
 

@@ -2,8 +2,8 @@
 
     usage: release/install.py [--remove]
 
-The program gets a virtual environment with the locked packages, in the user's data folder; `~/.local/bin` gets links to
-its commands. The wheels stay beside it, for `pip install` in the user's own projects. To install again replaces it.
+The program and the locked packages are installed into a virtual environment in the user's data folder. `~/.local/bin`
+gets links to its commands. The wheels are kept too, for `pip install` in other projects. A second run replaces all.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ LOCK = ROOT / "requirements" / "run.txt"
 
 
 class Places:
-    """Paths of a user's installation. The memories of `agentmemory dev` are in the same folder, and are kept."""
+    """Paths of a user's installation. The memories of `agentmemory dev` in the same folder are kept."""
 
     def __init__(self) -> None:
         home = pathlib.Path.home()
@@ -41,7 +41,7 @@ class Places:
         """Return the target of each link.
 
         Raises:
-            CheckFailed: If another file has the name of one.
+            CheckFailed: If another file has the path of a link.
         """
         links = {self.commands / name: self.program / "bin" / name for name in COMMANDS}
         for link, target in links.items():

@@ -1,4 +1,4 @@
-"""Make the links of a page absolute, for where it is read outside the repository: indexes, registries, releases."""
+"""Absolute links, for pages that are shown outside the repository: on indexes, registries and releases."""
 
 import posixpath
 import re
@@ -10,7 +10,7 @@ IMAGES = (".svg", ".png", ".gif", ".webp")
 
 
 def absolute(text: str, release: Release, folder: str = "") -> str:
-    """Return a page of a folder of the sources with links to files of the tag; images as they are stored."""
+    """Return a page of `folder` with absolute links to files of the release; images are raw files."""
 
     def change(link: re.Match[str]) -> str:
         target = link["target"]

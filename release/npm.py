@@ -1,4 +1,4 @@
-"""Pack the TypeScript client as it is published. `make client-ts` must have built it."""
+"""Published form of the TypeScript client, which `make client-ts` must have built."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ def pack(target: pathlib.Path, release: Release, *, has_sbom: bool = False) -> N
     """Pack the client into a folder, with its SBOM if `has_sbom`.
 
     Raises:
-        CheckFailed: If it is not built, or has another version.
+        CheckFailed: If the client is not built, or has another version.
     """
     expect(is_built(), "client-ts/dist is missing: `make client-ts` builds it")
     with tempfile.TemporaryDirectory() as name:
@@ -29,7 +29,7 @@ def pack(target: pathlib.Path, release: Release, *, has_sbom: bool = False) -> N
         for file in (SOURCES / "package-lock.json", ROOT / "LICENSE"):
             shutil.copy(file, folder)
         (folder / "README.md").write_text(absolute((SOURCES / "README.md").read_text(), release, SOURCES.name))
-        # npm compares the repository with that of the workflow's identity before it accepts a provenance.
+        # npm accepts a provenance only if this is the repository of the workflow's identity.
         manifest = json.loads((SOURCES / "package.json").read_text())
         repository = {"type": "git", "url": f"git+{release.homepage}.git", "directory": "client-ts"}
         manifest |= {"homepage": release.homepage, "repository": repository}

@@ -1,9 +1,9 @@
-"""Look for credentials in the tracked files, offline, with the rules of detect-secrets: `make audit`.
+"""Search for credentials in the tracked files, offline, with the rules of detect-secrets: `make audit`.
 
     usage: release/secret_scan.py [--accept]
 
-What was looked at and is no credential (those that tests plant) stands in secrets.json by file, rule and hash: a line
-may move, another text is new. `--accept` writes that list again, which a reviewer reads.
+secrets.json lists accepted findings (fakes in tests) by file, rule and hash: a line may move, another text is a new
+finding. `--accept` rewrites the list for review.
 """
 
 import json
@@ -19,7 +19,7 @@ from detect_secrets.settings import transient_settings
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 ACCEPTED = ROOT / "release" / "secrets.json"
-# Rules that know the form of a credential. Those of entropy and of words like `password` find hundreds that are none.
+# Rules for the form of a credential. Rules for entropy and for words like `password` have hundreds of false positives.
 RULES = (
     *("ArtifactoryDetector", "AWSKeyDetector", "AzureStorageKeyDetector", "BasicAuthDetector", "CloudantDetector"),
     *(
@@ -42,30 +42,30 @@ RULES = (
 )
 LOCKS = re.compile(r"^requirements/.*\.txt$|/go\.sum$")
 Finding = tuple[str, str, str, int]
-"""File, rule, hash of what was found, line."""
+"""File, rule, hash of the text, line."""
 
 
 def tracked() -> list[str]:
-    """The files that are committed or staged, without locks, which hold nothing but names and hashes."""
+    """Return the committed and staged files, without lock files, which contain only names and hashes."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
     return [name for name in listed.stdout.split("\0") if (ROOT / name).is_file() and not LOCKS.search(name)]
 
 
 def findings_in(name: str) -> list[Finding]:
-    """What the rules find in a file."""
+    """Return the findings in a file."""
     with transient_settings({"plugins_used": [{"name": rule} for rule in RULES]}):
         return [(name, found.type, found.secret_hash, found.line_number) for found in scan_file(str(ROOT / name))]
 
 
 def findings() -> Iterator[Finding]:
-    """Everything that is found."""
+    """Yield the findings in all tracked files."""
     with ProcessPoolExecutor() as pool:
         for found in pool.map(findings_in, tracked(), chunksize=32):
             yield from found
 
 
 def main(arguments: list[str]) -> int:
-    """Print what is new, or accept it."""
+    """Print new findings, or accept all; return 1 if there are new ones."""
     found = sorted(set(findings()))
     if arguments == ["--accept"]:
         ACCEPTED.write_text(json.dumps(sorted({one[:3] for one in found}), indent=0) + "\n")

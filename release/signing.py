@@ -1,4 +1,4 @@
-"""Sign a file with a new local key and verify it: what a release does without a key, rehearsed without a network.
+"""Rehearsal of a release's signature without a network: sign a file with a new local key, and verify it.
 
 The release workflow signs with `cosign` and a certificate for the workflow's identity, which needs Sigstore's services.
 The rehearsal has only been run with `openssl`. The options for `cosign` were compared with the source of 3.1.3, which
@@ -16,12 +16,12 @@ from release.commands import CheckFailed, expect, run
 
 @dataclass(frozen=True, slots=True)
 class Signer:
-    """A program that signs, and verifies what it has signed.
+    """A program that signs files and verifies its signatures.
 
     Attributes:
         program: Name of the program.
         sign: Creates a key pair in a folder, and signs a file with it.
-        verify: Verifies a file against key and signature in the folder; raises CheckFailed.
+        verify: Verifies a file against key and signature in the folder; raises CheckFailed if they do not match.
     """
 
     program: str
@@ -58,7 +58,11 @@ SIGNERS = (
 
 
 def find_signer() -> Signer:
-    """Return the first signer whose program is on the PATH."""
+    """Return the first signer with its program on the PATH.
+
+    Raises:
+        CheckFailed: If there is none.
+    """
     found = next((signer for signer in SIGNERS if shutil.which(signer.program)), None)
     if found is None:
         raise CheckFailed("a signature with a local key needs cosign or openssl on the PATH")

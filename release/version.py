@@ -1,9 +1,9 @@
-"""The version of a release, which stands in several places: print it, or write another one into all of them.
+"""Version of a release, which is in several files: print it, or write another one into all of them.
 
     usage: release/version.py [NEW]
 
-Without NEW it prints the version, and fails where the places do not agree. After another one was written, `make
-manifests` renders examples/install again. Standard library only.
+Without NEW it prints the version, and fails if the files differ. After writing, run `make manifests` to render
+examples/install again. Standard library only.
 """
 
 import pathlib
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 FORM = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
-# How npm and Helm write the same version.
+# The same version in the form of npm and Helm.
 SEMVER = re.compile(r"\d+\.\d+\.\d+(?:-(?:a|b|rc)\.\d+)?")
 
 
@@ -24,7 +24,7 @@ def semver(version: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file that has the version, and what stands before and behind it there; whether in the form of npm and Helm."""
+    """Version in a file, between the patterns `before` and `behind`. is_semver: True for the form of npm and Helm."""
 
     file: str
     before: str
@@ -33,17 +33,17 @@ class Place:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What finds the version; its second group is the version."""
+        """Pattern with the version as its second group."""
         return re.compile(f"(?m)({self.before})({(SEMVER if self.is_semver else FORM).pattern})(?={self.behind})")
 
     def found(self, root: pathlib.Path) -> list[str]:
-        """The versions that stand in the file there, in the form of Python."""
+        """Return the versions at this place of the file, in the form of Python."""
         return [
             re.sub("-(a|b|rc).", r"\1", match[2]) for match in self.pattern.finditer((root / self.file).read_text())
         ]
 
     def write(self, root: pathlib.Path, version: str) -> None:
-        """Put another version into the file."""
+        """Write another version into the file."""
         path = root / self.file
         written = semver(version) if self.is_semver else version
         path.write_text(self.pattern.sub(lambda match: match[1] + written, path.read_text()))
@@ -67,7 +67,7 @@ PLACES = (
 
 
 def disagreements(root: pathlib.Path = ROOT) -> tuple[str, list[str]]:
-    """The version that the first place has, and what stands elsewhere and is another one."""
+    """Return the version of the first place, and a message for each place with another version or none."""
     (version,) = PLACES[0].found(root)
     wrong = []
     for place in PLACES:
@@ -78,7 +78,7 @@ def disagreements(root: pathlib.Path = ROOT) -> tuple[str, list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the version, or write the one that is given."""
+    """Write the version if one is given; print it, or the places that differ."""
     if arguments:
         [version] = arguments
         if not FORM.fullmatch(version):

@@ -22,7 +22,7 @@ from release.commands import CheckFailed, Release, run  # noqa: E402
 from release.links import absolute  # noqa: E402
 from release.version import disagreements  # noqa: E402
 
-# The folder of each package's pyproject.toml, and of its modules below that.
+# Folder of each package's pyproject.toml, and of its modules below it.
 PROJECTS = {"agentmemory-client": "client", "agentmemory-operator": ".", "qdrant-devserver": "devserver"}
 MODULES = {
     "agentmemory-client": "agentmemory_client",
@@ -42,7 +42,7 @@ def commit_time_s() -> str:
 
 
 def stage(target: pathlib.Path, release: Release) -> list[pathlib.Path]:
-    """Copy what is built into a folder, with the addresses that an index shows; return the folder of each package."""
+    """Copy the sources of each package into a folder, with the addresses for an index; return the folders."""
     for name, folder in PROJECTS.items():
         source, copy = ROOT / folder, target / name
         ignored = shutil.ignore_patterns("__pycache__", "*.pyc", ".*")
@@ -67,7 +67,7 @@ def build(
 
     Args:
         target: Folder for the wheels; created if it is missing.
-        sdist: Whether to build the source archives too.
+        sdist: True to build the source archives too.
         folders: Unpacked sources of the packages. Default: those of this checkout.
 
     Raises:
@@ -89,7 +89,7 @@ def build(
 
 
 def build_all(target: pathlib.Path) -> list[pathlib.Path]:
-    """Replace a folder by one with all packages; return their files. If a build fails, the folder stays as it is."""
+    """Replace a folder by one with all packages; return their files. If a build fails, the folder is unchanged."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         built = pathlib.Path(folder) / target.name

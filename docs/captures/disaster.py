@@ -1,4 +1,4 @@
-"""Write disaster.txt: an agent's collection is deleted and restored while another agent is asked all the time.
+"""Write disaster.txt: the collection of an agent is deleted and restored while searches of another agent continue.
 
 `KUBEBUILDER_ASSETS="$(make -s tools)" .venv/bin/python -m docs.captures.disaster`
 """
@@ -23,8 +23,8 @@ from tests.support.patience import wait_until
 from tests.support.programs import ROOT, running, start_qdrant
 
 NAMESPACE, LOST, OTHER = "agents", "support-bot", "sales-bot"
-SHOWN = Path(__file__).with_name("disaster.txt")
-WIDE, PAUSE_S = "120", 0.01
+CAPTURE = Path(__file__).with_name("disaster.txt")
+COLUMNS, PAUSE_S = "120", 0.01
 OFFLINE = {"provider": "wordllama", "dimensions": 256}
 KNOWN = (
     "Ada pays by invoice, 30 days net",
@@ -48,20 +48,25 @@ COMMANDS = (
 
 
 @dataclass(slots=True)
-class Asked:
-    """What became of the searches of the other agent."""
+class SearchLog:
+    """Results of the searches of the other agent.
+
+    Attributes:
+        took_ms: Duration of each search in milliseconds.
+        failed: Response text of each search that failed or found nothing.
+    """
 
     took_ms: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
 
     @property
-    def told(self) -> str:
-        """One line."""
+    def summary(self) -> str:
+        """Summary in one line."""
         return f"{len(self.took_ms)} searches, {len(self.failed)} failed, the slowest took {max(self.took_ms):.0f} ms"
 
 
 def main() -> None:
-    """Play it and write down what a terminal shows."""
+    """Run the commands and record their output."""
     with (
         tempfile.TemporaryDirectory() as name,
         ControlPlane(Path(os.environ["KUBEBUILDER_ASSETS"])) as plane,
@@ -74,12 +79,12 @@ def main() -> None:
             running((serving := start_api(plane, Path(name)))[0]),
         ):
             fill(Workspace(plane, NAMESPACE, started[1]), serving[1])
-            SHOWN.write_text(play(plane, qdrant=started[1], api=serving[1]))
-    print(SHOWN.read_text())
+            CAPTURE.write_text(run_commands(plane, qdrant=started[1], api=serving[1]))
+    print(CAPTURE.read_text())
 
 
 def fill(workspace: Workspace, api: str) -> None:
-    """Make two agents that know something."""
+    """Create two agents with memories."""
     workspace.connect()
     for agent in (LOST, OTHER):
         workspace.create(agent, agent=agent, embedding=OFFLINE)
@@ -93,19 +98,19 @@ def fill(workspace: Workspace, api: str) -> None:
         )
 
 
-def play(plane: ControlPlane, *, qdrant: str, api: str) -> str:
-    """Return what the commands print, and what the other agent's searches came to meanwhile."""
+def run_commands(plane: ControlPlane, *, qdrant: str, api: str) -> str:
+    """Run the commands; return their output, and a summary of the concurrent searches of the other agent."""
     path = os.pathsep.join([str(plane.assets), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"KUBECONFIG": str(kubeconfig_of(plane)), "PATH": path, "KUBERC": "off"}
-    environment |= {"PYTHONUNBUFFERED": "1", "COLUMNS": WIDE, "QDRANT_URL": qdrant, "AGENTMEMORY_URL": api}
-    with asking(api) as asked:
-        told = [say(command, environment) for command in COMMANDS]
-    told.append(f"# {OTHER} meanwhile: {asked.told}\n")
-    return "".join(told)
+    environment |= {"PYTHONUNBUFFERED": "1", "COLUMNS": COLUMNS, "QDRANT_URL": qdrant, "AGENTMEMORY_URL": api}
+    with background_searches(api) as log:
+        output = [run_command(command, environment) for command in COMMANDS]
+    output.append(f"# {OTHER} meanwhile: {log.summary}\n")
+    return "".join(output)
 
 
 def kubeconfig_of(plane: ControlPlane) -> Path:
-    """Return the kubeconfig, with the agents' namespace as its context's."""
+    """Write a kubeconfig with the namespace of the agents as default; return its path."""
     path = plane.kubeconfig.with_name("in-agents")
     path.write_text(plane.kubeconfig.read_text())
     kubectl = [str(plane.assets / "kubectl"), "--kubeconfig", str(path)]
@@ -114,38 +119,38 @@ def kubeconfig_of(plane: ControlPlane) -> Path:
 
 
 @contextmanager
-def asking(api: str) -> Iterator[Asked]:
-    """Ask the other agent until the context ends."""
-    asked, ended = Asked(), threading.Event()
+def background_searches(api: str) -> Iterator[SearchLog]:
+    """Search the other agent repeatedly while the context is open; yield the results."""
+    log, ended = SearchLog(), threading.Event()
 
-    def ask() -> None:
+    def search() -> None:
         with httpx.Client(base_url=api, timeout=10) as client:
             while not ended.wait(PAUSE_S):
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 body = {"user_id": "ada", "query": "how does she pay?", "top_k": 1}
                 answer = client.post(f"/v1/agents/{OTHER}/search", json=body)
-                asked.took_ms.append(1000 * (time.perf_counter() - begun))
+                log.took_ms.append(1000 * (time.perf_counter() - started))
                 if not (answer.is_success and answer.json()["results"]):
-                    asked.failed.append(answer.text)
+                    log.failed.append(answer.text)
 
-    asker = threading.Thread(target=ask)
-    asker.start()
+    thread = threading.Thread(target=search)
+    thread.start()
     try:
-        yield asked
+        yield log
     finally:
         ended.set()
-        asker.join()
+        thread.join()
 
 
-def say(command: str, environment: dict[str, str], folder: Path | None = None) -> str:
-    """Return a command as typed, in a folder, and what it printed; a comment is itself."""
+def run_command(command: str, environment: dict[str, str], folder: Path | None = None) -> str:
+    """Run a command in a folder; return it with its output. A comment is returned unchanged."""
     if command.startswith("#"):
         return f"{command}\n"
-    both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    where = {"env": environment, "cwd": folder}
-    done = subprocess.run(command, shell=True, text=True, timeout=120, check=False, **where, **both)
-    said = done.stdout.rstrip("\n")
-    return f"$ {command}\n{said}\n\n"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    options = {"env": environment, "cwd": folder}
+    done = subprocess.run(command, shell=True, text=True, timeout=120, check=False, **options, **pipes)
+    output = done.stdout.rstrip("\n")
+    return f"$ {command}\n{output}\n\n"
 
 
 if __name__ == "__main__":

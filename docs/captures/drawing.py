@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from html import escape
 
 WIDTH, MARGIN, LINE, BAR = 100, 18, 18, 34
-"""Columns, and pixels of the margin, of a line and of the bar above them."""
+"""Number of columns; pixels of the margin, of a line and of the title bar."""
 _CHAR = 7.55
 _STYLE = """\
 .terminal { font: 12.5px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; }

@@ -17,7 +17,7 @@ from tests.support.web.explorer_site import VIEWS, running_site
 PLACE = Path(__file__).with_name("explorer")
 STYLES = {"light": ("light", DESKTOP), "dark": ("dark", DESKTOP), "narrow": ("light", NARROW)}
 MAX_HEIGHT = 1_100
-"""A longer page is cut there."""
+"""Pixels; longer pages are cut."""
 QUALITY = 72
 
 
@@ -42,7 +42,7 @@ def capture(tab: Tab, name: str) -> None:
     for style, (scheme, width) in STYLES.items():
         tab.page.emulate_media(color_scheme=scheme)
         tab.resize(width)
-        # The navigation keeps its place on the screen.
+        # The sticky navigation is drawn at the scroll position.
         tab.page.evaluate("scrollTo(0, 0)")
         picture = Image.open(io.BytesIO(tab.page.screenshot(full_page=True))).convert("RGB")
         shown = picture.crop((0, 0, picture.width, min(picture.height, MAX_HEIGHT)))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from tests.support.programs import ROOT, Program, clean_environment, free_port, running
 
-SHOWN = Path(__file__).with_name("first-minute.txt")
+CAPTURE = Path(__file__).with_name("first-minute.txt")
 HEAD = """\
 # Python 3.11, make, and a home folder with nothing but a checkout. Other programs kept this machine's two cores busy
 # (a load of {load:.0f}): seconds of processor time are the commands' own, and about what they take on an idle machine;
@@ -34,19 +34,19 @@ ASK = (
     "agentmemory status assistant",
 )
 CALLS = re.compile(r"Paste into another terminal:\n  (.*)\n  (.*)\n")
-LATEST_S = 600
+TIMEOUT_S = 600
 
 
 @dataclass(frozen=True, slots=True)
-class Took:
+class Duration:
     """Duration of a step, in seconds of the wall clock and of processor time."""
 
     wall_s: float
     processor_s: float
 
-    def __add__(self, other: "Took") -> "Took":
+    def __add__(self, other: "Duration") -> "Duration":
         """Return the duration of both steps."""
-        return Took(self.wall_s + other.wall_s, self.processor_s + other.processor_s)
+        return Duration(self.wall_s + other.wall_s, self.processor_s + other.processor_s)
 
     def __str__(self) -> str:
         """Return the line that the capture shows."""
@@ -58,12 +58,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "agentmemory-operator")], check=True)
-        text = "".join(play(folder))
-    SHOWN.write_text(HEAD.format(load=os.getloadavg()[1]) + text.replace(str(folder), "~"))
-    print(SHOWN.read_text())
+        text = "".join(run_commands(folder))
+    CAPTURE.write_text(HEAD.format(load=os.getloadavg()[1]) + text.replace(str(folder), "~"))
+    print(CAPTURE.read_text())
 
 
-def play(folder: Path) -> Iterator[str]:
+def run_commands(folder: Path) -> Iterator[str]:
     """Yield the output of the commands, and their durations."""
     environment = clean_environment() | {"HOME": str(folder), "XDG_DATA_HOME": "", "COLUMNS": "120"}
     environment |= {
@@ -86,35 +86,35 @@ def play(folder: Path) -> Iterator[str]:
         program = stack.enter_context(running(Program(folder / "dev.log", *command, **environment)))
         calls = program.wait_for(CALLS.pattern)
         answers = [run(call, folder, environment)[0] for call in calls.groups()]
-        taken = Took(time.monotonic() - started, processor_s() - before + spent(program.pid))
+        taken = Duration(time.monotonic() - started, processor_s() - before + processor_s_of(program.pid))
         yield "$ agentmemory dev\n" + "".join(f"{line}\n" for line in banner(program.log)).replace(port, "8080")
         for call, answer in zip(calls.groups(), answers, strict=True):
             yield f"\n$ {call}\n{answer}".replace(port, "8080")
         yield f"# from `agentmemory dev` to this answer: {taken}\n"
-        whole, ours = took + taken, again + taken
-        yield f"# from the empty folder to this answer: {whole}; of it without packages of others: {ours}\n"
-        for asked in ASK:
-            yield f"\n$ {asked}\n{run(asked, folder, environment)[0]}".replace(port, "8080")
+        total, own = took + taken, again + taken
+        yield f"# from the empty folder to this answer: {total}; of it without packages of others: {own}\n"
+        for call in ASK:
+            yield f"\n$ {call}\n{run(call, folder, environment)[0]}".replace(port, "8080")
 
 
-def run(command: str, folder: Path, environment: Mapping[str, str]) -> tuple[str, Took]:
+def run(command: str, folder: Path, environment: Mapping[str, str]) -> tuple[str, Duration]:
     """Run a command in a shell; return its output and duration."""
     started, before = time.monotonic(), processor_s()
     done = subprocess.run(
-        command, shell=True, capture_output=True, text=True, env=dict(environment), cwd=folder, timeout=LATEST_S
+        command, shell=True, capture_output=True, text=True, env=dict(environment), cwd=folder, timeout=TIMEOUT_S
     )
     if done.returncode:
         sys.exit(f"{command}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout + done.stderr, Took(time.monotonic() - started, processor_s() - before)
+    return done.stdout + done.stderr, Duration(time.monotonic() - started, processor_s() - before)
 
 
 def processor_s() -> float:
-    """Return the processor time of all programs that have ended."""
+    """Return the processor time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
-def spent(pid: int) -> float:
+def processor_s_of(pid: int) -> float:
     """Return the processor time of a running program."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -18,8 +18,8 @@ from tests.support.pages import read_commands
 from tests.support.programs import ROOT, running, start_qdrant
 
 NAMESPACE, NAME, HEADING = "agents", "support-bot", "What you see"
-SHOWN = Path(__file__).with_name("held-plan.txt")
-WIDE = "120"
+CAPTURE = Path(__file__).with_name("held-plan.txt")
+COLUMNS = "120"
 
 
 def main() -> None:
@@ -32,16 +32,17 @@ def main() -> None:
         plane.apply_crds(ROOT / "crds")
         plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).raise_for_status()
         with running(start_operator(plane, Path(name))):
-            manifest = hold(Workspace(plane, NAMESPACE, started[1], claims=NAME), Path(name))
-            told = [
-                say(plane, command, manifest.parent, started[1]) for command in read_commands("approve.md", HEADING)
+            manifest = create_plan(Workspace(plane, NAMESPACE, started[1], claims=NAME), Path(name))
+            output = [
+                run_command(plane, command, manifest.parent, started[1])
+                for command in read_commands("approve.md", HEADING)
             ]
-            SHOWN.write_text("".join(told))
-    print(SHOWN.read_text())
+            CAPTURE.write_text("".join(output))
+    print(CAPTURE.read_text())
 
 
-def hold(workspace: Workspace, folder: Path) -> Path:
-    """Create an agent with memories and request a rebuild; return the manifest of the request."""
+def create_plan(workspace: Workspace, folder: Path) -> Path:
+    """Create an agent with memories, and change its index, which needs approval; return the path of its manifest."""
     workspace.connect()
     workspace.create(NAME)
     workspace.wait_ready(NAME, seconds=30)
@@ -56,10 +57,10 @@ def hold(workspace: Workspace, folder: Path) -> Path:
     return path
 
 
-def say(plane: ControlPlane, command: str, folder: Path, qdrant_url: str) -> str:
+def run_command(plane: ControlPlane, command: str, folder: Path, qdrant_url: str) -> str:
     """Run a command; return it with its output."""
     path = os.pathsep.join([str(plane.assets), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": path, "KUBERC": "off", "COLUMNS": WIDE}
+    environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": path, "KUBERC": "off", "COLUMNS": COLUMNS}
     environment["QDRANT_URL"] = qdrant_url
     done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, cwd=folder, timeout=60)
     return f"$ {command}\n{done.stdout}{done.stderr}\n"

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from docs.captures.disaster import NAMESPACE, WIDE, say
+from docs.captures.disaster import COLUMNS, NAMESPACE, run_command
 from tests.controlplane.build import CHARTS
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import API_NAMESPACE_FLAGS, OPERATOR_NAMESPACE_FLAGS, Container
@@ -21,7 +21,7 @@ from tests.support.pages import read_commands
 from tests.support.programs import ROOT, find_built, running, start_qdrant
 
 AGENT, USER = "support-bot", "maya.okonkwo"
-SHOWN = Path(__file__).with_name("install.txt")
+CAPTURE = Path(__file__).with_name("install.txt")
 HEAD = """\
 # A real API server and no kubelet, so nothing starts pods: the commands of the release's two Deployments run as
 # processes, with their arguments, variables and ServiceAccounts. AGENTMEMORY_URL stands for the Service.
@@ -45,35 +45,35 @@ ASK = (
 
 
 def main() -> None:
-    """Play it and write down what a terminal shows."""
+    """Run the commands and record their output."""
     with tempfile.TemporaryDirectory() as name, ControlPlane(Path(os.environ["KUBEBUILDER_ASSETS"])) as plane:
         folder = Path(name)
         subprocess.run(["cp", "-r", "--parents", "charts", "examples/quickstart", name], cwd=ROOT, check=True)
         with running((started := start_qdrant(folder / "qdrant"))[0]):
-            SHOWN.write_text(HEAD + "".join(play(plane, folder, started[1])))
-    print(SHOWN.read_text())
+            CAPTURE.write_text(HEAD + "".join(run_commands(plane, folder, started[1])))
+    print(CAPTURE.read_text())
 
 
-def play(plane: ControlPlane, folder: Path, qdrant: str) -> Iterator[str]:
-    """Yield what the commands print."""
+def run_commands(plane: ControlPlane, folder: Path, qdrant: str) -> Iterator[str]:
+    """Yield each command with its output."""
     programs = [str(plane.assets), str(find_built(CHARTS)), str(Path(sys.executable).parent), os.environ["PATH"]]
     environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": os.pathsep.join(programs), "KUBERC": "off"}
-    environment |= {"COLUMNS": WIDE, "QDRANT_URL": qdrant, "HOME": str(folder)}
+    environment |= {"COLUMNS": COLUMNS, "QDRANT_URL": qdrant, "HOME": str(folder)}
     install, *_ = read_commands("install.md", "Install with Helm")
-    yield say(install, environment, folder)
-    with pods(plane, folder) as environment["AGENTMEMORY_URL"]:
+    yield run_command(install, environment, folder)
+    with running_pods(plane, folder) as environment["AGENTMEMORY_URL"]:
         for command in DECLARE:
-            yield say(command, environment, folder)
+            yield run_command(command, environment, folder)
         done = subprocess.run(TOKEN, shell=True, check=True, capture_output=True, text=True, env=environment)
         environment["AGENTMEMORY_TOKEN"] = done.stdout.strip()
         yield f"$ export AGENTMEMORY_TOKEN=$({TOKEN})\n\n"
         for command in ASK:
-            yield say(command, environment, folder)
+            yield run_command(command, environment, folder)
 
 
 @contextmanager
-def pods(plane: ControlPlane, folder: Path) -> Iterator[str]:
-    """Run what the release's pods would run; yields the API's URL."""
+def running_pods(plane: ControlPlane, folder: Path) -> Iterator[str]:
+    """Run the commands of the release's Deployments as processes; yield the URL of the API."""
     path = f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/agentmemory-"
     operator, api = (Container(plane.http.get(path + name).raise_for_status().json()) for name in ("operator", "api"))
     ports = operator.free_ports() | api.free_ports()

@@ -1,4 +1,4 @@
-"""Write mcp.txt: a conversation with the client of MCP's official SDK, as it goes over the wire.
+"""Write mcp.txt: the messages of a conversation with the client of MCP's official SDK.
 
 `.venv/bin/python -m docs.captures.mcp`
 """
@@ -18,7 +18,7 @@ from mcp.client.streamable_http import streamable_http_client
 from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, ROOT, Program, running
 
-SHOWN = Path(__file__).with_name("mcp.txt")
+CAPTURE = Path(__file__).with_name("mcp.txt")
 PATH = "/mcp?agent=support-bot&user_id=ada"
 HEAD = f"""\
 # The client of the official SDK talks to `agentmemory dev --manifests examples/quickstart` at {PATH}.
@@ -52,29 +52,29 @@ CALLS: tuple[tuple[str, str, dict[str, Any]], ...] = (
 )
 
 
-class Wire:
-    """Writes down what is sent and what comes back."""
+class Transcript:
+    """Record of requests and responses, as text."""
 
     def __init__(self) -> None:
         self.text = HEAD
 
-    def say(self, text: str) -> None:
-        """Write a remark."""
+    def add_remark(self, text: str) -> None:
+        """Add a remark."""
         self.text += f"# {text}\n"
 
-    async def sent(self, request: httpx2.Request) -> None:
-        """Write a request."""
+    async def add_request(self, request: httpx2.Request) -> None:
+        """Add a request."""
         message = json.loads(request.content)
         params = without_meta(message["params"])
-        self.text += f"> {message['method']}{' ' + shown(params) if params else ''}\n"
+        self.text += f"> {message['method']}{' ' + to_json(params) if params else ''}\n"
 
-    async def answered(self, answer: httpx2.Response) -> None:
-        """Write an answer."""
-        self.text += f"< {shown(short(json.loads(await answer.aread())['result']))}\n\n"
+    async def add_response(self, response: httpx2.Response) -> None:
+        """Add a response."""
+        self.text += f"< {to_json(shorten(json.loads(await response.aread())['result']))}\n\n"
 
 
-def short(result: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer with short schemas, and without the text that says the same as its JSON."""
+def shorten(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result with short schemas and descriptions, without metadata, and without text that repeats its JSON."""
     if "structuredContent" in result:
         del result["content"]
     for tool in result.get("tools", ()):
@@ -84,29 +84,29 @@ def short(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_meta(part: dict[str, Any]) -> dict[str, Any]:
-    """Return a part of a message without what programs say of themselves in each."""
+    """Return a part of a message without the metadata that each message repeats."""
     return {name: value for name, value in part.items() if name not in ("_meta", "resultType", "cacheScope", "ttlMs")}
 
 
-def shown(part: dict[str, Any]) -> str:
-    """Return a part of a message on one line."""
+def to_json(part: dict[str, Any]) -> str:
+    """Return a part of a message as one line of JSON."""
     return json.dumps(part, ensure_ascii=False)
 
 
-async def talk(url: str, wire: Wire) -> None:
-    """Have the conversation."""
-    hooks: Any = {"request": [wire.sent], "response": [wire.answered]}
+async def talk(url: str, transcript: Transcript) -> None:
+    """Connect, list the tools, and make all `CALLS`."""
+    hooks: Any = {"request": [transcript.add_request], "response": [transcript.add_response]}
     async with httpx2.AsyncClient(event_hooks=hooks, timeout=30) as http:
-        wire.say("It connects, and asks for the tools.")
+        transcript.add_remark("It connects, and asks for the tools.")
         async with Client(streamable_http_client(url + PATH, http_client=http)) as client:
             await client.list_tools()
             for remark, tool, arguments in CALLS:
-                wire.say(remark)
+                transcript.add_remark(remark)
                 await client.call_tool(tool, arguments)
 
 
 def main() -> None:
-    """Start a stack, talk, and write down what was said."""
+    """Start a stack, run the conversation and record it."""
     with tempfile.TemporaryDirectory() as name:
         manifests = shutil.copytree(
             ROOT / "examples" / "quickstart", Path(name, "manifests"), ignore=shutil.ignore_patterns(".status")
@@ -115,10 +115,10 @@ def main() -> None:
         with running(Program(Path(name, "dev.log"), *AGENTMEMORY, "dev", *options)) as program:
             url = program.wait_for(r"API (http://\S+)")[1]
             wait_until(lambda: httpx.get(f"{url}/v1/agents/support-bot").is_success, seconds=30, what="the agent")
-            wire = Wire()
-            asyncio.run(talk(url, wire))
-    SHOWN.write_text(wire.text.rstrip() + "\n")
-    print(wire.text)
+            transcript = Transcript()
+            asyncio.run(talk(url, transcript))
+    CAPTURE.write_text(transcript.text.rstrip() + "\n")
+    print(transcript.text)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 
 from bench.embedder import DIMENSIONS, embedder, vector_of
-from docs.captures.disaster import NAMESPACE, WIDE, kubeconfig_of, say
+from docs.captures.disaster import COLUMNS, NAMESPACE, kubeconfig_of, run_command
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import start_api, start_operator
 from tests.support.cluster.traffic.pools import WORDS
@@ -23,7 +23,7 @@ from tests.support.programs import ROOT, running, start_qdrant
 AGENT, MEMORIES, BATCH = "support-bot", 6000, 500
 # Typical duration of a call to a remote provider.
 ANSWER_S = 0.2
-SHOWN = Path(__file__).with_name("rebuild.txt")
+CAPTURE = Path(__file__).with_name("rebuild.txt")
 PATCH = '{"spec": {"embedding": {"model": "two"}}}'
 COMMANDS = (
     "# Somebody changes the embedding's model; both have as many dimensions.",
@@ -55,9 +55,9 @@ def main() -> None:
             workspace = Workspace(plane, NAMESPACE, started[1], claims=AGENT)
             fill(workspace, serving[1], provider.url)
             provider.delay_s = ANSWER_S
-            told = play(plane, workspace, serving[1])
-    SHOWN.write_text(told)
-    print(told)
+            output = run_commands(plane, workspace, serving[1])
+    CAPTURE.write_text(output)
+    print(output)
 
 
 def fill(workspace: Workspace, api: str, provider: str) -> None:
@@ -78,13 +78,13 @@ def texts() -> list[str]:
     return [f"{WORDS[number % len(WORDS)]} {number}" for number in range(MEMORIES)]
 
 
-def play(plane: ControlPlane, workspace: Workspace, api: str) -> str:
+def run_commands(plane: ControlPlane, workspace: Workspace, api: str) -> str:
     """Run the commands under load; return their output, and a summary of the clients' requests."""
     path = os.pathsep.join([str(plane.assets), str(Path(sys.executable).parent), os.environ["PATH"]])
     environment = os.environ | {"KUBECONFIG": str(kubeconfig_of(plane)), "PATH": path, "KUBERC": "off"}
-    environment |= {"PYTHONUNBUFFERED": "1", "COLUMNS": WIDE, "AGENTMEMORY_URL": api}
+    environment |= {"PYTHONUNBUFFERED": "1", "COLUMNS": COLUMNS, "AGENTMEMORY_URL": api}
     with Witness([api], AGENT, sends_vectors=False, pace_s=0.05) as witness:
-        told = [say(command, environment) for command in COMMANDS]
+        output = [run_command(command, environment) for command in COMMANDS]
     journal = witness.journal
     witness.check(
         workspace.qdrant_url,
@@ -93,11 +93,11 @@ def play(plane: ControlPlane, workspace: Workspace, api: str) -> str:
         besides=texts(),
     )
     answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(journal.statuses.items()))
-    told.append(
+    output.append(
         f"# Clients meanwhile: {journal.acknowledged:,} memories stored, none lost, none back from the dead;"
         f" answers {answers}\n"
     )
-    return "".join(told)
+    return "".join(output)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Build the site into dist/docs: stage the pages, run the generator strictly, and check every link of the result.
+"""Build the site into dist/docs: stage the pages, run the generator strictly, and check all links within the site.
 
 `.venv/bin/python -m docs.site.build`
 """
@@ -43,25 +43,25 @@ class Page(HTMLParser):
 
 
 def main() -> int:
-    """Build; 0 where nothing is wrong."""
+    """Build and check the site; return 0 if there are no faults."""
     for folder in (OUT, STAGED):
         shutil.rmtree(folder, ignore_errors=True)
     Stage(STAGED, reference_pages()).write()
     options = ["-b", "html", "-W", "--keep-going", "-q", "-j", "auto", "-c", str(Path(__file__).parent)]
     if status := sphinx([*options, str(STAGED), str(OUT)]):
         return status
-    wrong = list(faults_of(OUT))
-    print(*wrong or [f"{OUT.relative_to(ROOT)}/index.html"], sep="\n")
-    return 1 if wrong else 0
+    faults = list(faults_of(OUT))
+    print(*faults or [f"{OUT.relative_to(ROOT)}/index.html"], sep="\n")
+    return 1 if faults else 0
 
 
 def faults_of(folder: Path) -> Iterator[str]:
-    """Yield each link that leads nowhere, and each thing that a page would load from another host."""
+    """Yield each link without a target, and each file that a page or style sheet would load from another host."""
     pages = {path: Page(path.read_text()) for path in folder.rglob("*.html")}
     for path, page in pages.items():
         name = path.relative_to(folder)
         yield from (f"{name}: loads {at}" for at in page.loads if urlsplit(at).netloc)
-        yield from (f"{name}: {link} leads nowhere" for link in page.links if not _is_there(path, link, pages))
+        yield from (f"{name}: {link} leads nowhere" for link in page.links if not _has_target(path, link, pages))
     for path in folder.rglob("*.css"):
         yield from (
             f"{path.name}: loads {at}"
@@ -69,7 +69,7 @@ def faults_of(folder: Path) -> Iterator[str]:
         )
 
 
-def _is_there(path: Path, link: str, pages: dict[Path, Page]) -> bool:
+def _has_target(path: Path, link: str, pages: dict[Path, Page]) -> bool:
     parts = urlsplit(link)
     if parts.scheme or parts.netloc:
         return True

@@ -10,12 +10,12 @@ copyright = "the authors of agentmemory-operator"
 extensions = ["myst_parser"]
 root_doc = "index"
 nitpicky = True
-# A command with an ellipsis is no valid JSON, and is coloured as far as it is.
+# JSON with an ellipsis is invalid. Highlight it as far as possible.
 suppress_warnings = ["misc.highlighting_failure"]
 
 myst_heading_anchors = 6
 myst_enable_extensions = ["attrs_inline", "deflist"]
-# They would change quotes and dashes, also those of options.
+# Smart quotes would change quotes and dashes, also in options.
 smartquotes = False
 
 html_theme = "furo"

@@ -1,6 +1,6 @@
-"""How pages install our packages: from a checkout, until a release is on the package indexes.
+"""Installation commands of the pages: from a checkout, until a release is on the package indexes.
 
-A page has both ways. What it shows in the repository is between the marks; what it will show is in the comment:
+A page has both variants. The current one is between the markers, the other one in the comment:
 
     <!-- checkout -->
     Text for a checkout.
@@ -8,7 +8,7 @@ A page has both ways. What it shows in the repository is between the marks; what
     Text with the names on the indexes.
     -->
 
-`.venv/bin/python -m docs.site.installing` writes the way that `PUBLISHED` names into all pages, and removes the other.
+`.venv/bin/python -m docs.site.installing` keeps only the variant of `PUBLISHED` in all pages.
 """
 
 import re
@@ -24,12 +24,12 @@ _BOTH = re.compile(r"^<!-- checkout -->\n(?P<checkout>.*?)^<!-- published\n(?P<p
 
 
 def installed(text: str, *, published: bool) -> str:
-    """The page with one of the two ways."""
+    """Return a page with only one of the two variants."""
     return _BOTH.sub(lambda both: both["published" if published else "checkout"], text)
 
 
 def pages() -> Iterator[Path]:
-    """Yield every page that may have both."""
+    """Yield the path of each page that may have both variants."""
     yield from ROOT.glob("*.md")
     for folder in FOLDERS:
         found = sorted((ROOT / folder).rglob("*.md"))
@@ -37,7 +37,7 @@ def pages() -> Iterator[Path]:
 
 
 def main() -> None:
-    """Keep one way in the sources, from which the packages take their READMEs too."""
+    """Keep one variant in all pages, including the READMEs of the packages."""
     for path in pages():
         text = path.read_text()
         if (chosen := installed(text, published=PUBLISHED)) != text:

@@ -1,4 +1,4 @@
-"""A page for each kind of object: a section for each block, with an example, fields and rules."""
+"""Reference page of each kind of object: a section for each block, with an example, fields and rules."""
 
 import re
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from docs.site.wording import marked, rules_in_words
 from tests.support.spec.golden import LOADER
 
 Json = dict[str, Any]
-SHOWN = ("spec", "status")
+PARTS = ("spec", "status")
 EXAMPLES: dict[str, dict[str, str]] = yaml.safe_load((ROOT / "docs" / "site" / "examples.yaml").read_text())
 """YAML of each block below `spec`, by kind and block."""
 MAX_INLINE_FIELDS = 3
-"""Fields of a nested block that are listed with those of its parent."""
+"""Largest number of fields of a nested block that is listed within its parent, without a section."""
 _BOUNDS = {
     "minimum": "at least {}",
     "maximum": "at most {}",
@@ -31,13 +31,13 @@ _DEFAULT = re.compile(r" ?Default: (.+?)\.(?= [A-Z]|$)")
 
 
 def kind_pages() -> dict[str, str]:
-    """The pages, by path."""
+    """Return the pages by path."""
     crds = [yaml.load(path.read_text(), Loader=LOADER) for path in sorted((ROOT / "crds").glob("*.yaml"))]
     return {f"reference/{crd['spec']['names']['kind'].lower()}.md": _page(crd["spec"]) for crd in crds}
 
 
 def children_of(schema: Json, path: str) -> Iterator[tuple[str, Json, bool]]:
-    """Yield the fields directly below a schema: path, own schema, and whether it is required where its parent is."""
+    """Yield the fields directly below a schema: path, schema, and True if the field is required in its parent."""
     if isinstance(items := schema.get("items"), dict):
         yield from children_of(items, f"{path}[]")
     if isinstance(values := schema.get("additionalProperties"), dict):
@@ -66,7 +66,7 @@ def _page(spec: Json) -> str:
         f"`kubectl explain {names['shortNames'][0]}.spec` prints the same fields. This page is made from `crds/`.",
         "",
     ]
-    parts = {part: schema["properties"][part] for part in SHOWN if part in schema["properties"]}
+    parts = {part: schema["properties"][part] for part in PARTS if part in schema["properties"]}
     return "\n".join([*lines, *(line for part in parts for line in _part(names["kind"], parts[part], part, schema))])
 
 
@@ -98,7 +98,7 @@ def _example(kind: str, path: str) -> Iterator[str]:
 
 
 def _is_section(schema: Json, path: str) -> bool:
-    """Whether a field has a section: a block of the first level, or one with many fields or blocks."""
+    """Return whether a field has a section: a block of the first level, or with nested blocks or many fields."""
     below = list(children_of(schema, path))
     if not below:
         return False
@@ -135,7 +135,7 @@ def _rules_of(schema: Json) -> list[str]:
 
 
 def _text(field: Json, path: str, *, is_required: bool) -> str:
-    """The description, with the default at its end. A required field has one only where its block is not given."""
+    """Return the description with the default at its end. That of a required field applies if its block is absent."""
     text = field.get("description", "")
     default = _DEFAULT.search(text)
     if not default:

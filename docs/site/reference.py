@@ -1,4 +1,4 @@
-"""Reference pages that are made from code: conditions, metrics, commands, endpoints, and the tests of each claim."""
+"""Reference pages generated from code: conditions, metrics, commands, endpoints, and the tests of each claim."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -15,11 +15,11 @@ from tests.support.metrics import Description, api_metrics, describe, operator_m
 from tests.support.spec.golden import read_table
 
 Json = dict[str, Any]
-MADE = "This page is made from the code.\n"
+NOTICE = "This page is made from the code.\n"
 
 
 def reference_pages() -> dict[str, str]:
-    """The pages, by path."""
+    """Return the pages by path."""
     return kind_pages() | {
         "reference/condition-types.md": _conditions(),
         "reference/metrics.md": _metrics(),
@@ -33,7 +33,7 @@ def _conditions() -> str:
     lines = [
         "# Types of conditions",
         "",
-        f"The conditions of each kind, and what each means. {MADE}",
+        f"The conditions of each kind, and what each means. {NOTICE}",
         "Every reason is explained in [Conditions](../conditions.md#reasons).",
         "",
     ]
@@ -50,7 +50,7 @@ def _metrics() -> str:
     lines = [
         "# Metrics",
         "",
-        f"Every metric of the operator and of the retrieval API. {MADE}",
+        f"Every metric of the operator and of the retrieval API. {NOTICE}",
         "[Operations](../operations.md#metrics) explains how to use them.",
         "",
     ]
@@ -75,7 +75,7 @@ def _commands() -> str:
     lines = [
         "# Commands and options",
         "",
-        f"Every command of `agentmemory` with its options. {MADE}",
+        f"Every command of `agentmemory` with its options. {NOTICE}",
         "[Command line](../cli.md) has examples of each.",
         "",
     ]
@@ -120,7 +120,7 @@ def _endpoints() -> str:
     lines = [
         "# Endpoints",
         "",
-        f"Every request and answer of the API, with all fields. {MADE}",
+        f"Every request and answer of the API, with all fields. {NOTICE}",
         "[HTTP API](../http-api.md) explains how to use them.",
         "",
     ]

@@ -1,4 +1,4 @@
-"""Lay out the pages for the generator: the repository's Markdown, and a page for each file that one links to."""
+"""Sources for the generator: the Markdown of the repository, and a page for each linked file."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -11,13 +11,13 @@ from docs.site import installing
 from docs.site.links import ROOT, heading_of, opening_of, outside_code, rewritten, slug_of
 from docs.site.tabs import with_tabs
 
-LARGEST = 100_000
-"""Bytes of a linked file that gets a page; larger ones are downloads."""
+MAX_FILE_BYTES = 100_000
+"""Maximum size of a linked file that is shown on its page."""
 LANGUAGES = {".yaml": "yaml", ".json": "json", ".py": "python", ".sh": "sh", ".mjs": "js", ".ts": "ts", ".toml": "toml"}
 HOME = "docs/index.md"
 EXAMPLES = "examples/README.md"
-MADE = ("reference/", "claims/")
-# A link whose text is the name of a page, as it reads well in the repository.
+GENERATED = ("reference/", "claims/")
+# A link with a file name or an ADR number as text. The site shows the title of the page instead.
 _NAMED = re.compile(r"\[(?:[\w-]+/)*(?:[\w-]+\.md|\d{4})\]\(([^()\s#]+\.md)(?:#([\w-]+))?\)")
 _DIAGRAM = re.compile(r"^!\[([^]]*)\]\((diagrams/[\w-]+\.svg)\)$", re.M)
 
@@ -30,7 +30,7 @@ class Stage:
         folder: Folder to write to.
         generated: Pages generated from code, by path.
         places: Path on the site of each page, by its path in the repository.
-        files: Linked files and folders that have no page.
+        files: Linked files and folders other than pages.
     """
 
     folder: Path
@@ -61,19 +61,19 @@ class Stage:
             name: [page for entry in entries for page in self._matching(entry)] for name, entries in nav.items()
         }
         listed = {page for pages in sections.values() for page in pages}
-        left = sorted({_name(path) for path in (ROOT / "docs").rglob("*.md")} - listed - {HOME})
-        return sections | ({"More": left} if left else {})
+        unlisted = sorted({_name(path) for path in (ROOT / "docs").rglob("*.md")} - listed - {HOME})
+        return sections | ({"More": unlisted} if unlisted else {})
 
     def _matching(self, entry: str) -> list[str]:
-        made = sorted(page for page in self.generated if PurePosixPath(page).match(entry))
-        if made or "*" not in entry:
-            return made or [entry]
+        generated = sorted(page for page in self.generated if PurePosixPath(page).match(entry))
+        if generated or "*" not in entry:
+            return generated or [entry]
         return sorted(_name(path) for path in ROOT.glob(entry))
 
     def _page(self, page: str) -> str:
         text = installing.installed((ROOT / page).read_text(), published=installing.PUBLISHED)
         text = re.sub(r'^<a id="([\w-]+)"></a>', r"(\1)=\n", text, flags=re.M)
-        text = outside_code(text, lambda part: _NAMED.sub(lambda link: self._titled(page, link), part))
+        text = outside_code(text, lambda part: _NAMED.sub(lambda link: self._with_title(page, link), part))
         text = rewritten(_DIAGRAM.sub(_inlined(page), text), lambda target: self._target(page, target))
         is_example = page.startswith("examples/") and page != EXAMPLES
         return text + self._contents(page) if is_example else with_tabs(text)
@@ -82,9 +82,9 @@ class Stage:
         """Return the other files of a folder of examples, as sections."""
         folder = (ROOT / page).parent
         names = [_name(path) for path in sorted(folder.iterdir()) if path.is_file() and path.name != "README.md"]
-        return "".join(["\n\n## Files\n\n", *(_shown(name, level=3) for name in names)])
+        return "".join(["\n\n## Files\n\n", *(_file_section(name, level=3) for name in names)])
 
-    def _titled(self, page: str, link: re.Match[str]) -> str:
+    def _with_title(self, page: str, link: re.Match[str]) -> str:
         """Return a link with the title of its target as text."""
         path = (ROOT / page).parent / link[1]
         title = heading_of(path.read_text(), link[2] or "") if path.is_file() else ""
@@ -97,13 +97,13 @@ class Stage:
         name = _name((ROOT / page).parent / path)
         for known in (name, f"{name}/README.md"):
             if known in self.places:
-                return _from(self.places[page], self.places[known]) + mark + anchor
+                return _relative(self.places[page], self.places[known]) + mark + anchor
         if not (ROOT / name).exists():
             raise SystemExit(f"{page}: {target} is not there")
         if name.endswith(".webp"):
-            return _from(self.places[page], self._picture(name))
+            return _relative(self.places[page], self._picture(name))
         self.files.add(name)
-        return _from(self.places[page], _file_place(name)) + mark + anchor
+        return _relative(self.places[page], _file_place(name)) + mark + anchor
 
     def _picture(self, name: str) -> str:
         """Copy a picture; return its place."""
@@ -114,18 +114,20 @@ class Stage:
         return place
 
     def _group(self, name: str, pages: list[str]) -> str:
-        """Build the page of a group: its pages, each with the start of its text, and the order for the generator."""
+        """Build the page of a group: a card with the opening of each page, and their order for the generator."""
         places = [self.places[page] for page in pages]
         rows = [
-            f"- [{title}](../{place})\n\n  {opening}" for place in places for title, opening in [self._start(place)]
+            f"- [{title}](../{place})\n\n  {opening}"
+            for place in places
+            for title, opening in [self._read_opening(place)]
         ]
         listed = "\n".join(f"/{place.removesuffix('.md')}" for place in places)
         return "\n\n".join(
             [f"# {name}", "````{container} cards", *rows, "````", f"```{{toctree}}\n:hidden:\n\n{listed}\n```\n"]
         )
 
-    def _start(self, place: str) -> tuple[str, str]:
-        """Return the title and the first sentence of a page that is laid out."""
+    def _read_opening(self, place: str) -> tuple[str, str]:
+        """Return the title and the first sentence of a written page."""
         text = (self.folder / place).read_text()
         title = heading_of(text, "").replace("[", "").replace("]", "")
         return title, "" if place.startswith("adr/") else opening_of(text)
@@ -137,9 +139,9 @@ class Stage:
 
 
 def place_of(page: str) -> str:
-    """Return the path on the site of a page: those of docs/ at the top, a README under its folder's name."""
+    """Return the path of a page on the site: pages of docs/ at the top, a README under the name of its folder."""
     folder, name = PurePosixPath(page).parent, PurePosixPath(page).name
-    if page.startswith(("docs/", *MADE)):
+    if page.startswith(("docs/", *GENERATED)):
         return page.removeprefix("docs/")
     place = f"{folder}.md" if name == "README.md" else page
     return place if page.startswith("examples/") else f"repository/{place}"
@@ -158,7 +160,7 @@ def _name(path: Path) -> str:
     return path.resolve().relative_to(ROOT).as_posix()
 
 
-def _from(page: str, target: str) -> str:
+def _relative(page: str, target: str) -> str:
     up = len(PurePosixPath(page).parts) - 1
     return "../" * up + target
 
@@ -178,10 +180,14 @@ def _file_place(name: str) -> str:
 def _file_page(name: str) -> str:
     path = ROOT / name
     names = sorted(_name(each) for each in path.iterdir() if each.is_file()) if path.is_dir() else [name]
-    return "".join([f"---\norphan: true\n---\n\n# {name}\n\n", *(_shown(each, level=2) for each in names)])
+    return "".join([f"---\norphan: true\n---\n\n# {name}\n\n", *(_file_section(each, level=2) for each in names)])
 
 
-def _shown(name: str, *, level: int) -> str:
+def _file_section(name: str, *, level: int) -> str:
     path = ROOT / name
-    text = path.read_text() if path.stat().st_size <= LARGEST else "(too long to show here; it is in the repository)"
+    text = (
+        path.read_text()
+        if path.stat().st_size <= MAX_FILE_BYTES
+        else "(too long to show here; it is in the repository)"
+    )
     return f"{'#' * level} {path.name}\n\n````{LANGUAGES.get(path.suffix, 'text')}\n{text.rstrip()}\n````\n\n"

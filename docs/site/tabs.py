@@ -1,4 +1,4 @@
-"""Tabs on the site: a request in curl, Python and TypeScript, whose blocks follow each other in the repository."""
+"""Tabs on the site for consecutive blocks in curl, Python and TypeScript."""
 
 import itertools
 import re
@@ -9,7 +9,7 @@ _BLOCK = re.compile(r"^```(\w+)\n.*?^```$", re.M | re.S)
 
 
 def with_tabs(text: str) -> str:
-    """The page with tabs in the place of three blocks in these languages, in this order, with nothing between them."""
+    """Return the page with tabs in place of three adjacent blocks in the languages, in this order."""
     numbers = itertools.count(1)
     return _GROUP.sub(lambda group: _tabs(group[0], f"tabs-{next(numbers)}"), text)
 

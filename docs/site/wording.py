@@ -1,11 +1,11 @@
-"""Descriptions and rules of the definitions as Markdown; a rule's words are made from the message of its refusal."""
+"""Markdown of the descriptions and rules of the CRDs. The text of a rule is derived from its error message."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator
 
 from docs.site.links import ROOT, heading_of
 
-# What is allowed, where a message only describes the fault.
+# Text of rules with a message that only describes the fault, by the start of the message.
 _WORDS = {
     "prune is empty": "At least one of `olderThanDays`, `priorityBelow` and `confidenceBelow` is given.",
     "vectors names a zone that is not allowed": "Zones in `vectors` are also in `allowed`.",
@@ -22,7 +22,7 @@ _CODE = r"https?://[^\s,;)]*[\w/]|AGENTMEMORY_\w+|\b[a-z]+(?:[A-Z]\w*)+(?:\.\w+)
 
 
 def marked(text: str, names: Collection[str] = ()) -> str:
-    """A description with links to the pages that it names, and the names of fields as code, also those in `names`."""
+    """Return a description with links to the pages in it, and with names of fields, also those in `names`, as code."""
     own = "".join(rf"|\b{name}\b(?!')" for name in names)
     parts, end = [], 0
     for found in re.finditer(f"{_PAGE}|{_CODE}{own}", text):

@@ -1,4 +1,4 @@
-"""Store two memories and ask for them. See docs/client.md."""
+"""Store two memories and search for them with the Python client. See docs/client.md."""
 
 import os
 
@@ -10,11 +10,11 @@ USER = os.environ.get("EXAMPLE_USER", "ada")
 
 with Client(URL, token=os.environ.get("AGENTMEMORY_TOKEN")) as client:
     memory = client.agent(AGENT).user(USER)
-    # With keys of their own they are stored once, however often this runs; without, each call has a new one.
-    told = {"type": "preference", "tags": ["billing"]}
-    old = memory.add("Ada pays by credit card", **told, idempotency_key=f"example-card-{USER}")
-    new = f"example-invoice-{USER}"
-    memory.add("Ada pays by invoice, 30 days", **told, supersedes=old.id, idempotency_key=new)
+    # A fixed key stores a memory once, however often this runs. By default, each call has a new key.
+    fields = {"type": "preference", "tags": ["billing"]}
+    old = memory.add("Ada pays by credit card", **fields, idempotency_key=f"example-card-{USER}")
+    invoice_key = f"example-invoice-{USER}"
+    memory.add("Ada pays by invoice, 30 days", **fields, supersedes=old.id, idempotency_key=invoice_key)
 
     answer = memory.search("how does she pay?", tags=["billing"], top_k=3)
     for found in answer.results:
@@ -22,5 +22,5 @@ with Client(URL, token=os.environ.get("AGENTMEMORY_TOKEN")) as client:
 
     try:
         client.agent(AGENT).user("somebody-else").get(old.id)
-    except ApiError as problem:
-        print(problem.status, problem.title)
+    except ApiError as error:
+        print(error.status, error.title)

@@ -1,4 +1,4 @@
-"""How the demo prints: 100 columns wide, with escape codes only on a terminal; details only with --details."""
+"""Output of the demo: 100 columns wide, escape codes only on a terminal, details only with --details."""
 
 import io
 import sys
@@ -12,36 +12,36 @@ from rich.padding import Padding
 from rich.table import Table
 
 WIDTH = 100
-SHOWN, LOG_LINES = 3, 20
+MAX_SHOWN, LOG_LINES = 3, 20
 
 Json = dict[str, Any]
 
-# A terminal without a character shows a question mark in its place.
+# Print a question mark for a character that the terminal's encoding lacks.
 if isinstance(sys.stdout, io.TextIOWrapper):
     sys.stdout.reconfigure(errors="replace")
-LOOK: dict[str, Any] = {"width": WIDTH, "highlight": False, "markup": False, "emoji": False}
-console = Console(**LOOK, force_terminal=sys.stdout.isatty())
-details = Console(**LOOK, force_terminal=sys.stdout.isatty(), quiet=True)
+CONSOLE_OPTIONS: dict[str, Any] = {"width": WIDTH, "highlight": False, "markup": False, "emoji": False}
+console = Console(**CONSOLE_OPTIONS, force_terminal=sys.stdout.isatty())
+details = Console(**CONSOLE_OPTIONS, force_terminal=sys.stdout.isatty(), quiet=True)
 
 
 def say_in_detail(text: str) -> None:
-    """Print sentences for who wants to know more."""
+    """Print a text with --details only."""
     details.print(text)
 
 
 def say(text: str) -> None:
-    """Print sentences."""
+    """Print a text."""
     console.print(text)
 
 
 def say_boldly(text: str) -> None:
-    """Print what the eye should find first."""
+    """Print a text in bold."""
     console.print(text, style="bold")
 
 
-def show_scene(number: int, of: int, title: str) -> None:
+def show_scene(number: int, total: int, title: str) -> None:
     """Print the headline of a scene."""
-    console.print(f"\n{number} of {of}  {title}", style="bold")
+    console.print(f"\n{number} of {total}  {title}", style="bold")
     console.rule(characters="-", style="dim")
 
 
@@ -52,15 +52,15 @@ def show_manifest(text: str, *, to: Console = console) -> None:
 
 
 def show_settings(rows: Sequence[tuple[str, object, object]]) -> None:
-    """Print settings: what is asked beside what is there."""
+    """Print the required and the actual value of each setting, with --details."""
     table = columns("setting", "asked for", "in Qdrant")
-    for label, asked, seen in rows:
-        table.add_row(label, str(asked), str(seen))
+    for label, required, seen in rows:
+        table.add_row(label, str(required), str(seen))
     details.print(table)
 
 
 def show_answers(rows: Sequence[tuple[Json, list[Json], int | None]]) -> None:
-    """Print questions, each with the memory that answers it and its rank."""
+    """Print each question with the memory that answers it and its rank, with --details."""
     table = columns("user_id", "question", "answer", "rank")
     table.columns[3].justify = "right"
     for question, found, rank in rows:
@@ -71,17 +71,17 @@ def show_answers(rows: Sequence[tuple[Json, list[Json], int | None]]) -> None:
 
 def show_some_answers(rows: Sequence[tuple[Json, list[Json], int | None]]) -> None:
     """Print a few questions, each with the memory that answers it."""
-    for question, found, rank in rows[:SHOWN]:
+    for question, found, rank in rows[:MAX_SHOWN]:
         console.print(f"  {question['user_id']} asks: {question['query']}", style="bold")
         if rank:
             console.print(Padding(found[rank - 1]["content"], (0, 4)))
 
 
 def show_ranking(ranking: list[Json], *, before: list[Json] | None = None) -> None:
-    """Print the first memories with the terms of their scores, and the former first one.
+    """Print the first memories with the terms of their scores, and the memory that was first before.
 
     Args:
-        before: the earlier ranking of the same question, for the ranks before.
+        before: Earlier ranking of the same question; None shows no earlier ranks.
     """
     weights = ranking[0]["explain"]["weights"]
     say("score = " + " + ".join(f"{weight} x {name}" for name, weight in weights.items()))
@@ -91,7 +91,7 @@ def show_ranking(ranking: list[Json], *, before: list[Json] | None = None) -> No
     for column in table.columns[3:]:
         column.justify = "right"
     for rank, memory in enumerate(ranking, start=1):
-        if rank <= SHOWN or ranks.get(memory["id"]) == 1:
+        if rank <= MAX_SHOWN or ranks.get(memory["id"]) == 1:
             shown = f"{ranks.get(memory['id'], '-')} -> {rank}" if before else str(rank)
             table.add_row(shown, *_cells(memory, tuple(weights)))
     console.print(table)
@@ -114,17 +114,17 @@ def show_numbers(numbers: dict[str, str]) -> None:
 
 
 def show_next(rows: Sequence[tuple[str, str]]) -> None:
-    """Print what to do after the demo."""
+    """Print commands and pages to go on with."""
     say_boldly("\nNext")
     table = columns("", "")
     table.show_header = False
-    for purpose, way in rows:
-        table.add_row(purpose, way)
+    for purpose, target in rows:
+        table.add_row(purpose, target)
     console.print(table)
 
 
 def report(failure: Exception, log: Path) -> None:
-    """Print what went wrong, and the end of the stack's log."""
+    """Print the failure, and the end of the stack's log."""
     console.print(f"\nFAILED: {failure or type(failure).__name__}", style="bold red")
     if log.is_file():
         say("\nThe log of the stack ends with:")

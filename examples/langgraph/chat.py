@@ -19,39 +19,39 @@ CONTEXT_CHARACTERS = 400
 
 
 class Chat(TypedDict, total=False):
-    """One turn: what the user says, what was remembered of them, and the answer."""
+    """State of a turn: the user's message, related memories, and the answer."""
 
-    said: str
+    message: str
     remembered: str
     answer: str
 
 
 class User(TypedDict):
-    """Who is talking."""
+    """Context of a run: the current user."""
 
     user_id: str
 
 
 def recall(state: Chat, runtime: Runtime[User]) -> Chat:
-    """Find what was said before that has to do with it; as much as fits into the prompt."""
-    found = runtime.store.search(("memories", runtime.context["user_id"]), query=state["said"], limit=5)
+    """Find earlier messages that are related, as many as fit into the prompt."""
+    found = runtime.store.search(("memories", runtime.context["user_id"]), query=state["message"], limit=5)
     return {"remembered": format_context([item.value["text"] for item in found], limit=CONTEXT_CHARACTERS)}
 
 
 def answer(state: Chat) -> Chat:
-    """Answer; here you would ask a model, with `remembered` in its prompt."""
+    """Answer from memory. Call a model here, with `remembered` in its prompt."""
     return {"answer": f"You said:\n{state['remembered']}" if state["remembered"] else "Tell me more."}
 
 
 def remember(state: Chat, runtime: Runtime[User]) -> Chat:
-    """Keep it under a key made of its first words, so that saying it again replaces it."""
-    key = "-".join(state["said"].lower().split()[:3])
-    runtime.store.put(("memories", runtime.context["user_id"]), key, {"text": state["said"]})
+    """Store the message under a key of its first three words. A message with the same key replaces it."""
+    key = "-".join(state["message"].lower().split()[:3])
+    runtime.store.put(("memories", runtime.context["user_id"]), key, {"text": state["message"]})
     return {}
 
 
 def build_graph(store: AgentMemoryStore) -> CompiledStateGraph:
-    """Return the graph: recall, answer, remember."""
+    """Build the graph: recall, answer, remember."""
     graph = StateGraph(Chat, context_schema=User)
     for node in (recall, answer, remember):
         graph.add_node(node)
@@ -63,14 +63,14 @@ def build_graph(store: AgentMemoryStore) -> CompiledStateGraph:
 
 
 def main() -> None:
-    """Talk in two threads: the second knows what was said in the first."""
+    """Run two threads: the second recalls the message of the first."""
     url = os.environ.get("AGENTMEMORY_URL", "http://127.0.0.1:8080")
     user = os.environ.get("EXAMPLE_USER", "ada")
     with AgentMemoryStore("langgraph-bot", user_id=user, url=url, fields=["text"], threshold=0.3) as store:
         chat = build_graph(store)
-        for said in ("I pay by invoice within 30 days", "How do I pay?"):
-            turn = chat.invoke({"said": said}, context={"user_id": user})
-            print(f"> {said}\n{turn['answer']}")
+        for message in ("I pay by invoice within 30 days", "How do I pay?"):
+            state = chat.invoke({"message": message}, context={"user_id": user})
+            print(f"> {message}\n{state['answer']}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Print the token for an agent's points from the Secret that the operator keeps for the retrieval API.
+"""Print the token for an agent's points from the Secret that the operator maintains for the retrieval API.
 
 kubectl -n agentmemory-system get secret agentmemory-agent-support-bot -o json > secret.json
 python examples/qdrant-client/token_of.py < secret.json
@@ -10,7 +10,7 @@ import sys
 
 
 def subject_of(value: str) -> str | None:
-    """Return the collection that a token is for, None of what is no token; the signature is Qdrant's to check."""
+    """Return the collection name in a token, or None if the value is no token. Qdrant checks the signature."""
     parts = value.split(".")
     if len(parts) != 3:
         return None

@@ -1,4 +1,4 @@
-"""Write argocd-cm.yaml, the part of Argo CD's settings that knows our kinds, from the Lua beside this file."""
+"""Write argocd-cm.yaml, Argo CD's settings for the kinds of this project, from the Lua files below this folder."""
 
 import pathlib
 import sys
@@ -11,7 +11,7 @@ HEAD = "# Made by `make gitops` from the Lua beside it; docs/gitops.md says how 
 
 
 class _Dumper(yaml.SafeDumper):
-    """Texts of several lines stay readable."""
+    """Dumper that writes a text of several lines as a literal block."""
 
 
 def _represent(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -26,7 +26,7 @@ def _dump(document: object) -> str:
 
 
 def render() -> str:
-    """The ConfigMap as text."""
+    """Return the ConfigMap as YAML."""
     data = {}
     for health in sorted(HERE.glob("*/*/health.lua")):
         folder = health.parent
