@@ -28,7 +28,7 @@ SAME_SCORE = 1e-4
 # Share of responses that may differ, because the API may write access counts between the two requests.
 MAY_DIFFER_SHARE = 0.02
 ATTEMPTS = 5
-GENERATION_PATIENCE_S = 20.0
+GENERATION_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
