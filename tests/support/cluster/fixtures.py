@@ -25,14 +25,21 @@ def _is_served(control_plane: ControlPlane, path: str) -> bool:
     return bool(control_plane.http.get(path).status_code == 200)
 
 
-@pytest.fixture(scope="session")
-def running_control_plane() -> Iterator[ControlPlane]:
-    """A real API server with the project's CRDs; one per test process."""
+@contextlib.contextmanager
+def start_control_plane() -> Iterator[ControlPlane]:
+    """Start a real API server with the project's CRDs."""
     with ControlPlane(find_built()) as started:
         started.apply_crds(CRDS)
         for plural in PLURALS.values():
             path = f"/apis/{API_VERSION}/{plural}"
             wait_until(partial(_is_served, started, path), seconds=20, what=path)
+        yield started
+
+
+@pytest.fixture(scope="session")
+def running_control_plane() -> Iterator[ControlPlane]:
+    """The API server of a test process."""
+    with start_control_plane() as started:
         yield started
 
 
