@@ -17,12 +17,13 @@ import httpx
 import pytest
 from hypothesis import settings
 
+from tests.support.cluster.controlplane import SHARED_OPERATORS
 from tests.support.fault_injection import check_all_effective, clear
 
 pytest_plugins = ("tests.support.forked_tests", "tests.support.cluster.fixtures", "tests.support.web.s3_server")
 
-# The slowest files of each suite, slowest first. Test processes get files in this order: a slow file that starts last
-# would run alone.
+# The slowest files of each suite, slowest first. Test processes get files in this order: if a slow file
+# started last, the other processes would be idle at the end.
 LONGEST = (
     "tests/faults/test_rebuild_faults.py",
     "tests/faults/test_restore_operator_kills.py",
@@ -89,9 +90,6 @@ LONGEST = (
     "tests/api/ui/test_ui_safety.py",
     "tests/api/test_connections.py",
 )
-
-# Fixtures whose operator the modules of a test process share.
-SHARED_OPERATORS = ("platform", "operator")
 
 # Some environments forbid bytecode. Then each test process, and each program that a test starts, compiles every module.
 sys.dont_write_bytecode = False
@@ -186,15 +184,13 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need the S3 server or Chromium. Start the slowest files first; all others keep their order.
 
-    Files that share an operator come last, those of one operator together: between them, no other one has to start.
+    Files that share an operator come last, grouped by operator, so that each operator starts once.
     """
-    sharing = {}
+    sharing: dict[pathlib.Path, int] = {}
     for item in items:
         names = getattr(item, "fixturenames", ())
         if {"storage", "chromium"}.intersection(names):
             item.add_marker("tools")
-        for number, name in enumerate(SHARED_OPERATORS, 1):
-            if name in names:
-                sharing[item.path] = number
+        sharing.update((item.path, number) for number, name in enumerate(SHARED_OPERATORS, 1) if name in names)
     order = {file: number for number, file in enumerate(LONGEST)}
     items.sort(key=lambda item: (sharing.get(item.path, 0), order.get(item.nodeid.partition("::")[0], len(order))))

@@ -74,9 +74,11 @@ def first_difference(recorded: Any, actual: Any, path: str) -> str:
             return next(filter(None, found), "")
         case (int() | float(), int() | float()) if not isinstance(recorded, bool) and not isinstance(actual, bool):
             same = math.isclose(recorded, actual, rel_tol=1e-5, abs_tol=1e-6)
+        case "yellow", "green":
+            # A slow machine has optimized before the next step. test_optimizations.py checks the order of states.
+            same = True
         case _:
-            # A slow machine has optimized before the next step asks; test_optimizations.py has the order of states.
-            same = recorded == actual or (recorded, actual) == ("yellow", "green")
+            same = recorded == actual
     return "" if same else f"{path}: recorded {recorded!r}, seen {actual!r}"
 
 

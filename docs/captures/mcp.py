@@ -5,7 +5,6 @@
 
 import asyncio
 import json
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, ROOT, Program, running
+from tests.support.programs import AGENTMEMORY, Program, copy_quickstart, running
 
 CAPTURE = Path(__file__).with_name("mcp.txt")
 PATH = "/mcp?agent=support-bot&user_id=ada"
@@ -108,9 +107,7 @@ async def talk(url: str, transcript: Transcript) -> None:
 def main() -> None:
     """Start a stack, run the conversation and record it."""
     with tempfile.TemporaryDirectory() as name:
-        manifests = shutil.copytree(
-            ROOT / "examples" / "quickstart", Path(name, "manifests"), ignore=shutil.ignore_patterns(".status")
-        )
+        manifests = copy_quickstart(Path(name, "manifests"))
         options = ("--manifests", str(manifests), "--data", f"{name}/data", "--port", "0")
         with running(Program(Path(name, "dev.log"), *AGENTMEMORY, "dev", *options)) as program:
             url = program.wait_for(r"API (http://\S+)")[1]

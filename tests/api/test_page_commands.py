@@ -15,9 +15,8 @@ import yaml
 
 from tests.support.pages import DOCS, commands_to_run, run_command
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, Program, clean_environment, running
+from tests.support.programs import AGENTMEMORY, Program, clean_environment, copy_quickstart, running
 
-QUICKSTART = DOCS.parent / "examples" / "quickstart"
 # The pages on entities use this agent.
 DESK = {
     "apiVersion": "agentmemory.dev/v1alpha1",
@@ -33,9 +32,9 @@ RUN = commands_to_run("dev")
 @pytest.fixture(scope="module")
 def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("pages")
-    shutil.copytree(QUICKSTART, folder / "manifests", ignore=shutil.ignore_patterns(".status"))
-    (folder / "manifests" / "desk.yaml").write_text(yaml.safe_dump(DESK))
-    arguments = ("dev", "--manifests", str(folder / "manifests"), "--data", str(folder / "data"), "--port", "0")
+    manifests = copy_quickstart(folder / "manifests")
+    (manifests / "desk.yaml").write_text(yaml.safe_dump(DESK))
+    arguments = ("dev", "--manifests", str(manifests), "--data", str(folder / "data"), "--port", "0")
     program = Program(folder / "log", *AGENTMEMORY, *arguments, PYTHONUNBUFFERED="1")
     with running(program):
         url = program.wait_for(r"API (http://\S+)")[1]

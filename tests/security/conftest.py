@@ -1,7 +1,7 @@
 """Fixtures: operator and API as shipped, for each module; tenants for each test. docs/security.md names these tests.
 
 `infra` is the platform's namespace, with the only Qdrant key. `alpha` and `beta` are tenants with unique names, like
-`slug`. A test that also covers tenants who may write statuses takes the parameter:
+`slug`. A test for tenants with and without the right to write statuses takes the parameter:
 
     @pytest.mark.parametrize("rights", BOTH)
     def test_something(infra, alpha, beta, slug): ...

@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -56,6 +57,12 @@ def free_port() -> int:
             probe.bind(("127.0.0.1", port))
             _given.append(port)
             return port
+
+
+def copy_quickstart(folder: pathlib.Path) -> pathlib.Path:
+    """Copy examples/quickstart, without the status that `make dev` leaves there; return the copy."""
+    without_status = shutil.ignore_patterns(".status")
+    return shutil.copytree(ROOT / "examples" / "quickstart", folder, ignore=without_status, dirs_exist_ok=True)
 
 
 def clean_environment() -> dict[str, str]:

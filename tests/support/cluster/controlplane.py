@@ -37,6 +37,8 @@ ESTABLISHED_S = 30.0
 LOG_TAIL_CHARS = 2000
 # The servers' heaps stay small, and their garbage collection takes a third of their CPU.
 FEWER_COLLECTIONS = {"GOGC": "400", "GOMEMLIMIT": "1GiB"}
+# Fixtures whose operator the modules of a test process share: kinds of `Watcher`.
+SHARED_OPERATORS = ("platform", "operator")
 P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
 
 

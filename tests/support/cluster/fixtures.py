@@ -9,15 +9,13 @@ import httpx
 import pytest
 
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
-from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.controlplane import SHARED_OPERATORS, ControlPlane
 from tests.support.cluster.operators import SERVING, ForkedOperator, OperatorForks, start_api, start_operator
 from tests.support.cluster.workspace import PLURALS, Workspace, remove_objects
 from tests.support.patience import wait_until
 from tests.support.programs import Program, find_built, running, start_qdrant
 from tests.support.web.qdrant_proxy import Proxy, serve_proxy
 
-# Fixtures whose operator the modules of a test process share.
-SHARED = {"operator", "platform"}
 CRDS = pathlib.Path(__file__).resolve().parents[3] / "crds"
 
 
@@ -50,7 +48,8 @@ def control_plane(running_control_plane: ControlPlane, request: pytest.FixtureRe
     A shared operator ends before a module that uses none.
     """
     module = [item for item in request.session.items if item.path == request.path]
-    if not any(SHARED.intersection(item.fixturenames) for item in module if isinstance(item, pytest.Function)):
+    names = {name for item in module if isinstance(item, pytest.Function) for name in item.fixturenames}
+    if names.isdisjoint(SHARED_OPERATORS):
         running_control_plane.watcher.end()
     remove_objects(running_control_plane)
     return running_control_plane

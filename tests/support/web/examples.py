@@ -3,7 +3,6 @@
 import contextlib
 import json
 import pathlib
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import yaml
 from agentmemory_operator.entrypoints.api.examples import ANSWERS, read_requests, render_body
 from agentmemory_operator.webhooks.rules.events import decode_key, sign
 from tests.support.patience import wait_until
-from tests.support.programs import AGENTMEMORY, ROOT, Program, running
+from tests.support.programs import AGENTMEMORY, ROOT, Program, copy_quickstart, running
 
 AGENTS = ("support-bot", "team", "analyst")
 MANIFESTS = ("quickstart/20-support-bot.yaml", "brain/memory.yaml", "cognitive/memory.yaml")
@@ -71,10 +70,7 @@ def find_operation(document: dict[str, Any], name: str) -> tuple[str, str, dict[
 @contextlib.contextmanager
 def example_sender(folder: pathlib.Path) -> Iterator[Sender]:
     """Start `agentmemory dev` with the agents of the examples, support-bot with a hook; yield a sender to it."""
-    manifests = folder / "manifests"
-    shutil.copytree(
-        ROOT / "examples" / "quickstart", manifests, ignore=shutil.ignore_patterns(".status"), dirs_exist_ok=True
-    )
+    manifests = copy_quickstart(folder / "manifests")
     agents = [_find_agent(ROOT / "examples" / name) for name in MANIFESTS]
     agents[0]["spec"]["hooks"] = [{"name": "crm", "secretRef": {"name": "crm-hook", "key": "key"}}]
     for document, name in zip((*agents, SECRET), ("20-support-bot", "team", "analyst", "secret"), strict=True):

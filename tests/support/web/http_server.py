@@ -119,7 +119,7 @@ def _run(server: uvicorn.Server, listener: socket.socket, started: threading.Eve
             await asyncio.sleep(0.01)
         started.set()
         await serving
-        # A TLS connection whose client does not answer the goodbye would be reported by the test of a later collection.
+        # A client may leave the end of TLS unconfirmed. Its connection would fail a later test.
         for transport in list(asyncio.get_running_loop()._transports.values()):  # type: ignore[attr-defined]
             transport.abort()
         await asyncio.sleep(0.01)

@@ -1,8 +1,8 @@
 """The sweeper handles every agent, also if others fail."""
 
 import asyncio
-import time
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.filters import IS_PENDING
 from agentmemory_operator.ports.base import Json
 from tests.support.engine.agents import agent_of, settings_of
-from tests.support.patience import Patience
+from tests.support.patience import wait_until
 
 
 class Empty:
@@ -49,12 +49,11 @@ class FakeDirectory:
         return agent_of(settings_of(slug), Empty(self.swept))  # type: ignore[arg-type] # what the sweeper uses of it
 
 
-async def run_until(directory: FakeDirectory, is_enough: Callable[[], bool]) -> None:
-    """Sweep until a condition holds after a round, for at most 10 s."""
+@contextlib.asynccontextmanager
+async def sweeping(directory: FakeDirectory) -> AsyncIterator[None]:
+    """Sweep while the context is open; the sweeper must not end earlier."""
     running = asyncio.create_task(Sweeper(directory).run(round_s=0.01))  # type: ignore[arg-type]
-    patience = Patience(10)
-    while not is_enough() and not patience.is_over:
-        await asyncio.sleep(0.01)
+    yield
     assert not running.done()
     running.cancel()
 
@@ -62,7 +61,8 @@ async def run_until(directory: FakeDirectory, is_enough: Callable[[], bool]) -> 
 async def test_failing_agents_do_not_block_the_others(caplog: pytest.LogCaptureFixture) -> None:
     directory = FakeDirectory()
 
-    await run_until(directory, lambda: len(directory.swept) > 1)
+    async with sweeping(directory):
+        await asyncio.to_thread(wait_until, lambda: len(directory.swept) > 1, seconds=10, what="a second round")
 
     assert set(directory.swept) == {settings_of("here").alias}
     assert len(directory.swept) > 1
@@ -74,7 +74,7 @@ async def test_sweeper_waits_without_agents() -> None:
     directory = FakeDirectory()
     directory.slugs = []
 
-    started_s = time.monotonic()
-    await run_until(directory, lambda: time.monotonic() - started_s > 0.05)
+    async with sweeping(directory):
+        await asyncio.sleep(0.05)
 
     assert directory.swept == []
